@@ -1,0 +1,5 @@
+"""`python -m vitreous`, which `torchrun -m vitreous` needs."""
+
+from vitreous.cli import main
+
+main()

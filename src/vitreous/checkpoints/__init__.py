@@ -1,0 +1,1 @@
+"""Checkpoints of every published format: in, out, and proven equal."""

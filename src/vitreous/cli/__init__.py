@@ -1,0 +1,66 @@
+"""The command line: `vitreous COMMAND`. One file for each command; each is imported when it is called.
+
+Results go to stdout, progress and logs to stderr. Exit codes: 0 done, 2 the user's input is wrong (one
+sentence), 1 anything else, 130 interrupted with the state saved.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cyclopts import App, CycloptsError, Parameter
+
+from vitreous import __version__
+from vitreous.errors import InputError, nearest
+
+
+class Command(NamedTuple):
+    """A row of `vitreous --help`, and two examples that run (a test runs them)."""
+
+    summary: str
+    examples: tuple[str, str]
+
+
+COMMANDS = {
+    "describe": Command(
+        "Every stage of a model: shape, parameters, FLOPs, memory.",
+        ("vitreous describe ViT-B/16", "vitreous describe ViT-S/8 --image-size 64 --json"),
+    ),
+}
+
+app = App(
+    name="vitreous",
+    version=f"vitreous {__version__}",
+    help="The Vision Transformer, whole: train on your pictures, load every checkpoint, see what it sees.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+for name, command in COMMANDS.items():
+    app.command(
+        f"vitreous.cli.{name}:{name}",
+        name=name,
+        help=command.summary,
+        help_epilogue="Examples:\n  " + "\n  ".join(command.examples),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code of one command. What the user can mend becomes one sentence on stderr."""
+    try:
+        if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+            raise InputError(f"unknown command {arguments[0]!r}: {nearest(arguments[0], list(COMMANDS))}")
+        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except (InputError, CycloptsError) as error:
+        print(f"vitreous: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("vitreous: interrupted", file=sys.stderr)
+        return 130
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,74 @@
+"""Options that have the same name and meaning in every command, and how results are printed."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from vitreous.errors import InputError
+
+Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
+Out = Annotated[Path | None, Parameter(name="--out", help="where to write")]
+Device = Annotated[str, Parameter(name="--device", help="auto, cpu, cuda or cuda:N")]
+Precision = Annotated[str, Parameter(name="--precision", help="auto, fp32 or bf16")]
+Seed = Annotated[int, Parameter(name="--seed")]
+ImageSize = Annotated[str | None, Parameter(name="--image-size", help="pixels: 384, or 384x512 (HxW)")]
+Settings = Annotated[
+    list[str] | None,
+    Parameter(name="--set", help="any leaf of the configuration: --set model.depth=6", negative=()),
+]
+ConfigFile = Annotated[Path | None, Parameter(name="--config", help="a TOML file of settings")]
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """(H, W) from "384" or "384x512"."""
+    if text is None:
+        return None
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise InputError(f"--image-size {text!r} is no size: write 384, or 384x512 for height x width")
+    return int(parts[0]), int(parts[-1])
+
+
+def settings_tree(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
+    """The settings of a TOML file and of --set, as one tree; --set wins."""
+    from vitreous.models.settings import parse_value, set_leaf
+
+    tree = read_toml(config) if config else {}
+    for setting in settings or ():
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise InputError(f"--set {setting!r} is no setting: write --set training.peak_lr=1e-3")
+        set_leaf(tree, name.strip(), parse_value(value.strip()))
+    return tree
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file, or one sentence that says what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is no TOML: {error}") from None
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """The one JSON object of a command. Numbers that are not finite become null."""
+    print(json_module.dumps(finite(result), ensure_ascii=False), file=sys.stdout, flush=True)
+
+
+def finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    if isinstance(value, float) and value != value or value in (float("inf"), float("-inf")):
+        return None
+    return value

@@ -1,0 +1,156 @@
+"""Multi-head attention: appendix A of the ViT paper (arXiv 2010.11929), section 3.2 of 1706.03762."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class NoInnerPosition(nn.Module):
+    """Positions are not a matter of the attention itself: the query, the key and no bias."""
+
+    def forward(
+        self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]
+    ) -> tuple[Float[Tensor, "B K T E"], Float[Tensor, "B K T E"], None]:
+        return query, key, None
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention, MSA (paper, Eq. 5-8).
+
+        [q, k, v] = z U_qkv          A = softmax(q k^T / sqrt(D_h))          MSA(z) = [A v; ...] U_msa
+
+    Args:
+        width: D, the width of a token.
+        heads: k in the paper, K in our shapes.
+        head_dim: D_h. The paper sets D_h = D / k; it is free here.
+        qkv_bias: whether q, k and v have a bias.
+        norm: makes the LayerNorm of each head's q and k ("qk-norm"), from its width; None for none.
+        inner_position: what turns (q, k) into (q, k, bias): rotary or relative positions.
+        dropout: of the attention weights.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        heads: int,
+        head_dim: int,
+        qkv_bias: bool = True,
+        norm: Callable[[int], nn.Module] | None = None,
+        inner_position: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * heads * head_dim, bias=qkv_bias)  # U_qkv; rows: q, k, v; heads inside
+        self.query_norm = norm(head_dim) if norm else nn.Identity()
+        self.key_norm = norm(head_dim) if norm else nn.Identity()
+        self.inner_position = inner_position or NoInnerPosition()
+        self.dropout = dropout
+        self.out = nn.Linear(heads * head_dim, width)  # U_msa
+
+    def project(
+        self, z: Float[Tensor, "B T D"]
+    ) -> tuple[
+        Float[Tensor, "B K T E"],
+        Float[Tensor, "B K T E"],
+        Float[Tensor, "B K T E"],
+        Float[Tensor, "#B #K T T"] | None,
+    ]:
+        """Query, key and value of every head, and what is added to the logits before the softmax."""
+        query, key, value = rearrange(self.qkv(z), "B T (three K E) -> three B K T E", three=3, K=self.heads)
+        query, key, bias = self.inner_position(self.query_norm(query), self.key_norm(key))
+        return query, key, value, bias
+
+    def forward(
+        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """`mask` is added to the logits: 0 where a token may look, -inf where it may not."""
+        query, key, value, bias = self.project(z)
+        heads = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=add(bias, mask), dropout_p=self.dropout if self.training else 0.0
+        )
+        return self.out(rearrange(heads, "B K T E -> B T (K E)"))
+
+    def maps(
+        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+    ) -> Float[Tensor, "B K T T"]:
+        """The matrix A that `forward` uses for the same input; rows (queries) sum to one (Eq. 6)."""
+        query, key, _, bias = self.project(z)
+        return attention_map(query, key, add(bias, mask))
+
+
+class CrossAttention(nn.Module):
+    """Attention whose queries come from one sequence and whose keys and values come from another
+    (1706.03762, section 3.2.3). Also the attention of a pooling head, whose query is learned."""
+
+    def __init__(
+        self, width: int, *, context_width: int, heads: int, head_dim: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, heads * head_dim)
+        self.key_value = nn.Linear(context_width, 2 * heads * head_dim)  # rows: k, v; heads inside
+        self.dropout = dropout
+        self.out = nn.Linear(heads * head_dim, width)
+
+    def project_query(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B K T E"]:
+        return rearrange(self.query(z), "B T (K E) -> B K T E", K=self.heads)
+
+    def project_context(
+        self, context: Float[Tensor, "B S M"]
+    ) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]:
+        """Keys and values of the context; a decoder computes them once for a whole sequence."""
+        key, value = rearrange(self.key_value(context), "B S (two K E) -> two B K S E", two=2, K=self.heads)
+        return key, value
+
+    def attend(
+        self,
+        query: Float[Tensor, "B K T E"],
+        key: Float[Tensor, "B K S E"],
+        value: Float[Tensor, "B K S E"],
+        mask: Float[Tensor, "#B #K #T S"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        heads = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0
+        )
+        return self.out(rearrange(heads, "B K T E -> B T (K E)"))
+
+    def forward(
+        self,
+        z: Float[Tensor, "B T D"],
+        context: Float[Tensor, "B S M"],
+        mask: Float[Tensor, "#B #K #T S"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        return self.attend(self.project_query(z), *self.project_context(context), mask)
+
+    def maps(
+        self,
+        z: Float[Tensor, "B T D"],
+        context: Float[Tensor, "B S M"],
+        mask: Float[Tensor, "#B #K #T S"] | None = None,
+    ) -> Float[Tensor, "B K T S"]:
+        """The attention of every head for the same inputs; rows (queries) sum to one."""
+        key, _ = self.project_context(context)
+        return attention_map(self.project_query(z), key, mask)
+
+
+def attention_map(
+    query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K S E"], bias: Float[Tensor, "#B #K #T S"] | None
+) -> Float[Tensor, "B K T S"]:
+    """softmax(q k^T / sqrt(D_h) + bias), in the open: what the fused kernel never shows."""
+    logits = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
+    return torch.softmax(logits if bias is None else logits + bias, dim=-1)
+
+
+def add(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
+    """The sum of two optional terms of the attention logits."""
+    if bias is None or mask is None:
+        return mask if bias is None else bias
+    return bias + mask

@@ -1,0 +1,101 @@
+"""One encoder block: attention and MLP, each on a residual branch (paper, Eq. 2 and 3, Fig. 1 right)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class LayerScale(nn.Module):
+    """A learned factor for each channel of a branch (CaiT, arXiv 2103.17239, Eq. 4)."""
+
+    def __init__(self, width: int, initial: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((width,), initial))
+
+    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return z * self.gamma
+
+
+class StochasticDepth(nn.Module):
+    """Drops the whole branch of a picture with probability `rate`, in training only (arXiv 1603.09382).
+
+    Kept branches are scaled by 1 / (1 - rate), so that evaluation needs no factor.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        if not self.training:
+            return z
+        keep = torch.rand(z.shape[0], 1, 1, device=z.device) >= self.rate
+        return z * keep / (1 - self.rate)
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}"
+
+
+class Branch(nn.Sequential):
+    """What stands on a residual branch after attention or MLP: dropout, LayerScale, stochastic depth;
+    empty when none is asked for."""
+
+    def __init__(self, width: int, *, dropout: float, layer_scale: float | None, drop_path: float) -> None:
+        parts: list[nn.Module] = []
+        if dropout:
+            parts.append(nn.Dropout(dropout))
+        if layer_scale is not None:
+            parts.append(LayerScale(width, layer_scale))
+        if drop_path:
+            parts.append(StochasticDepth(drop_path))
+        super().__init__(*parts)
+
+
+class PreNormBlock(nn.Module):
+    """The ViT's block. z' = MSA(LN(z)) + z (Eq. 2);  z = MLP(LN(z')) + z' (Eq. 3)."""
+
+    def __init__(
+        self,
+        *,
+        attention: nn.Module,
+        mlp: nn.Module,
+        norms: tuple[nn.Module, nn.Module],
+        branches: tuple[nn.Module, nn.Module],
+    ) -> None:
+        super().__init__()
+        self.attention_norm, self.mlp_norm = norms
+        self.attention = attention
+        self.attention_branch, self.mlp_branch = branches
+        self.mlp = mlp
+
+    def forward(
+        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        z = z + self.attention_branch(self.attention(self.attention_norm(z), mask))
+        return z + self.mlp_branch(self.mlp(self.mlp_norm(z)))
+
+
+class PostNormBlock(nn.Module):
+    """The 2017 Transformer's block. z' = LN(z + MSA(z));  z = LN(z' + MLP(z')) (1706.03762, section 3.1)."""
+
+    def __init__(
+        self,
+        *,
+        attention: nn.Module,
+        mlp: nn.Module,
+        norms: tuple[nn.Module, nn.Module],
+        branches: tuple[nn.Module, nn.Module],
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_norm, self.mlp_norm = norms
+        self.attention_branch, self.mlp_branch = branches
+        self.mlp = mlp
+
+    def forward(
+        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        z = self.attention_norm(z + self.attention_branch(self.attention(z, mask)))
+        return self.mlp_norm(z + self.mlp_branch(self.mlp(z)))

@@ -1,0 +1,154 @@
+"""Position embeddings: where a patch stands, told in one of the ways of the paper's appendix D.4, or rotary.
+
+Two families. *Added* positions are summed to the tokens, at the stem or in every layer: `LearnedPositions`,
+`LearnedPositions2d`, `SinCosPositions2d`. *Inner* positions act inside the attention, on queries and keys:
+`RotaryPositions2d`, `RelativePositions`.
+
+A table holds `extra` rows in front of the patches (the class token, and a distillation token). Register
+tokens stand between these and the patches and have no position (arXiv 2309.16588).
+"""
+
+from __future__ import annotations
+
+import torch
+from einops import rearrange, repeat
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def with_registers(rows: Float[Tensor, "rows D"], extra: int, registers: int) -> Float[Tensor, "T D"]:
+    """The rows with zeros where the register tokens stand."""
+    if not registers:
+        return rows
+    return torch.cat([rows[:extra], rows.new_zeros(registers, rows.shape[1]), rows[extra:]])
+
+
+class LearnedPositions(nn.Module):
+    """1-D learned: one free vector for each token in raster order (E_pos of Eq. 1)."""
+
+    def __init__(self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0) -> None:
+        super().__init__()
+        self.grid, self.extra, self.registers = grid, extra, registers
+        self.table = nn.Parameter(torch.zeros(extra + grid[0] * grid[1], width))
+
+    def rows(self) -> Float[Tensor, "rows D"]:
+        """One row for each of the extra tokens, then one for each patch in raster order."""
+        return self.table
+
+    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return z + with_registers(self.rows(), self.extra, self.registers)
+
+
+class LearnedPositions2d(nn.Module):
+    """2-D learned: a vector of D/2 for the column and one for the row, concatenated (appendix D.4)."""
+
+    def __init__(self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0) -> None:
+        super().__init__()
+        self.grid, self.extra, self.registers = grid, extra, registers
+        self.x = nn.Parameter(torch.zeros(grid[1], width // 2))
+        self.y = nn.Parameter(torch.zeros(grid[0], width - width // 2))
+        self.extra_table = nn.Parameter(torch.zeros(extra, width))
+
+    def rows(self) -> Float[Tensor, "rows D"]:
+        height, width = self.grid
+        patches = torch.cat(
+            [repeat(self.x, "w d -> (h w) d", h=height), repeat(self.y, "h d -> (h w) d", w=width)], dim=-1
+        )
+        return torch.cat([self.extra_table, patches])
+
+    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return z + with_registers(self.rows(), self.extra, self.registers)
+
+
+class SinCosPositions2d(nn.Module):
+    """Fixed 2-D sines and cosines, not trained: [sin x, cos x, sin y, cos y], each D/4 wide, as MoCo v3
+    (arXiv 2104.02057), big_vision and vit-pytorch's SimpleViT compute them. Extra tokens get zeros."""
+
+    table: Tensor
+
+    def __init__(
+        self,
+        grid: tuple[int, int],
+        width: int,
+        *,
+        extra: int,
+        registers: int = 0,
+        temperature: float = 10_000.0,
+    ) -> None:
+        super().__init__()
+        self.grid, self.extra, self.registers = grid, extra, registers
+        table = torch.cat([torch.zeros(extra, width), sincos_2d(grid, width, temperature)])
+        self.register_buffer("table", table, persistent=False)
+
+    def rows(self) -> Float[Tensor, "rows D"]:
+        return self.table
+
+    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return z + with_registers(self.rows(), self.extra, self.registers)
+
+
+def sincos_2d(grid: tuple[int, int], width: int, temperature: float) -> Float[Tensor, "N D"]:
+    """The table of `SinCosPositions2d` for the patches alone; frequencies end at exactly 1/temperature."""
+    quarter = width // 4
+    omega = temperature ** -(torch.arange(quarter, dtype=torch.float32) / max(quarter - 1, 1))
+    y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
+    x_angle, y_angle = x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega
+    return torch.cat([x_angle.sin(), x_angle.cos(), y_angle.sin(), y_angle.cos()], dim=-1)
+
+
+class RotaryPositions2d(nn.Module):
+    """Rotary positions on a grid (RoFormer, arXiv 2104.09864, one half of each head for each axis).
+
+    Every pair of channels of q and k is turned by an angle proportional to the patch's column (first half
+    of the head) or row (second half), so that q k^T depends on offsets only. Prefix tokens do not turn.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(
+        self, grid: tuple[int, int], head_dim: int, *, prefix: int, temperature: float = 100.0
+    ) -> None:
+        super().__init__()
+        quarter = head_dim // 4
+        omega = temperature ** -(torch.arange(quarter, dtype=torch.float32) / quarter)
+        y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
+        angles = torch.cat([x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega], dim=-1)  # (N, D_h / 2)
+        angles = repeat(torch.cat([torch.zeros(prefix, 2 * quarter), angles]), "t d -> t (d two)", two=2)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(
+        self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]
+    ) -> tuple[Float[Tensor, "B K T E"], Float[Tensor, "B K T E"], None]:
+        return self.rotate(query), self.rotate(key), None
+
+    def rotate(self, x: Float[Tensor, "B K T E"]) -> Float[Tensor, "B K T E"]:
+        even, odd = rearrange(x, "... (d two) -> two ... d", two=2)
+        turned = rearrange(torch.stack([-odd, even]), "two ... d -> ... (d two)")
+        return x * self.cos.to(x.dtype) + turned * self.sin.to(x.dtype)
+
+
+class RelativePositions(nn.Module):
+    """The paper's relative positions (appendix D.4): every offset, query position minus key position in the
+    sequence, has an embedding; the original query meets it as a key, and the logits of this extra attention
+    are added to those of the content before the softmax. Heads share the embeddings.
+
+    The paper does not say how the class token takes part; here it stands at the sequence's first position.
+    """
+
+    offset: Tensor
+
+    def __init__(self, tokens: int, head_dim: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(2 * tokens - 1, head_dim))
+        position = torch.arange(tokens)
+        offset = position[:, None] - position[None, :] + tokens - 1
+        self.register_buffer("offset", offset, persistent=False)  # (T, T), 0 ... 2T-2
+
+    def forward(
+        self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]
+    ) -> tuple[Float[Tensor, "B K T E"], Float[Tensor, "B K T E"], Float[Tensor, "B K T T"]]:
+        every_offset = query @ self.table.T * query.shape[-1] ** -0.5  # (B, K, T, 2T-1)
+        bias = every_offset.gather(-1, self.offset.expand(*query.shape[:2], -1, -1))
+        return query, key, bias

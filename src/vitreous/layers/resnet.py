@@ -1,0 +1,186 @@
+"""ResNet with GroupNorm and weight standardisation: the paper's baseline BiT (arXiv 1912.11370) and the
+first half of its hybrids (section 3.1).
+
+As in Google's code: ResNet-v1 order (normalisation and ReLU behind each convolution, ReLU behind the sum),
+the stride on the 3x3 convolution of a stage's first unit, padding "SAME" in TensorFlow's sense (the odd pixel
+at the bottom and the right).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Standardisation = Literal["std", "variance"]
+
+
+def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """(before, after) so that the output has ceil(size / stride) cells."""
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+def pad_same(x: Float[Tensor, "B C H W"], kernel: int, stride: int, value: float = 0.0) -> Tensor:
+    top, bottom = same_padding(x.shape[-2], kernel, stride)
+    left, right = same_padding(x.shape[-1], kernel, stride)
+    return F.pad(x, (left, right, top, bottom), value=value) if top + bottom + left + right else x
+
+
+class StandardisedConvolution(nn.Conv2d):
+    """A convolution whose kernel is standardised over (input channel, row, column) at every call
+    (weight standardisation, arXiv 1903.10520), with SAME padding and no bias.
+
+    Args:
+        standardisation: divide by std + eps ("std", Google) or by sqrt(variance + eps) ("variance", timm).
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        stride: int,
+        standardisation: Standardisation,
+        eps: float,
+    ) -> None:
+        super().__init__(inputs, outputs, kernel, stride=stride, bias=False)
+        self.standardisation, self.eps = standardisation, eps
+
+    def standardised(self) -> Float[Tensor, "out in h w"]:
+        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
+        if self.standardisation == "std":
+            return (self.weight - mean) / (variance.sqrt() + self.eps)
+        return (self.weight - mean) * torch.rsqrt(variance + self.eps)
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        padded = pad_same(x, self.kernel_size[0], self.stride[0])
+        return F.conv2d(padded, self.standardised(), stride=self.stride)
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 (with the stride), 1x1 convolutions around a residual, each with GroupNorm."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        stride: int,
+        norm_eps: float,
+        standardisation: Standardisation,
+        eps: float,
+    ) -> None:
+        super().__init__()
+        middle = outputs // 4
+
+        def convolution(c_in: int, c_out: int, kernel: int, stride: int = 1) -> StandardisedConvolution:
+            return StandardisedConvolution(
+                c_in, c_out, kernel, stride=stride, standardisation=standardisation, eps=eps
+            )
+
+        self.conv1, self.norm1 = convolution(inputs, middle, 1), nn.GroupNorm(32, middle, eps=norm_eps)
+        self.conv2, self.norm2 = (
+            convolution(middle, middle, 3, stride),
+            nn.GroupNorm(32, middle, eps=norm_eps),
+        )
+        self.conv3, self.norm3 = convolution(middle, outputs, 1), nn.GroupNorm(32, outputs, eps=norm_eps)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                convolution(inputs, outputs, 1, stride), nn.GroupNorm(32, outputs, eps=norm_eps)
+            )
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        y = F.relu(self.norm1(self.conv1(x)))
+        y = F.relu(self.norm2(self.conv2(y)))
+        return F.relu(self.norm3(self.conv3(y)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Root (7x7/2 convolution, GroupNorm, ReLU, 3x3/2 max-pooling) and stages of bottleneck units.
+
+    Args:
+        layers: units in each stage, (3, 4, 6, 3) for ResNet-50.
+        widths: output channels of each stage.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        layers: Sequence[int],
+        widths: Sequence[int],
+        root_width: int,
+        norm_eps: float = 1e-6,
+        standardisation: Standardisation = "std",
+        standardisation_eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.root = StandardisedConvolution(
+            channels, root_width, 7, stride=2, standardisation=standardisation, eps=standardisation_eps
+        )
+        self.root_norm = nn.GroupNorm(32, root_width, eps=norm_eps)
+        stages: list[nn.Module] = []
+        inputs = root_width
+        for stage, (units, width) in enumerate(zip(layers, widths, strict=True)):
+            stages.append(
+                nn.Sequential(
+                    *(
+                        Bottleneck(
+                            inputs if unit == 0 else width,
+                            width,
+                            stride=2 if stage and unit == 0 else 1,
+                            norm_eps=norm_eps,
+                            standardisation=standardisation,
+                            eps=standardisation_eps,
+                        )
+                        for unit in range(units)
+                    )
+                )
+            )
+            inputs = width
+        self.stages = nn.Sequential(*stages)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        x = F.relu(self.root_norm(self.root(images)))
+        x = F.max_pool2d(pad_same(x, 3, 2, value=-torch.inf), 3, stride=2)
+        return self.stages(x)
+
+
+class ResNetStem(nn.Module):
+    """The hybrid's x_p E: a ResNet's feature map cut into patches of cells, each projected (section 3.1)."""
+
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        *,
+        patch: tuple[int, int],
+        layers: Sequence[int],
+        widths: Sequence[int],
+        root_width: int,
+        norm_eps: float,
+        standardisation: Standardisation,
+        standardisation_eps: float,
+    ) -> None:
+        super().__init__()
+        self.backbone = ResNet(
+            channels,
+            layers=layers,
+            widths=widths,
+            root_width=root_width,
+            norm_eps=norm_eps,
+            standardisation=standardisation,
+            standardisation_eps=standardisation_eps,
+        )
+        self.projection = nn.Conv2d([root_width, *widths][-1], width, kernel_size=patch, stride=patch)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
+        return rearrange(self.projection(self.backbone(images)), "B D h w -> B (h w) D")

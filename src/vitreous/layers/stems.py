@@ -1,0 +1,101 @@
+"""From pixels to patch tokens: x_p E of Eq. 1, in its several forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class PatchStem(nn.Module):
+    """Cut the picture into N patches of P x P pixels and project each to D channels: x_p E (Eq. 1).
+
+    The projection's weight is (D, C, P, P), so that the same numbers serve as a matrix on flat patches and as
+    a convolution with stride P; the convolution is the faster of the two.
+
+    Args:
+        bias: whether the projection has one (CLIP's has none).
+    """
+
+    def __init__(self, channels: int, patch: tuple[int, int], width: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.projection = nn.Conv2d(channels, width, kernel_size=patch, stride=patch, bias=bias)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
+        return rearrange(self.projection(images), "B D h w -> B (h w) D")
+
+
+class LinearPatchStem(nn.Module):
+    """The same projection as a matrix on flat patches, as Eq. 1 has it, with an optional LayerNorm before
+    (on the C P^2 numbers of a patch) and after (on the D channels), as in vit-pytorch.
+
+    A flat patch is in the order (row, column, channel), as in the paper's reference code.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        patch: tuple[int, int],
+        width: int,
+        *,
+        norm_before: nn.Module,
+        norm_after: nn.Module,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.patch = patch
+        self.norm_before = norm_before
+        self.projection = nn.Linear(channels * patch[0] * patch[1], width, bias=bias)
+        self.norm_after = norm_after
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
+        patches = to_patches(images, self.patch)
+        return self.norm_after(self.projection(self.norm_before(patches)))
+
+
+def to_patches(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B N patch_dim"]:
+    """Flat patches in raster order, each (row, column, channel): x -> x_p of the paper's section 3.1."""
+    return rearrange(images, "B C (h p) (w q) -> B (h w) (p q C)", p=patch[0], q=patch[1])
+
+
+def from_patches(
+    patches: Float[Tensor, "B N patch_dim"], grid: tuple[int, int], patch: tuple[int, int]
+) -> Float[Tensor, "B C H W"]:
+    """The inverse of `to_patches`."""
+    return rearrange(
+        patches, "B (h w) (p q C) -> B C (h p) (w q)", h=grid[0], w=grid[1], p=patch[0], q=patch[1]
+    )
+
+
+class ConvolutionStem(nn.Module):
+    """Early convolutions see better (Xiao et al., arXiv 2106.14881): 3x3 convolutions with normalisation
+    and ReLU instead of one large patch, then a 1x1 projection. The product of the strides is the patch size.
+
+    GroupNorm with one group stands for the paper's BatchNorm: it needs no running statistics, so batch size,
+    averaged weights and evaluation mode change nothing.
+    """
+
+    def __init__(self, channels: int, width: int, *, widths: Sequence[int], strides: Sequence[int]) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for wide, stride in zip(widths, strides, strict=True):
+            layers += [
+                nn.Conv2d(channels, wide, kernel_size=3, stride=stride, padding=1, bias=False),
+                nn.GroupNorm(1, wide),
+                nn.ReLU(),
+            ]
+            channels = wide
+        self.convolutions = nn.Sequential(*layers)
+        self.projection = nn.Conv2d(channels, width, kernel_size=1)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
+        return rearrange(self.projection(self.convolutions(images)), "B D h w -> B (h w) D")
+
+
+def pad_to_multiple(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B C H2 W2"]:
+    """Zeros at the right and the bottom until both sides are multiples of the patch."""
+    height, width = images.shape[-2:]
+    return F.pad(images, (0, -width % patch[1], 0, -height % patch[0]))

@@ -1,0 +1,77 @@
+"""BiT (Big Transfer, arXiv 1912.11370): the ResNet that the ViT paper compares itself with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.layers.resnet import ResNet
+from vitreous.models.config import Config, Positive
+from vitreous.models.initialisation import initialise
+from vitreous.models.preprocessing import Preprocessing
+
+
+class BiTConfig(Config):
+    """A ResNet with GroupNorm and weight standardisation."""
+
+    image_size: tuple[Positive, Positive] = (224, 224)
+    channels: Positive = 3
+    num_classes: Positive | None = 1000
+    layers: tuple[Positive, ...] = Field(default=(3, 4, 6, 3), description="units in each stage")
+    width_factor: float = Field(default=1.0, gt=0)
+    norm_eps: float = 1e-6
+    standardisation: Literal["std", "variance"] = "std"
+    standardisation_eps: float = 1e-5
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Output channels of each stage."""
+        return tuple(round(256 * 2**stage * self.width_factor) for stage in range(len(self.layers)))
+
+
+class BiT(nn.Module):
+    """Root, stages, mean over the picture, linear head; the same methods as `ViT`."""
+
+    def __init__(
+        self,
+        config: BiTConfig,
+        *,
+        preprocessing: Preprocessing | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
+        self.labels = None if labels is None else list(labels)
+        self.backbone = ResNet(
+            config.channels,
+            layers=config.layers,
+            widths=config.widths,
+            root_width=round(64 * config.width_factor),
+            norm_eps=config.norm_eps,
+            standardisation=config.standardisation,
+            standardisation_eps=config.standardisation_eps,
+        )
+        self.head = (
+            nn.Identity() if config.num_classes is None else nn.Linear(config.widths[-1], config.num_classes)
+        )
+        initialise(self)
+
+    def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
+        """The cells of the last feature map in raster order."""
+        if images.shape[1] != self.config.channels:
+            raise InputError(
+                f"the pictures have {images.shape[1]} channels, the model takes {self.config.channels}"
+            )
+        return self.backbone(images).flatten(2).transpose(1, 2)
+
+    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+        return self.tokens(images).mean(dim=1)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
+        return self.head(self.features(images))

@@ -1,0 +1,229 @@
+"""The Vision Transformer's configuration: every choice of the paper and of the codebases that followed it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[int, Field(gt=0)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Config(BaseModel):
+    """Frozen, and unknown keys are errors. Every configuration of the project is one of these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", kw_only=True)  # type: ignore[typeddict-unknown-key]
+
+
+class PatchStemConfig(Config):
+    """Patches of P x P pixels, projected linearly (Eq. 1)."""
+
+    kind: Literal["patch"] = "patch"
+    bias: bool = True
+    form: Literal["convolution", "linear"] = "convolution"
+    norm_before: bool = Field(default=False, description="LayerNorm on the flat patch (linear form)")
+    norm_after: bool = Field(default=False, description="LayerNorm on the projected patch (linear form)")
+
+
+class ConvolutionStemConfig(Config):
+    """3x3 convolutions before the tokens (arXiv 2106.14881); the strides' product is the patch size."""
+
+    kind: Literal["convolution"] = "convolution"
+    widths: tuple[Positive, ...] = Field(default=(48, 96, 192, 384), min_length=1)
+    strides: tuple[Positive, ...] = Field(default=(2, 2, 2, 2), min_length=1)
+
+    @model_validator(mode="after")
+    def _same_length(self) -> Self:
+        if len(self.widths) != len(self.strides):
+            raise ValueError(
+                f"{len(self.widths)} widths but {len(self.strides)} strides: give as many of each"
+            )
+        return self
+
+
+class ResNetStemConfig(Config):
+    """A ResNet's feature map instead of pixels: the hybrids of section 3.1. The patch then counts cells of
+    the feature map times the ResNet's stride, so `patch_size` stays in pixels."""
+
+    kind: Literal["resnet"] = "resnet"
+    layers: tuple[Positive, ...] = Field(
+        default=(3, 4, 9), description="bottleneck units in each stage; empty: the root alone"
+    )
+    widths: tuple[Positive, ...] | None = Field(
+        default=None, description="output channels of each stage; None: width_factor * 256, 512, 1024, 2048"
+    )
+    width_factor: float = Field(default=1.0, gt=0)
+    standardisation: Literal["std", "variance"] = Field(
+        default="std", description="weights divided by std + eps (Google) or by sqrt(variance + eps) (timm)"
+    )
+    standardisation_eps: float = 1e-5
+    norm_eps: float = Field(default=1e-6, description="GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
+
+    @property
+    def stride(self) -> int:
+        """Pixels between two cells of the feature map: 4 for the root, doubled by each stage but the first."""
+        return int(4 * 2 ** max(len(self.layers) - 1, 0))
+
+
+Stem = Annotated[PatchStemConfig | ConvolutionStemConfig | ResNetStemConfig, Field(discriminator="kind")]
+
+
+class PositionConfig(Config):
+    """How and where a patch's place is told (appendix D.4)."""
+
+    kind: Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "rotary-2d"] = "learned"
+    where: Literal["stem", "every-layer", "every-layer-shared"] = Field(
+        default="stem", description="relative and rotary positions live in the attention: of every layer"
+    )
+    temperature: float | None = Field(
+        default=None, gt=0, description="longest wave; 10000 for sincos-2d, 100 for rotary-2d"
+    )
+    init_std: float = Field(default=0.02, ge=0, description="of learned tables, at initialisation")
+
+
+class ViTConfig(Config):
+    """A Vision Transformer. Field names are the field's; letters of the paper in brackets."""
+
+    image_size: tuple[Positive, Positive] = Field(default=(224, 224), description="(H, W) in pixels")
+    channels: Positive = Field(default=3, description="[C]")
+    patch_size: tuple[Positive, Positive] = Field(default=(16, 16), description="[P] rows and columns")
+    pad: bool = Field(default=False, description="pad pictures with zeros to a multiple of the patch")
+    num_classes: Positive | None = Field(default=1000, description="None: no head, features come out")
+
+    width: Positive = Field(default=768, description="[D]")
+    depth: Positive = Field(default=12, description="[L] encoder layers")
+    heads: Positive = Field(default=12, description="[k]")
+    head_dim: Positive | None = Field(default=None, description="[D_h] None: width / heads")
+    mlp_dim: Positive = Field(default=3072)
+
+    stem: Stem = PatchStemConfig()
+    position: PositionConfig = PositionConfig()
+    class_token: bool = True
+    distillation_token: bool = Field(default=False, description="DeiT's second token, with a second head")
+    registers: int = Field(default=0, ge=0, description="tokens without position or meaning (2309.16588)")
+    embedding_norm: bool = Field(default=False, description="LayerNorm on the tokens before layer 1 (CLIP)")
+    pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = "class"
+
+    norm: Literal["pre", "post"] = Field(default="pre", description="LayerNorm before or behind each branch")
+    norm_eps: float = Field(default=1e-6, gt=0)
+    final_norm: Literal["tokens", "pooled", "none"] = Field(
+        default="tokens", description="the last LayerNorm: on the tokens, on what was pooled, or not at all"
+    )
+    qkv_bias: bool = True
+    qk_norm: bool = False
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"] = "gelu"
+    layer_scale: float | None = Field(default=None, description="initial value; None: no LayerScale")
+    representation: Positive | None = Field(
+        default=None, description="width of the tanh layer before the head, for pre-training (pre_logits)"
+    )
+    head_bias: bool = True
+
+    dropout: Probability = Field(default=0.0, description="of tokens, and of each branch's output")
+    attention_dropout: Probability = 0.0
+    drop_path: Probability = Field(
+        default=0.0, description="stochastic depth of the last layer; linear in depth"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _square(cls, data: Any) -> Any:
+        """A single number is a square: image_size=384 means (384, 384)."""
+        if isinstance(data, dict):
+            for key in ("image_size", "patch_size"):
+                if isinstance(data.get(key), int):
+                    data = {**data, key: (data[key], data[key])}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_grid(self)
+        check_widths(self)
+        check_tokens(self)
+        return self
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) of patches; N is their product."""
+        (height, width), (p, q) = self.image_size, self.patch_size
+        return -(-height // p), -(-width // q)
+
+    @property
+    def head_width(self) -> int:
+        """D_h: what one head sees of a token."""
+        return self.head_dim or self.width // self.heads
+
+    @property
+    def positioned(self) -> int:
+        """Tokens in front of the patches that have a position: the class and the distillation token."""
+        return int(self.class_token) + int(self.distillation_token)
+
+    @property
+    def prefix(self) -> int:
+        """Tokens in front of the patches: class, distillation, registers."""
+        return self.positioned + self.registers
+
+    @property
+    def tokens(self) -> int:
+        """T: the length of the sequence."""
+        return self.prefix + self.grid[0] * self.grid[1]
+
+
+def check_grid(config: ViTConfig) -> None:
+    """The picture must be cut into whole patches, and the stem must yield just those."""
+    for size, patch in zip(config.image_size, config.patch_size, strict=True):
+        if size % patch and not config.pad:
+            near = -(-size // patch) * patch
+            raise ValueError(
+                f"image size {size} is not a multiple of patch size {patch}: use {near}, or pad=True"
+            )
+    stem = config.stem
+    if stem.kind == "convolution":
+        stride = 1
+        for s in stem.strides:
+            stride *= s
+        if config.patch_size != (stride, stride):
+            raise ValueError(
+                f"the convolution stem's strides multiply to {stride}, the patch size is "
+                f"{config.patch_size[0]}x{config.patch_size[1]}: they must be equal"
+            )
+    if stem.kind == "resnet" and any(p % stem.stride for p in config.patch_size):
+        raise ValueError(
+            f"patch size {config.patch_size[0]}x{config.patch_size[1]} is not a multiple of the ResNet's "
+            f"stride {stem.stride}, the pixels of one cell of its feature map"
+        )
+
+
+def check_widths(config: ViTConfig) -> None:
+    """Heads must divide the width unless their size is given; positions need enough channels."""
+    if config.head_dim is None and config.width % config.heads:
+        raise ValueError(
+            f"width {config.width} is not a multiple of {config.heads} heads: change one, or set head_dim"
+        )
+    kind = config.position.kind
+    if kind == "sincos-2d" and config.width % 4:
+        raise ValueError(f"sincos-2d positions need a width that is a multiple of 4, not {config.width}")
+    if kind == "learned-2d" and config.width < 2:
+        raise ValueError("learned-2d positions need a width of at least 2")
+    if kind == "rotary-2d" and config.head_width % 4:
+        raise ValueError(
+            f"rotary-2d positions need a head_dim that is a multiple of 4, not {config.head_width}"
+        )
+    if config.pooling == "attention" and config.width % config.heads:
+        raise ValueError(
+            f"attention pooling needs a width that is a multiple of heads, not {config.width} and {config.heads}"
+        )
+
+
+def check_tokens(config: ViTConfig) -> None:
+    """What is pooled must exist."""
+    if config.pooling in ("class", "class+mean", "class+distillation") and not config.class_token:
+        raise ValueError(
+            f"pooling {config.pooling!r} needs class_token=True, or pool by 'mean' or 'attention'"
+        )
+    if config.distillation_token != (config.pooling == "class+distillation"):
+        raise ValueError("a distillation token and pooling 'class+distillation' come together or not at all")
+    if config.pooling == "class+distillation" and config.final_norm == "pooled":
+        raise ValueError("DeiT's two tokens are normalised before pooling: set final_norm='tokens'")
+    if config.representation and config.pooling == "class+distillation":
+        raise ValueError("a representation layer does not stand with a distillation token")

@@ -1,0 +1,107 @@
+"""From a picture of any size and mode to the tensor that a model was made for. Travels with the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from PIL import Image, ImageOps
+from pydantic import Field
+from torch import Tensor
+
+from vitreous.models.config import Config, Positive
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+
+# Mean and standard deviation of each channel, of values in 0 ... 1.
+HALF = (0.5, 0.5, 0.5)  # Google's ViT, AugReg, big_vision: values in -1 ... 1
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # DeiT, torchvision, DINOv2
+
+
+class Preprocessing(Config):
+    """Resize, crop to the centre, scale to 0 ... 1, normalise.
+
+    resize: "crop" scales the shorter side to size / crop_fraction and cuts the centre; "squash" scales both
+    sides freely to size / crop_fraction, as Google's code does; "fit" scales the longer side and pads with
+    the mean colour.
+    """
+
+    size: tuple[Positive, Positive] = Field(default=(224, 224), description="(H, W) that the model takes")
+    channels: Literal[1, 3] | int = 3
+    resize: Literal["crop", "squash", "fit"] = "crop"
+    crop_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    interpolation: Interpolation = "bicubic"
+    mean: tuple[float, ...] = HALF
+    std: tuple[float, ...] = HALF
+
+    def image(self, picture: Image.Image) -> Image.Image:
+        """The picture upright, in grey or RGB, at exactly `size`."""
+        picture = upright(picture, self.channels)
+        height, width = self.size
+        tall, wide = (round(side / self.crop_fraction) for side in self.size)
+        resample = getattr(Image.Resampling, self.interpolation.upper())
+        if self.resize == "squash":
+            return centre_crop(picture.resize((wide, tall), resample), height, width)
+        if self.resize == "fit":
+            colour = tuple(round(255 * m) for m in self.mean)
+            fill = colour if self.channels == 3 else colour[0]
+            return ImageOps.pad(picture, (width, height), resample, color=fill)  # type: ignore[arg-type]
+        scale = max(tall / picture.height, wide / picture.width)
+        # The longer side is cut off, not rounded, as torchvision and timm do it.
+        resized = (
+            max(math.floor(picture.width * scale + 1e-6), wide),
+            max(math.floor(picture.height * scale + 1e-6), tall),
+        )
+        return centre_crop(picture.resize(resized, resample), height, width)
+
+    def normalise(self, pixels: UInt8[Tensor, "*B C H W"]) -> Float[Tensor, "*B C H W"]:
+        """Bytes to numbers: (pixel / 255 - mean) / std, channel by channel."""
+        mean = torch.tensor(self.mean, device=pixels.device).view(-1, 1, 1)
+        std = torch.tensor(self.std, device=pixels.device).view(-1, 1, 1)
+        return (pixels.float() / 255 - mean) / std
+
+    def denormalise(self, images: Float[Tensor, "*B C H W"]) -> UInt8[Tensor, "*B C H W"]:
+        """The inverse of `normalise`, for showing what the model sees."""
+        mean = torch.tensor(self.mean, device=images.device).view(-1, 1, 1)
+        std = torch.tensor(self.std, device=images.device).view(-1, 1, 1)
+        return ((images * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
+
+    def __call__(self, pictures: Image.Image | Iterable[Image.Image]) -> Float[Tensor, "B C H W"]:
+        """A batch from one picture or several, ready for the model."""
+        if isinstance(pictures, Image.Image):
+            pictures = [pictures]
+        return self.normalise(torch.stack([to_tensor(self.image(picture)) for picture in pictures]))
+
+
+def upright(picture: Image.Image, channels: int = 3) -> Image.Image:
+    """Any Pillow picture as 8-bit RGB (or grey, for one channel), turned as its EXIF orientation says.
+
+    16-bit grey is scaled to 8 bits (Pillow alone would clip it), floating-point grey from its own range;
+    transparency is laid over white; palettes, CMYK, LAB and YCbCr are converted.
+    """
+    picture = ImageOps.exif_transpose(picture)
+    if picture.mode.startswith("I") or picture.mode == "F":
+        values = np.asarray(picture).astype(np.float64)
+        low, high = (0, 65535) if picture.mode != "F" else (values.min(initial=0), values.max(initial=1))
+        scaled = (values - low) * (255 / max(high - low, 1e-12))
+        picture = Image.fromarray(scaled.round().clip(0, 255).astype(np.uint8))
+    if picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info:
+        rgba = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+    return picture.convert("L" if channels == 1 else "RGB")
+
+
+def to_tensor(picture: Image.Image) -> UInt8[Tensor, "C H W"]:
+    """The bytes of an 8-bit picture, channels first."""
+    pixels = torch.from_numpy(np.array(picture, dtype=np.uint8))
+    return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
+
+
+def centre_crop(picture: Image.Image, height: int, width: int) -> Image.Image:
+    """The middle `height` x `width` pixels."""
+    left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
+    return picture.crop((left, top, left + width, top + height))

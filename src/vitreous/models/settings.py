@@ -1,0 +1,80 @@
+"""Settings that a user wrote, checked: one sentence for each mistake, with the nearest right name."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from vitreous.errors import nearest
+
+
+def explain(error: ValidationError, where: str) -> str:
+    """The first mistake of a validation, as one sentence that begins with the setting's full name."""
+    first = error.errors(include_url=False)[0]
+    path = ".".join([where, *(str(part) for part in first["loc"])]) if first["loc"] else where
+    if first["type"] == "extra_forbidden":
+        return f"unknown setting {path}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{path}: {message}" if first["loc"] else message
+
+
+def known_fields(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Every leaf of a configuration as a dotted name."""
+    names: list[str] = []
+    for name, field in model.model_fields.items():
+        inner = nested(field.annotation)
+        for kind in inner:
+            names += known_fields(kind, f"{prefix}{name}.")
+        if not inner:
+            names.append(prefix + name)
+    return names
+
+
+def nested(annotation: Any) -> list[type[BaseModel]]:
+    """The configurations among the alternatives of a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [kind for part in get_args(annotation) for kind in nested(part)]
+
+
+def set_leaf(tree: dict[str, Any], name: str, value: Any) -> None:
+    """tree["model"]["width"] = value for "model.width"; the branches on the way are made."""
+    *branches, leaf = name.split(".")
+    for branch in branches:
+        tree = tree.setdefault(branch, {})
+    tree[leaf] = value
+
+
+def parse_value(text: str) -> Any:
+    """A value as TOML writes it; a bare word is a string, "none" is None."""
+    if text.lower() in ("none", "null"):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def check_names(tree: Mapping[str, Any], model: type[BaseModel]) -> str | None:
+    """The first dotted name of `tree` that `model` does not know, as a sentence; None if all are known."""
+    known = known_fields(model)
+    branches = {
+        ".".join(name.split(".")[:depth]) for name in known for depth in range(1, name.count(".") + 1)
+    }
+
+    def walk(branch: Mapping[str, Any], prefix: str) -> str | None:
+        for key, value in branch.items():
+            name = prefix + key
+            if isinstance(value, Mapping) and name in branches:
+                if problem := walk(value, name + "."):
+                    return problem
+            elif name not in known and name not in branches:
+                return f"unknown setting {name}: {nearest(name, known)}"
+        return None
+
+    return walk(tree, "")

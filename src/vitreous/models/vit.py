@@ -1,0 +1,100 @@
+"""The Vision Transformer (arXiv 2010.11929, section 3.1).
+
+z_0  = [x_class; x_p^1 E; ...; x_p^N E] + E_pos        (1)   embed
+z'_l = MSA(LN(z_{l-1})) + z_{l-1}                      (2)   encode
+z_l  = MLP(LN(z'_l)) + z'_l                            (3)   encode
+y    = LN(z_L^0)                                       (4)   norm, pool
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.layers.stems import pad_to_multiple
+from vitreous.models import parts
+from vitreous.models.config import ViTConfig
+from vitreous.models.initialisation import initialise
+from vitreous.models.preprocessing import Preprocessing
+
+
+class ViT(nn.Module):
+    """A Vision Transformer as its configuration says; `vitreous.create` makes one from a name.
+
+    Attributes:
+        config: the whole description of the function that the model computes.
+        preprocessing: from pictures to the `images` that the model was made for.
+        labels: the name of each class, or None where nobody said.
+    """
+
+    def __init__(
+        self,
+        config: ViTConfig,
+        *,
+        preprocessing: Preprocessing | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
+        self.labels = None if labels is None else list(labels)
+
+        self.stem = parts.stem(config)
+        self.prefix = nn.Parameter(torch.zeros(config.prefix, config.width))  # class, distillation, registers
+        self.position = parts.stem_position(config)
+        self.embedding_norm = parts.norm(config) if config.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.layer_positions = parts.layer_positions(config)
+        self.blocks = parts.blocks(config)
+        self.norm = parts.norm(config) if config.final_norm == "tokens" else nn.Identity()
+        self.pool = parts.pooling(config)
+        self.representation = parts.representation(config)
+        self.head = parts.head(config)
+        initialise(self)
+
+    def embed(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
+        """z_0: patches projected, prefix tokens put in front, positions added (Eq. 1)."""
+        patches = self.stem(self.sized(images))
+        prefix = self.prefix.expand(patches.shape[0], -1, -1)
+        z = self.position(torch.cat([prefix, patches], dim=1))
+        return self.dropout(self.embedding_norm(z))
+
+    def encode(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """z_L: every encoder layer (Eq. 2 and 3)."""
+        for position, block in zip(self.layer_positions, self.blocks, strict=True):
+            z = block(position(z))
+        return z
+
+    def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
+        """All tokens after the last layer and the final norm; the first `config.prefix` are no patches."""
+        return self.norm(self.encode(self.embed(images)))
+
+    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *features"]:
+        """What the head sees: y of Eq. 4, through the representation layer where there is one."""
+        return self.representation(self.pool(self.tokens(images)))
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *classes"]:
+        """Class logits; the features where the model has no head."""
+        return self.head(self.features(images))
+
+    def sized(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H2 W2"]:
+        """The same pictures, padded where the configuration says so; an error for any other size."""
+        if tuple(images.shape[-3:]) != (self.config.channels, *self.config.image_size):
+            raise InputError(size_mismatch(self.config, images.shape))
+        return pad_to_multiple(images, self.config.patch_size) if self.config.pad else images
+
+
+def size_mismatch(config: ViTConfig, shape: torch.Size) -> str:
+    """One sentence for pictures that the model was not built for."""
+    channels, height, width = shape[-3:]
+    built = config.image_size
+    if channels != config.channels:
+        return f"the pictures have {channels} channels, the model takes {config.channels}"
+    return (
+        f"the pictures are {height}x{width}, the model takes {built[0]}x{built[1]}: resize them with "
+        f"model.preprocessing, or the model with vitreous.resize(model, image_size=({height}, {width}))"
+    )
