@@ -6,6 +6,7 @@ import json as json_module
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,6 +70,6 @@ def finite(value: Any) -> Any:
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [finite(each) for each in value]
-    if isinstance(value, float) and value != value or value in (float("inf"), float("-inf")):
+    if isinstance(value, float) and not isfinite(value):
         return None
     return value

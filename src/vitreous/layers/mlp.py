@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ class QuickGELU(nn.Module):
 
 
 # Exact in timm, Hugging Face and torchvision; tanh is the default of JAX's nn.gelu, so of Google's code.
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
     "quick_gelu": QuickGELU,

@@ -62,7 +62,7 @@ class ResNetStemConfig(Config):
 
     @property
     def stride(self) -> int:
-        """Pixels between two cells of the feature map: 4 for the root, doubled by each stage but the first."""
+        """Pixels from one cell of the feature map to the next: 4 for the root, doubled by each later stage."""
         return int(4 * 2 ** max(len(self.layers) - 1, 0))
 
 
@@ -211,7 +211,8 @@ def check_widths(config: ViTConfig) -> None:
         )
     if config.pooling == "attention" and config.width % config.heads:
         raise ValueError(
-            f"attention pooling needs a width that is a multiple of heads, not {config.width} and {config.heads}"
+            f"attention pooling needs a width that is a multiple of the heads, not {config.width} for "
+            f"{config.heads}"
         )
 
 

@@ -49,7 +49,7 @@ class Preprocessing(Config):
         if self.resize == "fit":
             colour = tuple(round(255 * m) for m in self.mean)
             fill = colour if self.channels == 3 else colour[0]
-            return ImageOps.pad(picture, (width, height), resample, color=fill)  # type: ignore[arg-type]
+            return ImageOps.pad(picture, (width, height), resample, color=fill)
         scale = max(tall / picture.height, wide / picture.width)
         # The longer side is cut off, not rounded, as torchvision and timm do it.
         resized = (
