@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -34,7 +34,7 @@ class ConvolutionStemConfig(Config):
     strides: tuple[Positive, ...] = Field(default=(2, 2, 2, 2), min_length=1)
 
     @model_validator(mode="after")
-    def _same_length(self) -> Self:
+    def _same_length(self) -> ConvolutionStemConfig:
         if len(self.widths) != len(self.strides):
             raise ValueError(
                 f"{len(self.widths)} widths but {len(self.strides)} strides: give as many of each"
@@ -62,7 +62,7 @@ class ResNetStemConfig(Config):
 
     @property
     def stride(self) -> int:
-        """Pixels from one cell of the feature map to the next: 4 for the root, doubled by each later stage."""
+        """Pixels from one cell of the feature map to the next: 4, doubled by each stage but the first."""
         return int(4 * 2 ** max(len(self.layers) - 1, 0))
 
 
@@ -136,7 +136,7 @@ class ViTConfig(Config):
         return data
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _consistent(self) -> ViTConfig:
         check_grid(self)
         check_widths(self)
         check_tokens(self)

@@ -1,0 +1,79 @@
+"""What a fused attention kernel never shows: the maps of a forward pass, read from outside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.layers.attention import Attention
+
+
+class CapturedAttention:
+    """The attention of the last forward pass.
+
+    Attributes:
+        maps: for each layer the matrix A of Eq. 6, (B, K, T, T): rows are queries and sum to one; or
+            what `reduce` made of it. Detached.
+    """
+
+    def __init__(self, layers: list[Attention], reduce: Callable[[Tensor], Any]) -> None:
+        self.maps: list[Any] = []
+        self.layers = layers
+        self.reduce = reduce
+
+    def record(self, layer: Attention, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Called in front of every attention with the input that it is about to see."""
+        if len(self.maps) == len(self.layers) or self.layers[len(self.maps)] is not layer:
+            self.maps = []  # another forward pass begins
+        with torch.no_grad():
+            self.maps.append(self.reduce(layer.maps(*args, **kwargs)))
+
+
+@contextmanager
+def capture_attention(
+    model: nn.Module, *, reduce: Callable[[Tensor], Any] = Tensor.detach
+) -> Iterator[CapturedAttention]:
+    """Attention maps of every encoder layer while the model runs as it always does.
+
+        with capture_attention(model) as attention:
+            logits = model(images)
+        attention.maps[0]                              # (B, K, T, T) of the first layer
+
+    Each map is computed a second time from the input of its layer (`Attention.maps`), so that the model's
+    own attention stays fused and its output is the same to the bit. Prefix tokens (class, distillation,
+    registers) come first, then the patches in raster order. A second forward pass replaces the maps.
+
+    Args:
+        model: a model with at least one `layers.attention.Attention`; hybrids, wrapped and shared ones too.
+        reduce: from the (B, K, T, T) map of a layer to what is kept of it, applied at once, so that only one
+            map is in memory at a time.
+
+    Raises:
+        InputError: a model without attention, such as BiT.
+    """
+    layers = attention_layers(model)
+    captured = CapturedAttention(layers, reduce)
+    hooks = [layer.register_forward_pre_hook(captured.record, with_kwargs=True) for layer in set(layers)]
+    try:
+        yield captured
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def attention_layers(model: nn.Module) -> list[Attention]:
+    """The attention of each layer, in order; a module that several layers share is named once for each."""
+    layers = [
+        module for _, module in model.named_modules(remove_duplicate=False) if isinstance(module, Attention)
+    ]
+    if not layers:
+        raise InputError(
+            f"{type(model).__name__} has no attention to capture: it is a convolutional network; "
+            "give a ViT or a hybrid such as R50+ViT-B/16"
+        )
+    return layers
