@@ -1,1 +1,46 @@
-"""Checkpoints of every published format: in, out, and proven equal."""
+"""Checkpoints of every published format: in, out, and proven equal.
+
+load      a model from a file or folder of any format, from `https:` or `hf:`
+save      a model into any format that can hold it
+open_model  what the command line calls MODEL: all of these, a run directory, or a model's name
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vitreous.checkpoints.native import load_native, save_native
+from vitreous.errors import InputError
+from vitreous.models.names import Model, create
+
+
+def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> Model:
+    path = Path(source)
+    folder = path / "model" if (path / "model" / "config.json").is_file() else path
+    if not folder.is_dir():
+        raise InputError(f"there is no checkpoint at {path}")
+    return load_native(folder)
+
+
+def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequence[str] = ()) -> Path:
+    return save_native(model, path)
+
+
+def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any) -> Model:
+    """The model that the command line's MODEL means: a run directory, a checkpoint in any format,
+    `hf:org/name`, an `https:` address, or a model name such as "ViT-B/16" (with fresh weights).
+
+    Raises:
+        InputError: nothing of these; or what is there cannot be loaded.
+    """
+    text = str(spec)
+    if re.match(r"(hf|https?):", text) or Path(spec).exists():
+        return load(spec, format=format, **overrides)
+    if re.search(r"(?i)\bvit-|\bbit-", text) and not re.search(r"\.(npz|safetensors|pth?|bin|pt)$", text):
+        return create(text, **overrides)
+    raise InputError(
+        f"{text!r} is no file or folder that exists, no model name such as ViT-B/16, and not hf:org/name"
+    )

@@ -43,14 +43,13 @@ class Branch(nn.Sequential):
     empty when none is asked for."""
 
     def __init__(self, width: int, *, dropout: float, layer_scale: float | None, drop_path: float) -> None:
-        parts: list[nn.Module] = []
+        super().__init__()
         if dropout:
-            parts.append(nn.Dropout(dropout))
+            self.add_module("dropout", nn.Dropout(dropout))
         if layer_scale is not None:
-            parts.append(LayerScale(width, layer_scale))
+            self.add_module("scale", LayerScale(width, layer_scale))
         if drop_path:
-            parts.append(StochasticDepth(drop_path))
-        super().__init__(*parts)
+            self.add_module("depth", StochasticDepth(drop_path))
 
 
 class PreNormBlock(nn.Module):

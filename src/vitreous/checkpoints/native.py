@@ -1,0 +1,84 @@
+"""The project's own format: a folder with `model.safetensors` (the weights under the model's own names) and
+`config.json` (model, preprocessing, labels), enough to build the model again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from safetensors.torch import save_file
+
+from vitreous.checkpoints.building import empty_model, fill, stored
+from vitreous.checkpoints.files import read_json, read_safetensors
+from vitreous.errors import InputError
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.settings import explain
+
+KINDS: dict[str, type[ViTConfig] | type[BiTConfig]] = {"ViT": ViTConfig, "BiT": BiTConfig}
+
+
+def save_native(model: Model, folder: str | Path) -> Path:
+    """Write `model` into `folder`, which is made where it does not exist. Both files are complete under
+    other names before either takes its own."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    new_weights, new_config = beside(weights), beside(config)
+    try:
+        tensors = {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}
+        save_file(tensors, new_weights, metadata={"format": "pt"})
+        new_config.write_text(json.dumps(description(model), indent=2, ensure_ascii=False) + "\n", "utf-8")
+        os.replace(new_weights, weights)
+        os.replace(new_config, config)
+    finally:
+        new_weights.unlink(missing_ok=True)
+        new_config.unlink(missing_ok=True)
+    return folder
+
+
+def beside(path: Path) -> Path:
+    """A name in the same folder for a file that is still being written."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def description(model: Model) -> dict[str, Any]:
+    """What `config.json` says."""
+    return {
+        "format": "vitreous",
+        "kind": type(model).__name__,
+        "model": model.config.model_dump(mode="json"),
+        "preprocessing": model.preprocessing.model_dump(mode="json"),
+        "labels": model.labels,
+    }
+
+
+def load_native(folder: str | Path) -> Model:
+    """The model that `save_native` wrote, in evaluation mode.
+
+    Raises:
+        InputError: a file is missing or damaged, or the weights are not those of the configuration.
+    """
+    folder = Path(folder)
+    where = folder / "config.json"
+    told = read_json(where)
+    if told.get("format") != "vitreous" or told.get("kind") not in KINDS:
+        raise InputError(f"{where} is no description of a vitreous model: it lacks format and kind")
+    try:
+        config = KINDS[told["kind"]].model_validate(told.get("model"))
+        preprocessing = Preprocessing.model_validate(told.get("preprocessing"))
+    except ValidationError as error:
+        raise InputError(f"{where}: {explain(error, 'model')}") from None
+    labels = told.get("labels")
+    if labels is not None and not (
+        isinstance(labels, list) and all(isinstance(each, str) for each in labels)
+    ):
+        raise InputError(f"{where}: labels must be a list of names")
+    model = empty_model(config, preprocessing=preprocessing, labels=labels)
+    fill(model, dict(read_safetensors(folder / "model.safetensors")), where=str(folder))
+    return model
