@@ -1,0 +1,101 @@
+"""Which patches speak for a class: gradient-weighted attention (Chefer et al., ICCV 2021, arXiv 2103.15679).
+
+    A'_l = mean over heads of (dy_c/dA_l * A_l)+          R = (I + A'_L) ... (I + A'_1)          (Eq. 5, 6)
+
+Only the rows of R that the head sees are wanted, so they are carried through the layers from the last to the
+first, which is the order in which gradients arrive: one map is in memory at a time, and the model's attention
+stays fused. The gradient of a map is dy/dA = (dy/d(A v)) v^T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from vitreous.errors import InputError
+from vitreous.inspection.capture import attention_layers
+from vitreous.inspection.readout import readout_weights, to_grid
+from vitreous.layers.attention import Attention
+from vitreous.models.vit import ViT
+
+
+class Relevance(NamedTuple):
+    """What speaks for a class.
+
+    Attributes:
+        patches: where the evidence lies in each picture; not negative.
+        heads: how much the class's logit would change, to first order, without each head: |<a, dy/da>| of
+            the head's output a (Michel et al., arXiv 1905.10650, Eq. 2), for each picture.
+    """
+
+    patches: Float[Tensor, "B rows columns"]
+    heads: Float[Tensor, "B L K"]
+
+
+def relevance(
+    model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None = None
+) -> Relevance:
+    """Evidence for `classes`; for each picture's likeliest class where none are given.
+
+    Raises:
+        InputError: the model has no head, so there is no class to explain.
+    """
+    if model.config.num_classes is None:
+        raise InputError("the model has no classes: relevance explains the logit of one")
+    start = readout_weights(model.config).to(images)
+    row = start.repeat(images.shape[0], 1)
+    heads: list[Tensor] = []
+    was_training = model.training
+    model.eval()
+    try:
+        with watched_attention(model, row, heads), torch.enable_grad():
+            images = images.detach().requires_grad_()
+            logits = model(images)
+            chosen = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
+            # Asked for the pictures' gradient alone, autograd leaves the parameters' own untouched.
+            torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), images)
+    finally:
+        model.train(was_training)
+    return Relevance(to_grid(row - start, model.config), torch.stack(heads[::-1], dim=1))
+
+
+@contextmanager
+def watched_attention(model: ViT, row: Float[Tensor, "B T"], heads: list[Tensor]) -> Iterator[None]:
+    """While a gradient flows back, `row` becomes row (I + A'_l) at each layer, and what each head mattered is
+    appended to `heads`, last layer first."""
+    entering: list[Tensor] = []  # the input of the attention that is running
+
+    def enter(layer: Attention, args: tuple[Any, ...]) -> None:
+        entering[:] = [args[0].detach()]
+
+    def leave(out: torch.nn.Linear, args: tuple[Tensor]) -> None:
+        layer, z = owners[out], entering[0]
+        args[0].register_hook(  # type: ignore[no-untyped-call]
+            lambda gradient: pass_back(layer, z, args[0].detach(), gradient)
+        )
+
+    def pass_back(layer: Attention, z: Tensor, output: Tensor, gradient: Tensor) -> None:
+        with torch.no_grad():
+            weights, value = layer.maps(z), layer.project(z)[2]
+            gradient, output = (
+                rearrange(each, "B T (K E) -> B K T E", K=layer.heads) for each in (gradient, output)
+            )
+            evidence = (gradient @ value.transpose(-2, -1) * weights).clamp_min(0).mean(dim=1)  # A'_l
+            row.add_(torch.einsum("bt,bts->bs", row, evidence))
+            heads.append((gradient * output).sum(dim=(2, 3)).abs())
+
+    layers = set(attention_layers(model))
+    owners = {layer.out: layer for layer in layers}
+    hooks = [layer.register_forward_pre_hook(enter) for layer in layers]
+    hooks += [out.register_forward_pre_hook(leave) for out in owners]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
