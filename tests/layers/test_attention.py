@@ -1,0 +1,78 @@
+"""Attention against its formula, against finite differences, and against itself with other parts."""
+
+import math
+
+import pytest
+import torch
+
+from vitreous.layers.attention import Attention, CrossAttention
+from vitreous.layers.positions import RelativePositions, RotaryPositions2d
+
+
+def by_hand(attention: Attention, z: torch.Tensor) -> torch.Tensor:
+    """Eq. 5-8 of the paper, one head at a time, with no fused kernel."""
+    inner = attention.qkv.out_features // 3
+    head_dim = inner // attention.heads
+    q, k, v = attention.qkv(z).split(inner, dim=-1)
+    heads = []
+    for head in range(attention.heads):
+        own = slice(head * head_dim, (head + 1) * head_dim)
+        logits = q[..., own] @ k[..., own].transpose(-1, -2) / math.sqrt(head_dim)
+        heads.append(logits.softmax(-1) @ v[..., own])
+    return attention.out(torch.cat(heads, dim=-1))
+
+
+@pytest.mark.parametrize(("width", "heads", "head_dim"), [(12, 3, 4), (10, 2, 7), (8, 1, 8)])
+def test_attention_is_the_papers_formula(width: int, heads: int, head_dim: int) -> None:
+    attention = Attention(width, heads=heads, head_dim=head_dim)
+    z = torch.randn(2, 5, width)
+    torch.testing.assert_close(attention(z), by_hand(attention, z), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("inner", [None, "rotary", "relative"])
+def test_gradients_agree_with_finite_differences(inner: str | None) -> None:
+    position = {
+        None: lambda: None,
+        "rotary": lambda: RotaryPositions2d((2, 2), 4, prefix=1),
+        "relative": lambda: RelativePositions(5, 4),
+    }[inner]()
+    attention = Attention(6, heads=2, head_dim=4, inner_position=position).double()
+    for parameter in attention.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    z = torch.randn(1, 5, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(attention, (z,))
+    weights = dict(attention.named_parameters())
+
+    def of_weights(*values: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(attention, dict(zip(weights, values, strict=True)), (z.detach(),))
+
+    assert torch.autograd.gradcheck(of_weights, tuple(weights.values()))
+
+
+def test_maps_are_the_weights_of_the_output() -> None:
+    attention = Attention(12, heads=3, head_dim=4, norm=torch.nn.LayerNorm)
+    z = torch.randn(2, 5, 12)
+    maps = attention.maps(z)
+    torch.testing.assert_close(maps.sum(-1), torch.ones(2, 3, 5))
+    value = attention.project(z)[2]
+    output = attention.out((maps @ value).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(output, attention(z), atol=1e-6, rtol=1e-5)
+
+
+def test_a_mask_forbids() -> None:
+    attention = Attention(8, heads=2, head_dim=4)
+    causal = torch.full((5, 5), -torch.inf).triu(1)[None, None]
+    z = torch.randn(1, 5, 8)
+    assert attention.maps(z, causal).triu(1).abs().max() == 0
+    later = z.clone()
+    later[:, 3:] += 1
+    torch.testing.assert_close(attention(z, causal)[:, :3], attention(later, causal)[:, :3])
+
+
+def test_cross_attention_takes_keys_and_values_from_the_context() -> None:
+    attention = CrossAttention(8, context_width=6, heads=2, head_dim=4)
+    z, context = torch.randn(2, 3, 8), torch.randn(2, 5, 6)
+    assert attention(z, context).shape == (2, 3, 8)
+    one = context[:, :1].expand(-1, 5, -1)  # every key alike: the weights do not matter
+    torch.testing.assert_close(attention(z, one), attention(z, context[:, :1]), atol=1e-6, rtol=1e-5)
+    assert attention.maps(z, context).shape == (2, 2, 3, 5)

@@ -1,0 +1,142 @@
+"""Stems, positions, pooling, branches: each against what it says it is."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitreous.layers.block import LayerScale, StochasticDepth
+from vitreous.layers.mlp import MLP, SwiGLU
+from vitreous.layers.pooling import AttentionPooling, ClassAndMeanPooling, MeanPooling
+from vitreous.layers.positions import (
+    LearnedPositions,
+    LearnedPositions2d,
+    RelativePositions,
+    RotaryPositions2d,
+    SinCosPositions2d,
+)
+from vitreous.layers.stems import LinearPatchStem, PatchStem, from_patches, pad_to_multiple, to_patches
+
+sizes = st.integers(1, 4)
+
+
+@given(batch=sizes, channels=sizes, rows=sizes, columns=sizes, p=sizes, q=sizes)
+@settings(max_examples=30, deadline=None)
+def test_patches_round_trip(batch: int, channels: int, rows: int, columns: int, p: int, q: int) -> None:
+    images = torch.randn(batch, channels, rows * p, columns * q)
+    patches = to_patches(images, (p, q))
+    assert patches.shape == (batch, rows * columns, p * q * channels)
+    assert torch.equal(from_patches(patches, (rows, columns), (p, q)), images)
+
+
+def test_a_flat_patch_is_row_column_channel() -> None:
+    images = torch.arange(2 * 4 * 4).reshape(1, 2, 4, 4)
+    first = images[0, :, :2, :2]  # the upper left patch
+    expected = [first[c, row, column] for row in range(2) for column in range(2) for c in range(2)]
+    assert to_patches(images.float(), (2, 2))[0, 0].tolist() == [float(value) for value in expected]
+
+
+def test_linear_and_convolution_stems_are_one_function() -> None:
+    convolution = PatchStem(3, (4, 2), 5)
+    identity = torch.nn.Identity()
+    linear = LinearPatchStem(3, (4, 2), 5, norm_before=identity, norm_after=identity)
+    with torch.no_grad():
+        linear.projection.weight.copy_(convolution.projection.weight.permute(0, 2, 3, 1).flatten(1))
+        linear.projection.bias.copy_(convolution.projection.bias)
+    images = torch.randn(2, 3, 8, 6)
+    torch.testing.assert_close(linear(images), convolution(images), atol=1e-6, rtol=1e-5)
+
+
+def test_padding_is_at_the_right_and_the_bottom() -> None:
+    images = torch.ones(1, 1, 3, 5)
+    padded = pad_to_multiple(images, (2, 4))
+    assert padded.shape == (1, 1, 4, 8)
+    assert padded[..., :3, :5].sum() == padded.sum() == 15
+
+
+def test_registers_get_no_position() -> None:
+    position = LearnedPositions((2, 2), 3, extra=1, registers=2)
+    torch.nn.init.ones_(position.table)
+    added = position(torch.zeros(1, 7, 3))[0, :, 0]
+    assert added.tolist() == [1, 0, 0, 1, 1, 1, 1]
+
+
+def test_learned_2d_is_column_then_row() -> None:
+    position = LearnedPositions2d((2, 3), 4, extra=1)
+    torch.nn.init.normal_(position.x)
+    torch.nn.init.normal_(position.y)
+    rows = position.rows()
+    assert torch.equal(rows[1 + 1 * 3 + 2], torch.cat([position.x[2], position.y[1]]))
+    assert rows[0].abs().sum() == 0
+
+
+def test_sincos_of_one_patch_by_hand() -> None:
+    rows = SinCosPositions2d((3, 4), 8, extra=0).rows()
+    x, y = 3, 2
+    expected = [
+        *(math.sin(x * w) for w in (1, 1e-4)),
+        *(math.cos(x * w) for w in (1, 1e-4)),
+        *(math.sin(y * w) for w in (1, 1e-4)),
+        *(math.cos(y * w) for w in (1, 1e-4)),
+    ]
+    torch.testing.assert_close(rows[y * 4 + x], torch.tensor(expected))
+
+
+def test_rotary_logits_depend_on_offsets_alone() -> None:
+    rotary = RotaryPositions2d((4, 5), 8, prefix=1)
+    same = torch.randn(1, 1, 1, 8)
+    q, k, _ = rotary(same.expand(1, 1, 21, 8), torch.randn(1, 1, 1, 8).expand(1, 1, 21, 8))
+    logits = (q @ k.transpose(-1, -2))[0, 0, 1:, 1:].reshape(4, 5, 4, 5)
+    torch.testing.assert_close(logits[0, 0, 1, 2], logits[2, 1, 3, 3])
+    torch.testing.assert_close(logits[3, 4, 0, 1], logits[3, 3, 0, 0])
+    torch.testing.assert_close(q[:, :, :1], same)  # the prefix does not turn
+
+
+def test_relative_bias_by_hand() -> None:
+    relative = RelativePositions(4, 6)
+    torch.nn.init.normal_(relative.table)
+    query = torch.randn(2, 3, 4, 6)
+    bias = relative(query, query)[2]
+    for i, j in [(0, 0), (0, 3), (3, 0), (2, 1)]:
+        expected = query[:, :, i] @ relative.table[i - j + 3] / math.sqrt(6)
+        torch.testing.assert_close(bias[:, :, i, j], expected)
+
+
+def test_pooling_leaves_the_prefix_out() -> None:
+    z = torch.randn(2, 6, 3)
+    torch.testing.assert_close(MeanPooling(skip=2)(z), z[:, 2:].mean(1))
+    pooled = ClassAndMeanPooling(skip=2)(z)
+    torch.testing.assert_close(pooled, torch.cat([z[:, 0], z[:, 2:].mean(1)], -1))
+
+
+def test_attention_pooling_does_not_mind_the_order_of_tokens() -> None:
+    pool = AttentionPooling(8, heads=2, mlp=MLP(8, 16), norm=torch.nn.LayerNorm(8), skip=1)
+    torch.nn.init.normal_(pool.probe)
+    z = torch.randn(2, 6, 8)
+    shuffled = torch.cat([torch.randn(2, 1, 8), z[:, 1:][:, torch.randperm(5)]], dim=1)
+    torch.testing.assert_close(pool(z), pool(shuffled), atol=1e-6, rtol=1e-5)
+
+
+def test_swiglu_by_hand() -> None:
+    mlp = SwiGLU(4, 6)
+    z = torch.randn(2, 3, 4)
+    gate, expanded = mlp.gate_expand(z)[..., :6], mlp.gate_expand(z)[..., 6:]
+    torch.testing.assert_close(mlp(z), mlp.contract(gate * gate.sigmoid() * expanded))
+
+
+def test_layer_scale_scales_channels() -> None:
+    scale = LayerScale(3, 0.5)
+    assert torch.equal(scale(torch.ones(1, 2, 3)), torch.full((1, 2, 3), 0.5))
+
+
+def test_stochastic_depth_drops_whole_pictures_and_keeps_the_mean() -> None:
+    drop = StochasticDepth(0.25)
+    z = torch.ones(4000, 2, 3)
+    dropped = drop(z)
+    per_picture = dropped.flatten(1)
+    assert per_picture.unique().tolist() == [0.0, pytest.approx(4 / 3)]
+    assert (per_picture.amax(1) == per_picture.amin(1)).all()
+    assert dropped.mean() == pytest.approx(1, abs=0.05)
+    assert torch.equal(drop.eval()(z), z)

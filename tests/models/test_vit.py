@@ -1,0 +1,185 @@
+"""The assembled model: its equations, its numbers, and every configuration that validates."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vitreous as vt
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import create
+from vitreous.models.vit import ViT
+
+# facts of Table 1 and of the published checkpoints: parameters with a 1000-class head at 224 pixels
+PARAMETERS = {
+    "ViT-Ti/16": 5_717_416,
+    "ViT-S/16": 22_050_664,
+    "ViT-B/16": 86_567_656,
+    "ViT-B/32": 88_224_232,
+    "ViT-L/16": 304_326_632,
+    "ViT-H/14": 632_045_800,
+    "R50+ViT-B/16": 98_659_112,
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameter_counts(name: str) -> None:
+    with torch.device("meta"):
+        model = create(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name]
+
+
+def test_forward_is_equations_1_to_4() -> None:
+    model = create("ViT-Ti/16", image_size=32, depth=2, num_classes=5).eval()
+    torch.nn.init.normal_(model.prefix)
+    torch.nn.init.normal_(model.head.weight)
+    images = torch.randn(2, 3, 32, 32)
+    z = torch.cat([model.prefix.expand(2, 1, -1), model.stem(images)], dim=1) + model.position.table
+    for block in model.blocks:
+        z = block.attention(block.attention_norm(z)) + z
+        z = block.mlp(block.mlp_norm(z)) + z
+    torch.testing.assert_close(model(images), model.head(model.norm(z)[:, 0]), atol=1e-5, rtol=1e-5)
+
+
+stems = st.sampled_from(
+    [
+        {"kind": "patch"},
+        {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True},
+        {"kind": "patch", "bias": False},
+        {"kind": "convolution", "widths": (4, 8), "strides": (2, 2)},
+        {"kind": "resnet", "layers": (1,), "widths": (128,), "width_factor": 0.5},
+    ]
+)
+positions = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["none", "learned", "learned-2d", "sincos-2d", "relative", "rotary-2d"]),
+        "where": st.sampled_from(["stem", "every-layer", "every-layer-shared"]),
+    }
+)
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> ViTConfig:
+    """Small Vision Transformers over every variant of the configuration."""
+    pooling = draw(
+        st.sampled_from(["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"])
+    )
+    distilled = pooling == "class+distillation"
+    return ViTConfig(
+        image_size=draw(st.sampled_from([(8, 8), (8, 12), (7, 9)])),
+        pad=True,
+        patch_size=(4, 4),
+        channels=draw(st.sampled_from([1, 3])),
+        num_classes=draw(st.sampled_from([None, 3])),
+        width=16,
+        depth=draw(st.integers(1, 2)),
+        heads=draw(st.sampled_from([1, 2])),
+        head_dim=draw(st.sampled_from([None, 4])),
+        mlp_dim=8,
+        stem=draw(stems),
+        position=draw(positions),
+        class_token=pooling.startswith("class") or draw(st.booleans()),
+        distillation_token=distilled,
+        registers=draw(st.integers(0, 2)),
+        embedding_norm=draw(st.booleans()),
+        pooling=pooling,
+        norm=draw(st.sampled_from(["pre", "post"])),
+        final_norm="tokens" if distilled else draw(st.sampled_from(["tokens", "pooled", "none"])),
+        qkv_bias=draw(st.booleans()),
+        qk_norm=draw(st.booleans()),
+        mlp=draw(st.sampled_from(["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"])),
+        layer_scale=draw(st.sampled_from([None, 0.1])),
+        representation=None if distilled else draw(st.sampled_from([None, 6])),
+        head_bias=draw(st.booleans()),
+        dropout=draw(st.sampled_from([0.0, 0.1])),
+        attention_dropout=draw(st.sampled_from([0.0, 0.1])),
+        drop_path=draw(st.sampled_from([0.0, 0.1])),
+    )
+
+
+@given(config=configurations())
+@settings(max_examples=60, deadline=None)
+def test_every_configuration_runs_and_every_weight_can_learn(config: ViTConfig) -> None:
+    model = ViT(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    images = torch.randn(3, config.channels, *config.image_size)
+    output = model(images)
+    assert output.shape[0] == 3
+    assert model.tokens(images).shape == (3, config.tokens, config.width)
+    (output * torch.randn_like(output)).sum().backward()
+    idle = {name for name, parameter in model.named_parameters() if parameter.grad is None}
+    assert idle == set()
+
+
+@given(config=configurations())
+@settings(max_examples=30, deadline=None)
+def test_a_configuration_survives_json(config: ViTConfig) -> None:
+    assert ViTConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@given(config=configurations())
+@settings(max_examples=30, deadline=None)
+def test_capture_changes_nothing_and_rows_sum_to_one(config: ViTConfig) -> None:
+    model = ViT(config).eval()
+    images = torch.randn(2, config.channels, *config.image_size)
+    before = model(images)
+    with vt.capture_attention(model) as attention:
+        during = model(images)
+    assert torch.equal(before, during)
+    assert len(attention.maps) == config.depth
+    for each in attention.maps:
+        assert each.shape == (2, config.heads, config.tokens, config.tokens)
+        torch.testing.assert_close(each.sum(-1), torch.ones(each.shape[:-1]), atol=1e-5, rtol=1e-5)
+
+
+def test_shared_positions_are_one_table() -> None:
+    def count(where: str) -> int:
+        model = create(
+            "ViT-Ti/16",
+            image_size=32,
+            depth=3,
+            position={"kind": "learned", "where": where},
+            num_classes=None,
+        )
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    table = 5 * 192
+    assert count("every-layer-shared") == count("stem")
+    assert count("every-layer") == count("stem") + 2 * table
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("ViT-B/16", {"image_size": 222}, "222 is not a multiple of patch size 16: use 224, or pad=True"),
+        ("ViT-B/16", {"widht": 3}, "did you mean 'width'?"),
+        ("ViT-B/16", {"width": 100}, "width 100 is not a multiple of 12 heads"),
+        ("ViT-B/16", {"depth": 0}, "model.depth"),
+        ("ViT-B/16", {"class_token": False}, "needs class_token=True"),
+        ("vit-b16", {}, "did you mean 'ViT-B/16'?"),
+        ("ViT-X/16", {}, "unknown size 'X'"),
+        ("BiT-R51x1", {}, "did you mean 'R50'?"),
+        ("R50+ViT-B/8", {}, "not a multiple of the ResNet's stride"),
+    ],
+)
+def test_wrong_names_and_values_say_what_to_do(name: str, overrides: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("?", r"\?").replace("(", r"\(")):
+        create(name, **overrides)
+
+
+def test_pictures_of_another_size_or_colour_are_refused() -> None:
+    model = create("ViT-Ti/16", image_size=32, depth=1)
+    with pytest.raises(InputError, match="48x32, the model takes 32x32"):
+        model(torch.zeros(1, 3, 48, 32))
+    with pytest.raises(InputError, match="1 channels, the model takes 3"):
+        model(torch.zeros(1, 1, 32, 32))
+
+
+def test_a_fresh_head_is_zero_and_q_k_v_are_drawn_apart() -> None:
+    model = create("ViT-Ti/16", image_size=32, depth=1)
+    assert model.head.weight.abs().max() == 0
+    bound = (6 / (192 + 192)) ** 0.5  # Xavier-uniform of each, not of the packed matrix
+    spread = model.blocks[0].attention.qkv.weight.abs().max().item()
+    assert 0.95 * bound < spread <= bound
