@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from vitreous.inspection.capture import capture_attention as capture_attention
     from vitreous.models.bit import BiT as BiT
     from vitreous.models.bit import BiTConfig as BiTConfig
+    from vitreous.models.captioner import Captioner as Captioner
     from vitreous.models.config import ViTConfig as ViTConfig
     from vitreous.models.names import create as create
     from vitreous.models.preprocessing import Preprocessing as Preprocessing
+    from vitreous.models.sequence_config import TransformerConfig as TransformerConfig
+    from vitreous.models.transformer import Transformer as Transformer
     from vitreous.models.vit import ViT as ViT
 
 __version__ = "0.1.0"
@@ -30,8 +33,11 @@ __version__ = "0.1.0"
 HOME = {
     "BiT": "models.bit",
     "BiTConfig": "models.bit",
+    "Captioner": "models.captioner",
     "InputError": "errors",
     "Preprocessing": "models.preprocessing",
+    "Transformer": "models.transformer",
+    "TransformerConfig": "models.sequence_config",
     "ViT": "models.vit",
     "ViTConfig": "models.config",
     "capture_attention": "inspection.capture",

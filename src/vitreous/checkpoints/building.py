@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.models import parts
@@ -39,12 +39,12 @@ def compute_positions(model: ViT) -> None:
             block.get_submodule("attention").inner_position = inner
 
 
-def stored(model: Model) -> dict[str, Tensor]:
+def stored(model: nn.Module) -> dict[str, Tensor]:
     """Every weight once, by name: what a file has to hold. What layers share has its first name."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def fill(model: Model, weights: Mapping[str, Tensor], *, where: str) -> None:
+def fill(model: nn.Module, weights: Mapping[str, Tensor], *, where: str) -> None:
     """Give `model` exactly these weights, without copying those that are float32 already.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 
@@ -18,6 +18,31 @@ class NoInnerPosition(nn.Module):
         self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]
     ) -> tuple[Float[Tensor, "B K T E"], Float[Tensor, "B K T E"], None]:
         return query, key, None
+
+
+class KeyValues:
+    """Keys and values that a decoder keeps from step to step (a "key/value cache"); empty at first."""
+
+    def __init__(self) -> None:
+        self.kept: tuple[Tensor, Tensor] | None = None
+
+    def __len__(self) -> int:
+        """The number of tokens that are kept."""
+        return self.kept[0].shape[2] if self.kept else 0
+
+    def extend(
+        self, key: Float[Tensor, "B K T E"], value: Float[Tensor, "B K T E"]
+    ) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]:
+        """Those of all tokens so far: what was kept, and behind it what is new."""
+        if self.kept:
+            key, value = torch.cat([self.kept[0], key], dim=2), torch.cat([self.kept[1], value], dim=2)
+        self.kept = key, value
+        return self.kept
+
+    def reorder(self, rows: Int[Tensor, "B2"]) -> None:
+        """Row i becomes what row rows[i] was: a beam search goes on from other rows than it came from."""
+        if self.kept:
+            self.kept = self.kept[0][rows], self.kept[1][rows]
 
 
 class Attention(nn.Module):
@@ -69,10 +94,16 @@ class Attention(nn.Module):
         return query, key, value, bias
 
     def forward(
-        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+        self,
+        z: Float[Tensor, "B T D"],
+        mask: Float[Tensor, "#B #K #T S"] | None = None,
+        past: KeyValues | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """`mask` is added to the logits: 0 where a token may look, -inf where it may not."""
+        """`mask` is added to the logits: 0 where a token may look, -inf where it may not. With a `past`, z
+        are the tokens behind those that it holds, and it is extended by them."""
         query, key, value, bias = self.project(z)
+        if past is not None:
+            key, value = past.extend(key, value)
         heads = F.scaled_dot_product_attention(
             query, key, value, attn_mask=add(bias, mask), dropout_p=self.dropout if self.training else 0.0
         )
@@ -127,8 +158,13 @@ class CrossAttention(nn.Module):
         z: Float[Tensor, "B T D"],
         context: Float[Tensor, "B S M"],
         mask: Float[Tensor, "#B #K #T S"] | None = None,
+        past: KeyValues | None = None,
     ) -> Float[Tensor, "B T D"]:
-        return self.attend(self.project_query(z), *self.project_context(context), mask)
+        """With a `past`, the context is projected at the first call only."""
+        if past is None:
+            return self.attend(self.project_query(z), *self.project_context(context), mask)
+        known = past.kept or past.extend(*self.project_context(context))
+        return self.attend(self.project_query(z), *known, mask)
 
     def maps(
         self,

@@ -1,0 +1,103 @@
+"""From token ids to vectors and back: embeddings and positions of a sequence (1706.03762, 3.4 and 3.5).
+
+Beside the letters of this floor: S source tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class TokenEmbedding(nn.Module):
+    """A vector for each token of the vocabulary, multiplied by sqrt(D); the same matrix makes the logits
+    (section 3.4: "we share the same weight matrix").
+
+    Args:
+        scale: whether a looked-up vector is multiplied by sqrt(D).
+    """
+
+    def __init__(self, vocabulary: int, width: int, *, scale: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, width))
+        self.scale = math.sqrt(width) if scale else 1.0
+        if not self.weight.is_meta:
+            nn.init.normal_(self.weight, std=width**-0.5)
+
+    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        return F.embedding(ids, self.weight) * self.scale
+
+    def logits(self, z: Float[Tensor, "B T D"], bias: Float[Tensor, "V"] | None) -> Float[Tensor, "B T V"]:
+        """How much each token of the vocabulary is like z."""
+        return F.linear(z, self.weight, bias)
+
+
+class NoPositions(nn.Module):
+    """The order of the tokens is not told."""
+
+    def forward(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
+        return z
+
+
+class SinusoidalPositions(nn.Module):
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (section 3.5).
+
+    Args:
+        length: the longest sequence.
+        halves: all sines first and then all cosines (tensor2tensor, Marian), instead of side by side.
+    """
+
+    table: Tensor
+
+    def __init__(self, length: int, width: int, *, halves: bool = False) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoids(length, width, halves), persistent=False)
+
+    def forward(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
+        """`start` is the position of the first of these tokens."""
+        return z + self.table[start : start + z.shape[1]].to(z.dtype)
+
+
+def sinusoids(length: int, width: int, halves: bool) -> Float[Tensor, "length D"]:
+    """The table of `SinusoidalPositions`, computed in double precision."""
+    position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
+    omega = 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width)
+    sines, cosines = (position * omega).sin(), (position * omega).cos()[:, : width // 2]
+    if halves:
+        return torch.cat([sines, cosines], dim=1).float()
+    table = torch.empty(length, width, dtype=torch.float64, device="cpu")
+    table[:, 0::2], table[:, 1::2] = sines, cosines
+    return table.float()
+
+
+class LearnedSequencePositions(nn.Module):
+    """A free vector for each position. The first `offset` rows of the table stand for no position (BART's
+    code reserves two)."""
+
+    def __init__(self, length: int, width: int, *, offset: int = 0) -> None:
+        super().__init__()
+        self.offset = offset
+        self.table = nn.Parameter(torch.empty(length + offset, width))
+        if not self.table.is_meta:
+            nn.init.normal_(self.table, std=0.02)
+
+    def forward(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
+        """`start` is the position of the first of these tokens."""
+        first = self.offset + start
+        return z + self.table[first : first + z.shape[1]]
+
+
+def padding_mask(real: Tensor) -> Float[Tensor, "B 1 1 S"]:
+    """What is added to attention logits so that nobody looks at padding. `real`: (B, S), true at tokens."""
+    return torch.zeros(real.shape, device=real.device).masked_fill(~real.bool(), -torch.inf)[:, None, None]
+
+
+def causal_mask(new: int, past: int = 0, *, device: torch.device | None = None) -> Float[Tensor, "1 1 T S"]:
+    """What is added to attention logits so that a token sees itself and what came before, never what follows
+    (section 3.2.3). `new` queries stand behind `past` tokens that everybody sees."""
+    mask = torch.full((new, past + new), -torch.inf, device=device)
+    return mask.triu(diagonal=past + 1)[None, None]

@@ -1,0 +1,91 @@
+"""Configuration of what writes sequences: the 2017 Transformer, and a decoder that reads pictures."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from vitreous.models.config import Config, Positive, Probability, ViTConfig
+
+
+class DecoderConfig(Config):
+    """A decoder that writes tokens. Letters of 1706.03762 in brackets; the defaults are its base model."""
+
+    vocabulary: Positive = Field(default=37000, description="tokens that can be written [V]")
+    width: Positive = Field(default=512, description="[d_model]")
+    depth: Positive = Field(default=6, description="decoder layers [N]")
+    heads: Positive = Field(default=8, description="[h]")
+    mlp_dim: Positive = Field(default=2048, description="[d_ff]")
+    max_length: Positive = Field(default=512, description="the longest sequence, in tokens")
+
+    norm: Literal["pre", "post"] = Field(default="post", description="LayerNorm before or behind each branch")
+    norm_eps: float = Field(default=1e-5, gt=0)
+    final_norm: bool = Field(default=False, description="LayerNorm behind the last layer; pre-norm needs it")
+    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = "relu"
+    position: Literal["none", "sinusoidal", "sinusoidal-halves", "learned"] = Field(
+        default="sinusoidal", description="halves: all sines, then all cosines"
+    )
+    position_offset: int = Field(default=0, ge=0, description="unused rows before a learned table's first")
+    scale_embedding: bool = Field(default=True, description="tokens are multiplied by sqrt(width)")
+    embedding_norm: bool = Field(
+        default=False, description="LayerNorm on tokens and positions before layer 1"
+    )
+    logits_bias: bool = False
+    dropout: Probability = Field(
+        default=0.1, description="of embeddings and of each branch's output [P_drop]"
+    )
+    attention_dropout: Probability = 0.0
+    mlp_dropout: Probability = Field(default=0.0, description="behind the MLP's activation")
+
+    pad: int = Field(default=0, ge=0, description="the token that fills a batch's shorter rows")
+    start: int = Field(default=1, ge=0, description="the token that a decoder begins with")
+    end: int = Field(default=2, ge=0, description="the token that ends a sequence")
+    never: tuple[int, ...] = Field(default=(), description="tokens that decoding must not write")
+    end_at_limit: bool = Field(default=False, description="decoding writes `end` at the longest length")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DecoderConfig:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads: change one")
+        if self.norm == "pre" and not self.final_norm:
+            raise ValueError("pre-norm layers need final_norm=True: nothing else normalises the last one")
+        for name in ("pad", "start", "end"):
+            if getattr(self, name) >= self.vocabulary:
+                raise ValueError(
+                    f"{name} is token {getattr(self, name)}, but there are only {self.vocabulary}: "
+                    "raise vocabulary"
+                )
+        return self
+
+
+class TransformerConfig(DecoderConfig):
+    """The encoder-decoder of "Attention Is All You Need" (1706.03762, Table 3)."""
+
+    encoder_depth: Positive = Field(default=6, description="encoder layers [N]")
+    source_vocabulary: Positive | None = Field(
+        default=None, description="None: source and target share one vocabulary and one embedding"
+    )
+
+    @classmethod
+    def base(cls, **overrides: Any) -> TransformerConfig:
+        """N = 6, d_model 512, d_ff 2048, h = 8, dropout 0.1."""
+        return cls(**overrides)
+
+    @classmethod
+    def big(cls, **overrides: Any) -> TransformerConfig:
+        """N = 6, d_model 1024, d_ff 4096, h = 16, dropout 0.3."""
+        return cls(**{"width": 1024, "mlp_dim": 4096, "heads": 16, "dropout": 0.3, **overrides})
+
+
+class CaptionerConfig(Config):
+    """Pictures to text: a Vision Transformer's tokens, read by a decoder."""
+
+    encoder: ViTConfig = ViTConfig(num_classes=None)
+    decoder: DecoderConfig = DecoderConfig()
+
+    @model_validator(mode="after")
+    def _no_head(self) -> CaptionerConfig:
+        if self.encoder.num_classes is not None:
+            raise ValueError("a captioner's encoder has no classes: set encoder.num_classes to none")
+        return self

@@ -1,0 +1,166 @@
+"""The Transformer of 2017 (arXiv 1706.03762, section 3 and Fig. 1): the encoder that the ViT took over, and
+the decoder that it left behind.
+
+memory = encode(source)             every source token looks at every other                  (Fig. 1, left)
+logits = decode(target, memory)     a target token looks at those before it, and at the memory      (right)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from vitreous.layers.attention import KeyValues
+from vitreous.layers.decoder import DecoderPast
+from vitreous.layers.sequence import TokenEmbedding, causal_mask, padding_mask
+from vitreous.models import sequence_parts as parts
+from vitreous.models.initialisation import initialise
+from vitreous.models.sequence_config import DecoderConfig, TransformerConfig
+
+
+class Encoder(nn.Module):
+    """A stack of the encoder's layers, vectors in and vectors out."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.position = parts.positions(config)
+        self.embedding_norm = parts.norm(config) if config.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(parts.encoder_block(config) for _ in range(config.encoder_depth))
+        self.norm = parts.norm(config) if config.final_norm else nn.Identity()
+        initialise(self)
+
+    def forward(
+        self, z: Float[Tensor, "B S D"], mask: Float[Tensor, "#B #K #S S"] | None = None
+    ) -> Float[Tensor, "B S D"]:
+        z = self.dropout(self.embedding_norm(self.position(z)))
+        for block in self.blocks:
+            z = block(z, mask)
+        return self.norm(z)
+
+
+class Decoder(nn.Module):
+    """A stack of the decoder's layers, vectors in and vectors out."""
+
+    def __init__(self, config: DecoderConfig, *, context_width: int) -> None:
+        super().__init__()
+        self.position = parts.positions(config)
+        self.embedding_norm = parts.norm(config) if config.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(parts.decoder_block(config, context_width) for _ in range(config.depth))
+        self.norm = parts.norm(config) if config.final_norm else nn.Identity()
+        initialise(self)
+
+    def forward(
+        self,
+        z: Float[Tensor, "B T D"],
+        context: Float[Tensor, "B S M"],
+        mask: Float[Tensor, "#B #K #T U"] | None = None,
+        context_mask: Float[Tensor, "#B #K #T S"] | None = None,
+        past: list[DecoderPast] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """`past` (one for each layer) holds the tokens before these, and is extended by these."""
+        seen = len(past[0].attention) if past else 0
+        z = self.dropout(self.embedding_norm(self.position(z, seen)))
+        for layer, block in enumerate(self.blocks):
+            z = block(z, context, mask, context_mask, past[layer] if past else None)
+        return self.norm(z)
+
+
+class Memory(NamedTuple):
+    """What a decoder reads.
+
+    Attributes:
+        context: (B, S, M), the encoder's output.
+        mask: (B, 1, 1, S), added to the logits of the attention over it; None where nothing is padding.
+    """
+
+    context: Float[Tensor, "B S M"]
+    mask: Float[Tensor, "B 1 1 S"] | None = None
+
+    def repeat(self, times: int) -> Memory:
+        """Every row `times` times, one behind the other."""
+        mask = None if self.mask is None else self.mask.repeat_interleave(times, dim=0)
+        return Memory(self.context.repeat_interleave(times, dim=0), mask)
+
+
+class TextDecoder(nn.Module):
+    """Token ids in, logits of the next token out: embedding, decoder stack, and the embedding again."""
+
+    def __init__(self, config: DecoderConfig, *, context_width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = TokenEmbedding(config.vocabulary, config.width, scale=config.scale_embedding)
+        self.decoder = Decoder(config, context_width=context_width)
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary)) if config.logits_bias else None
+
+    def forward(self, ids: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
+        """The logits behind each token of whole sequences, as in training ("teacher forcing"). Padding
+        stands at the end, so the causal mask alone hides it from every real token."""
+        mask = causal_mask(ids.shape[1], device=ids.device)
+        z = self.decoder(self.tokens(ids), memory.context, mask, memory.mask)
+        return self.tokens.logits(z, self.bias)
+
+    def no_past(self) -> list[DecoderPast]:
+        """What `step` keeps, before the first step."""
+        return [DecoderPast(KeyValues(), KeyValues()) for _ in self.decoder.blocks]
+
+    def step(self, ids: Int[Tensor, "B T"], memory: Memory, past: list[DecoderPast]) -> Float[Tensor, "B V"]:
+        """The logits behind the last of these tokens, which follow those in `past` and are kept there."""
+        new, seen = ids.shape[1], len(past[0].attention)
+        # A single token sees everything so far: it needs no mask.
+        mask = causal_mask(new, seen, device=ids.device) if new > 1 else None
+        z = self.decoder(self.tokens(ids), memory.context, mask, memory.mask, past)
+        return self.tokens.logits(z[:, -1:], self.bias)[:, 0]
+
+
+class Transformer(nn.Module):
+    """The encoder-decoder as its configuration says; `Transformer(TransformerConfig.base())` is the paper's.
+
+    Attributes:
+        config: the whole description of the function that the model computes.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.source_tokens = parts.source_embedding(config)  # None where source and target share theirs
+        self.encoder = Encoder(config)
+        self.text = TextDecoder(config, context_width=config.width)
+
+    def encode(self, source: Int[Tensor, "B S"], real: Bool[Tensor, "B S"] | None = None) -> Memory:
+        """What the decoder reads. `real` is false at padding; by default, that is where the pad token is."""
+        real = source != self.config.pad if real is None else real
+        mask = None if bool(real.all()) else padding_mask(real)
+        tokens = self.source_tokens or self.text.tokens
+        return Memory(self.encoder(tokens(source), mask), mask)
+
+    def decode(self, target: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
+        """Logits of the token behind each target token, which begin with `config.start`."""
+        return self.text(target, memory)
+
+    def forward(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        return self.decode(target, self.encode(source))
+
+
+class EncoderDecoder(nn.Module):
+    """The two stacks alone, vectors in and vectors out, as `torch.nn.Transformer` has them."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config, context_width=config.width)
+
+    def forward(
+        self,
+        source: Float[Tensor, "B S D"],
+        target: Float[Tensor, "B T D"],
+        source_mask: Float[Tensor, "#B #K #S S"] | None = None,
+        target_mask: Float[Tensor, "#B #K #T T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Masks are added to the logits; that of the source hides its padding from the decoder too."""
+        return self.decoder(target, self.encoder(source, source_mask), target_mask, source_mask)
