@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Self
 
 import torch
 import torch.distributed
@@ -46,7 +45,11 @@ class DINOConfig(Config):
 
 class ProjectionHead(nn.Module):
     """Three layers, L2 normalisation, and weight-normalised prototypes of length one: the output is the
-    cosine of a feature with each prototype."""
+    cosine of a feature with each prototype.
+
+    Attributes:
+        frozen: whether the prototypes stand still, as they do at first.
+    """
 
     def __init__(self, width: int, config: DINOConfig) -> None:
         super().__init__()
@@ -59,10 +62,12 @@ class ProjectionHead(nn.Module):
         )
         initialise(self.mlp, "timm")
         self.prototypes = nn.Parameter(torch.randn(config.prototypes, config.head_bottleneck))
+        self.frozen = False
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B prototypes"]:
         z = F.normalize(self.mlp(features), dim=-1)
-        return z @ F.normalize(self.prototypes, dim=-1).T
+        prototypes = self.prototypes.detach() if self.frozen else self.prototypes
+        return z @ F.normalize(prototypes, dim=-1).T
 
 
 class DINO(nn.Module):
@@ -72,9 +77,6 @@ class DINO(nn.Module):
         steps: of the whole training, over which temperature and momentum move.
     """
 
-    centre: Tensor
-    step: Tensor
-
     def __init__(self, model: Model, config: DINOConfig | None = None, *, steps: int) -> None:
         super().__init__()
         self.config = config or DINOConfig()
@@ -83,17 +85,18 @@ class DINO(nn.Module):
         self.model = model
         self.small_features = FeaturesAt(model, self.crops.small_size)
         self.head = ProjectionHead(feature_width(model), self.config)
-        self.teacher = copy.deepcopy(model).requires_grad_(False)
+        self.teacher = copy.deepcopy(model).requires_grad_(False).eval()
         self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
-        self.register_buffer("centre", torch.zeros(self.config.prototypes))
-        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        # Parameters that no gradient moves: a saved state holds parameters.
+        self.centre = nn.Parameter(torch.zeros(self.config.prototypes), requires_grad=False)
+        self.step = nn.Parameter(torch.zeros((), dtype=torch.int64), requires_grad=False)
 
     @property
     def encoder(self) -> Model:
         """What pre-training was for: the teacher, which is the better of the two throughout (Fig. 6)."""
         return self.teacher
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> DINO:
         """The teacher never drops anything."""
         super().train(mode)
         self.teacher.eval()
@@ -110,7 +113,7 @@ class DINO(nn.Module):
         done = min(int(self.step) / self.steps, 1.0)
         if self.training:
             self.follow(done)
-            self.head.prototypes.requires_grad_(done >= self.config.freeze_prototypes)
+            self.head.frozen = done < self.config.freeze_prototypes
         large, small = self.crops(images, generator)
         student = [self.head(self.model.features(view)) for view in large]
         student += [self.head(self.small_features(self.model, view)) for view in small]

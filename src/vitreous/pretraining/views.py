@@ -97,7 +97,7 @@ def uniform(like: Tensor, low: float, high: float, generator: torch.Generator) -
 
 def chance(like: Tensor, probability: float, generator: torch.Generator) -> Tensor:
     """True with this probability for each picture."""
-    return uniform(like, 0, 1, generator) < probability
+    return uniform(like, 0.0, 1.0, generator) < probability
 
 
 def random_crop(
@@ -113,8 +113,8 @@ def random_crop(
     area = uniform(pixels, *scale, generator).flatten()
     ratio = uniform(pixels, math.log(3 / 4), math.log(4 / 3), generator).flatten().exp()
     wide, tall = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
-    x = uniform(pixels, -1, 1, generator).flatten() * (1 - wide)  # centres, in -1 ... 1
-    y = uniform(pixels, -1, 1, generator).flatten() * (1 - tall)
+    x = uniform(pixels, -1.0, 1.0, generator).flatten() * (1 - wide)  # centres, in -1 ... 1
+    y = uniform(pixels, -1.0, 1.0, generator).flatten() * (1 - tall)
     mirror = 1 - 2 * chance(pixels, flip, generator).flatten().float()
     zero = torch.zeros_like(x)
     theta = torch.stack([wide * mirror, zero, x, zero, tall, y], dim=-1).view(-1, 2, 3)

@@ -1,0 +1,114 @@
+"""MAE's parts; its equality with the authors' numbers is in tests/golden."""
+
+import pytest
+import torch
+
+from vitreous.errors import InputError
+from vitreous.pretraining.mae import MAE, MAEConfig, decoder_for, sincos_of_mae, statistics
+
+SMALL = {"decoder_width": 24, "decoder_depth": 1, "decoder_heads": 2, "decoder_mlp_dim": 48}
+
+
+def test_three_quarters_are_removed_the_lowest_noise_stays(tiny):
+    mae = MAE(tiny(), MAEConfig(**SMALL))
+    masking = mae.mask(mae.draw(5, torch.Generator().manual_seed(0)))
+    assert masking.visible == 4
+    assert masking.removed.shape == (5, 12)
+    noise = mae.draw(5, torch.Generator().manual_seed(0))
+    for row, removed in zip(noise, masking.removed, strict=True):
+        visible = sorted(set(range(16)) - set(removed.tolist()))
+        assert row[visible].max() < row[removed].min()
+
+
+def test_the_encoder_never_sees_a_removed_patch(tiny, pictures):
+    mae = MAE(tiny(), MAEConfig(**SMALL)).eval()
+    masking = mae.mask(mae.draw(16, torch.Generator().manual_seed(0)))
+    changed = pictures.clone()
+    row, column = divmod(int(masking.removed[0, 0]), 4)
+    changed[0, :, row * 8 : row * 8 + 8, column * 8 : column * 8 + 8] = 9.0
+    tokens = mae.encode(pictures, masking)
+    assert tokens.shape == (16, 1 + 4, 48)
+    assert torch.equal(tokens, mae.encode(changed, masking))
+    row, column = divmod(int(masking.order[0, 0]), 4)
+    changed[0, :, row * 8 : row * 8 + 8, column * 8 : column * 8 + 8] = 9.0
+    assert not torch.allclose(tokens, mae.encode(changed, masking))
+
+
+def test_the_encoder_is_the_model_itself_when_nothing_is_removed(tiny, pictures):
+    model = tiny(registers=2)
+    mae = MAE(model, MAEConfig(mask_ratio=0.0, **SMALL)).eval()
+    model.eval()
+    noise = torch.arange(16.0).expand(16, -1)  # in order
+    assert torch.allclose(mae.encode(pictures, mae.mask(noise)), model.tokens(pictures), atol=1e-6)
+
+
+def test_it_learns_with_gradients_for_mask_and_encoder(tiny, pictures, losses):
+    mae = MAE(tiny(), MAEConfig(**SMALL))
+    found = losses(mae, pictures)
+    assert sum(found[-5:]) < 0.75 * sum(found[:5])
+    assert mae.decoder.mask.grad.abs().sum() > 0
+    assert mae.model.stem.projection.weight.grad.abs().sum() > 0
+
+
+def test_pixels_are_normalised_with_unbiased_variance():
+    mean, std = statistics(torch.tensor([[[1.0, 2.0, 3.0, 6.0]]]))
+    assert mean.item() == 3
+    assert std.item() == pytest.approx((14 / 3 + 1e-6) ** 0.5)
+
+
+def test_positions_put_the_column_first():
+    table = sincos_of_mae((2, 3), 8)
+    assert table.shape == (6, 8)
+    assert table[0].tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+    # Patch 4 is row 1, column 1; patch 2 is row 0, column 2. Frequencies 1 and 1/100.
+    at = torch.tensor([2.0, 0.02])
+    assert torch.allclose(table[2, :4], torch.cat([at.sin(), at.cos()]))
+    assert torch.allclose(table[4, :4], table[4, 4:])
+
+
+def test_a_reconstruction_with_perfect_prediction_is_the_picture(tiny, pictures, monkeypatch):
+    mae = MAE(tiny(), MAEConfig(**SMALL)).eval()
+    from vitreous.layers.stems import to_patches
+
+    patches = to_patches(pictures, (8, 8))
+    mean, std = statistics(patches)
+    monkeypatch.setattr(mae, "predict", lambda images, masking: (patches - mean) / std)
+    masked, filled = mae.reconstruct(pictures, torch.Generator().manual_seed(0))
+    assert torch.allclose(filled, pictures, atol=1e-5)
+    assert (masked == 0).float().mean() == pytest.approx(0.75, abs=0.01)
+    masking = mae.mask(mae.draw(16, torch.Generator().manual_seed(0)))
+    assert mae.loss(pictures, mae.predict(pictures, masking), masking).item() < 1e-10
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"registers": 3},
+        {"pooling": "mean", "class_token": False},
+        {"position": {"kind": "sincos-2d"}},
+        {"position": {"kind": "learned-2d"}},
+        {"image_size": (24, 40)},
+        {"image_size": 30, "pad": True},
+        {"channels": 1},
+    ],
+)
+def test_other_models_work(tiny, overrides):
+    model = tiny(**overrides)
+    images = torch.rand(2, model.config.channels, *model.config.image_size)
+    loss, _ = MAE(model, decoder_for(model.config))(images, torch.Generator().manual_seed(0))
+    assert loss.isfinite()
+
+
+@pytest.mark.parametrize(
+    "position", [{"kind": "relative"}, {"kind": "rotary-2d"}, {"kind": "learned", "where": "every-layer"}]
+)
+def test_positions_that_count_all_tokens_are_refused(tiny, position):
+    with pytest.raises(InputError, match="MAE removes tokens"):
+        MAE(tiny(position=position))
+
+
+@pytest.mark.parametrize(("width", "heads"), [(48, 3), (192, 3), (384, 6), (64, 1), (20, 5)])
+def test_small_encoders_get_decoders_that_can_be_built(tiny, width, heads):
+    model = tiny(width=width, heads=heads)
+    mae = MAE(model, decoder_for(model.config))
+    assert mae.config.decoder_width <= max(width // 2, 4 * mae.config.decoder_heads)
