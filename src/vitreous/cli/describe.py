@@ -1,13 +1,102 @@
 """`vitreous describe MODEL`."""
 
+from __future__ import annotations
 
-def describe(model: str, /, *, json: bool = False) -> int:
-    """Hm.
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vitreous.cli.options import ConfigFile, ImageSize, Json, Settings, parse_size, print_json, settings_tree
+from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    from vitreous.models.bit import BiTConfig
+    from vitreous.models.config import ViTConfig
+    from vitreous.models.costs import Description
+
+
+def describe(
+    model: str,
+    /,
+    *,
+    image_size: ImageSize = None,
+    settings: Settings = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> None:
+    """Every stage of one picture's journey through a model, and what the model costs.
 
     Parameters
     ----------
     model
-        name
+        A name such as ViT-B/16 or R50+ViT-B/16, a checkpoint of any format, or a run directory.
     """
-    print(model)
-    return 0
+    from vitreous.models.changing import change
+    from vitreous.models.costs import describe as describe_config
+
+    tree = settings_tree(config, settings)
+    if strange := [name for name in tree if name != "model"]:
+        raise InputError(f"describe has no setting {strange[0]!r}: all of its settings begin with model.")
+    changes = dict(tree.get("model", {}))
+    if size := parse_size(image_size):
+        changes["image_size"] = size
+    description = describe_config(change(config_named(model), changes))
+    if json:
+        print_json({"model": model, **description.to_json()})
+    else:
+        show(model, description)
+
+
+def config_named(spec: str) -> ViTConfig | BiTConfig:
+    """What MODEL means, without a weight where it is a name."""
+    import torch
+
+    from vitreous.checkpoints import open_model
+
+    if ":" in spec or Path(spec).exists():
+        return open_model(spec).config
+    with torch.device("meta"):
+        return open_model(spec).config
+
+
+def show(name: str, description: Description) -> None:
+    """The tables for people."""
+    from vitreous.cli.tables import print_table, si, size
+
+    memory, n, d = description.memory, *description.sequence
+    print(f"{name}: one picture's journey\n")
+    rows = [
+        (
+            stage.name if stage.times == 1 else f"  {stage.name}",
+            stage.equation,
+            stage.written_shape,
+            "" if stage.times == 1 else f"x{stage.times}",
+            f"{stage.parameters:,}" if stage.parameters else "",
+            si(stage.macs) if stage.macs else "",
+        )
+        for stage in description.stages
+    ]
+    total = ("in all", "", "", "", f"{description.parameters:,}", si(description.macs))
+    print_table(("stage", "in the paper", "shape", "layers", "parameters", "MACs"), [*rows, total], words=3)
+    print(
+        f"\n{si(description.parameters)} parameters, {si(description.macs)}MACs for one picture, counted as "
+        "fvcore does (five for\neach number of a normalisation). Equations: arXiv 2010.11929, others named.\n"
+    )
+    print_table(
+        ("memory, fp32, one picture", "inference", "training"),
+        [
+            ("weights", size(memory.weights), size(memory.weights)),
+            ("gradients", "", size(memory.gradients)),
+            ("optimiser (AdamW)", "", size(memory.optimiser)),
+            ("activations, for each picture", size(memory.working), size(memory.activations)),
+            ("in all", size(memory.inference), size(memory.training)),
+        ],
+    )
+    print("Activations are measured on the meta device, with attention fused.\n")
+    print_table(
+        (f"a layer on n={n} tokens, d={d}", "formula", "work", "sequential", "longest path"),
+        [
+            (cost.layer, cost.formula, si(cost.work), f"{cost.sequential:,}", f"{cost.path:,}")
+            for cost in description.layer_costs
+        ],
+        words=2,
+    )
