@@ -24,6 +24,10 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "train": Command(
+        "Train or fine-tune a classifier on your pictures.",
+        ("vitreous train", "vitreous train photos/ --set training.epochs=20"),
+    ),
     "describe": Command(
         "Every stage of a model: shape, parameters, FLOPs, memory.",
         ("vitreous describe ViT-B/16", "vitreous describe ViT-S/8 --image-size 64 --json"),

@@ -1,0 +1,214 @@
+"""`vitreous train [DATA]`."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+from cyclopts import Parameter
+
+from vitreous.cli.options import (
+    ConfigFile,
+    Device,
+    ImageSize,
+    Json,
+    Out,
+    Precision,
+    Settings,
+    parse_size,
+    print_json,
+    settings_tree,
+)
+from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from vitreous.data.pictures import Splits
+    from vitreous.training.run import Run
+
+
+def train(
+    data: str | None = None,
+    /,
+    *,
+    model: Annotated[
+        str | None, Parameter(help="ViT-Ti/16, R50+ViT-B/16; by default the data decide")
+    ] = None,
+    init: Annotated[str | None, Parameter(help="a checkpoint or run to fine-tune")] = None,
+    recipe: Annotated[str | None, Parameter(help="a recipe's name; by default the data decide")] = None,
+    image_size: ImageSize = None,
+    epochs: Annotated[float | None, Parameter(help="passes over the data")] = None,
+    batch_size: Annotated[int | None, Parameter(help="pictures in one step")] = None,
+    out: Out = None,
+    resume: Annotated[Path | None, Parameter(help="a run directory: go on where it stopped")] = None,
+    device: Device = "auto",
+    precision: Precision | None = None,
+    seed: Annotated[int | None, Parameter(help="of weights, order and augmentation")] = None,
+    set: Settings = None,
+    config: ConfigFile = None,
+    strict: Annotated[bool, Parameter(help="a picture that cannot be read is an error")] = False,
+    json: Json = False,
+) -> int:
+    """Train or fine-tune a classifier.
+
+    Parameters
+    ----------
+    data
+        digits (the default), a folder with a sub-folder for each class, a manifest, shards, cifar10:PATH
+    """
+    from vitreous.training.device import pick_device
+    from vitreous.training.signals import Interrupted
+
+    warnings.showwarning = one_line
+    chosen = pick_device(device)
+    options = {
+        "model.name": model,
+        "model.image_size": parse_size(image_size),
+        "training.epochs": epochs,
+        "training.batch_size": batch_size,
+        "training.precision": precision,
+        "data.strict": strict or None,
+        "seed": seed,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    if resume:
+        if data or given or set or config or init or recipe or out:
+            raise InputError("--resume goes on with the run's own configuration: give no other settings")
+        run, splits = reopened(resume)
+    else:
+        settings = settings_tree(config, set)
+        run, splits = planned(data, settings | {}, given, recipe=recipe, init=init, out=out)
+    try:
+        result = carry_out(run, splits, device=chosen)
+    except Interrupted as stopped:
+        print(
+            f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
+            f"vitreous train --resume {run.path}",
+            file=sys.stderr,
+        )
+        return 130
+    if json:
+        print_json(result)
+    else:
+        print_table(result)
+    return 0
+
+
+def planned(
+    data: str | None,
+    settings: dict[str, Any],
+    given: dict[str, Any],
+    *,
+    recipe: str | None,
+    init: str | None,
+    out: Path | None,
+) -> tuple[Run, Splits]:
+    """A new run directory, and the data that it names."""
+    from vitreous.models.settings import set_leaf
+    from vitreous.training.plan import plan
+    from vitreous.training.run import Run, default_path
+
+    for name, value in given.items():
+        set_leaf(settings, name, value)
+    source = data or settings.get("source", "digits")
+    planned = plan(source, settings, recipe_name=recipe, init=init or settings.get("init"))
+    run = Run.create(out or default_path(planned.splits.name), planned.config)
+    for reason in planned.reasons:
+        print(f"recipe: {reason}", file=sys.stderr)
+    return run, planned.splits
+
+
+def reopened(path: Path) -> tuple[Run, Splits]:
+    """A run that goes on, and its data."""
+    from vitreous.data.sources import open_data
+    from vitreous.training.run import Run
+
+    run = Run.open(path)
+    return run, open_data(run.config.source, run.config.data)
+
+
+def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, Any]:
+    """Train, measure, write the report and the card; what came out."""
+    from vitreous.evaluation.baselines import digits_baselines
+    from vitreous.evaluation.classification import evaluate
+    from vitreous.inspection.training_report import write_training_report
+    from vitreous.training.card import write_card
+    from vitreous.training.classifier import train_classifier
+    from vitreous.training.display import Display
+    from vitreous.training.starting import count_parameters
+    from vitreous.training.validation import validation
+
+    config = run.config
+    trained = train_classifier(
+        run, splits, device=device, validate=validation(splits.validation, config), display=Display()
+    )
+    held_out = splits.test or splits.validation
+    evaluation = (
+        evaluate(trained.model, held_out, batch_size=config.evaluation.batch_size) if held_out else None
+    )
+    baselines = digits_baselines(splits) if splits.name == "digits" else ()
+    result: dict[str, Any] = {
+        "run": str(run.path),
+        **(evaluation.to_json() if evaluation else {}),
+        "held_out": "test" if splits.test else "validation" if splits.validation else None,
+        "seconds": trained.seconds,
+        "waiting": trained.waiting,
+        "train_count": len(splits.train),
+        "classes": list(splits.train.classes),
+        "parameters": count_parameters(trained.model),
+        "bad_files": [{"path": path, "reason": reason} for path, reason in trained.bad.items()],
+        "baselines": [baseline._asdict() for baseline in baselines],
+    }
+    if evaluation and held_out:
+        report = write_training_report(
+            run.path, model=trained.model, evaluation=evaluation, pictures=held_out, baselines=baselines
+        )
+        result["report"] = str(report)
+    write_card(run, result)
+    return result
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """What came out, for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"held-out pictures: {result.get('test_count', 0)}")
+    table.add_column("accuracy", justify="right")
+    table.add_column("95 % interval", justify="right")
+    rows = (
+        [("this ViT", result["test_accuracy"], result["test_accuracy_interval"])]
+        if "report" in result
+        else []
+    )
+    rows += [(each["name"], each["accuracy"], each["interval"]) for each in result["baselines"]]
+    for name, accuracy, (low, high) in rows:
+        table.add_row(name, f"{accuracy:.2%}", f"{low:.2%} to {high:.2%}")
+    console = Console(soft_wrap=True)
+    console.print(table)
+    console.print(
+        f"\ntrained in {result['seconds']:.1f} s ({result['waiting']:.1%} of them waiting for data), "
+        f"{result['train_count']} pictures, {result['parameters']:,} parameters",
+        highlight=False,
+    )
+    if result["bad_files"]:
+        print(f"{len(result['bad_files'])} pictures could not be read: see {result['run']}/bad_files.txt")
+    print(f"run     {result['run']}")
+    if "report" in result:
+        print(f"report  {result['report']}")
+
+
+def one_line(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning as a sentence, not as a piece of source."""
+    print(f"vitreous: {message}", file=sys.stderr)

@@ -1,0 +1,27 @@
+"""An exponential moving average of the weights (Polyak averaging)."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+
+class Average:
+    """Averaged weights: a <- d a + (1 - d) w after every step.
+
+    The decay d grows from 0.1 to its set value as (1 + t) / (10 + t), so that a short run does not remember
+    its random beginning. Models here have no buffers that learn, so parameters are all there is.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        self.averages: list[Tensor] = list(self.model.parameters())
+        self.weights: list[Tensor] = [parameter.detach() for parameter in model.parameters()]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(self.averages, self.weights, 1 - decay)

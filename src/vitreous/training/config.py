@@ -1,0 +1,145 @@
+"""The whole description of a run: what `config.toml` holds, and what `--set` can name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SerializeAsAny, model_validator
+
+from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import Config, Positive, Probability, ViTConfig
+from vitreous.models.initialisation import Scheme
+from vitreous.models.preprocessing import Preprocessing
+
+Share = Annotated[float, Field(ge=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class OptimiserConfig(Config):
+    """How gradients become steps. Only matrices and kernels decay: no biases, norms, tokens, positions."""
+
+    kind: Literal["adamw", "sgd", "adafactor", "muon"] = "adamw"
+    betas: tuple[Probability, Probability] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    momentum: Probability = Field(default=0.9, description="of SGD and Muon")
+    weight_decay: NotNegative = 0.05
+    decay_form: Literal["times-rate", "independent"] = Field(
+        default="times-rate",
+        description="w -= rate * decay * w (PyTorch), or w -= rate / peak_lr * decay * w (big_vision)",
+    )
+    layer_decay: float | None = Field(
+        default=None, gt=0, le=1, description="learning rate of layer l times this to the power L + 1 - l"
+    )
+    clip_norm: float | None = Field(default=1.0, gt=0, description="largest global norm of the gradient")
+    sam_radius: float | None = Field(
+        default=None, gt=0, description="sharpness-aware minimisation (2010.01412) on top: rho"
+    )
+
+
+class ScheduleConfig(Config):
+    """The learning rate over the steps, as a share of its peak."""
+
+    kind: Literal["linear", "cosine", "constant", "rsqrt"] = "cosine"
+    warmup: NotNegative = Field(default=0.05, description="linear, from 0; steps, or below 1 a share of them")
+    cooldown: NotNegative = Field(
+        default=0.0, description="linear, to 0, at the end; steps, or below 1 a share of them"
+    )
+    end: Share = Field(default=0.0, description="where linear and cosine end, as a share of the peak")
+    timescale: NotNegative = Field(default=10_000, description="rsqrt: sqrt(timescale / (timescale + step))")
+
+
+class DistillationConfig(Config):
+    """A teacher whose answers are learned beside the labels (DeiT, 2012.12877, section 4)."""
+
+    teacher: str = Field(default="", description="any model or run; empty: no distillation")
+    form: Literal["hard", "soft"] = "hard"
+    weight: Share = Field(default=0.5, description="of the teacher's part of the loss")
+    temperature: float = Field(default=3.0, gt=0, description="of the soft form")
+
+
+class LoRAConfig(Config):
+    """Low-rank changes of frozen matrices (2106.09685): W + alpha / rank * B A; merged when saved."""
+
+    rank: int = Field(default=0, ge=0, description="0: no LoRA")
+    alpha: float = Field(default=16.0, gt=0)
+    parts: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
+
+
+class TrainingConfig(Config):
+    """How a model is trained, whatever its objective."""
+
+    epochs: float = Field(default=60, gt=0)
+    steps: Positive | None = Field(default=None, description="wins over epochs")
+    batch_size: Positive = Field(default=128, description="pictures in one step, over all processes")
+    accumulate: Positive = Field(default=1, description="parts that a batch is cut into to save memory")
+    peak_lr: float = Field(default=1e-3, gt=0)
+    optimiser: OptimiserConfig = OptimiserConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    ema_decay: float | None = Field(default=None, gt=0, lt=1, description="averaged weights; None: none")
+
+    loss: Literal["softmax", "sigmoid"] = Field(
+        default="softmax", description="cross-entropy, or binary cross-entropy summed over the classes"
+    )
+    label_smoothing: Probability = 0.0
+    distillation: DistillationConfig = DistillationConfig()
+    initialisation: Scheme = "google"
+    freeze: tuple[str, ...] = Field(
+        default=(), description='parts that do not learn: "stem", "blocks.0"; "backbone": all but the head'
+    )
+    lora: LoRAConfig = LoRAConfig()
+
+    precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    compile: bool = False
+    checkpointing: bool = Field(default=False, description="recompute each layer in the backward pass")
+    save_every: NotNegative = Field(default=60.0, description="seconds between saved states")
+    log_every: Positive | None = Field(
+        default=None, description="steps between lines of metrics.jsonl; None: each epoch, at most 200"
+    )
+
+    @model_validator(mode="after")
+    def _parts(self) -> Self:
+        if self.batch_size % self.accumulate:
+            raise ValueError(
+                f"a batch of {self.batch_size} cannot be cut into {self.accumulate} equal parts: "
+                "make training.batch_size a multiple of training.accumulate"
+            )
+        return self
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        """How long the run is."""
+        return self.steps or max(1, round(self.epochs * steps_per_epoch))
+
+
+class EvaluationConfig(Config):
+    """When and how the model is measured on pictures that it does not learn from."""
+
+    every_epochs: Positive = Field(default=1, description="on the validation part, where there is one")
+    batch_size: Positive = 256
+
+
+class RunConfig(Config):
+    """All of a run. `config.toml` is this, complete; `vitreous train --config` runs it again."""
+
+    source: str = Field(default="digits", description="the DATA argument")
+    init: str | None = Field(default=None, description="the checkpoint to fine-tune; None: from scratch")
+    recipe: str = Field(default="", description="where the values came from, for the reader")
+    seed: int = Field(default=0, ge=0)
+    model: SerializeAsAny[ViTConfig | BiTConfig] = ViTConfig()
+    preprocessing: Preprocessing = Preprocessing()
+    data: DataConfig = DataConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _same_pictures(self) -> Self:
+        for name, made, taken in (
+            ("size", self.preprocessing.size, self.model.image_size),
+            ("channels", self.preprocessing.channels, self.model.channels),
+        ):
+            if made != taken:
+                raise ValueError(
+                    f"preprocessing.{name} is {made}, but the model takes {taken}: make them the same"
+                )
+        return self

@@ -1,0 +1,108 @@
+"""Everything that changes while a model learns, and its way into a saved state and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.training.average import Average
+from vitreous.training.config import TrainingConfig
+from vitreous.training.optimisers import make_optimisers
+from vitreous.training.state import State
+
+
+@dataclass
+class Learner:
+    """A model on its way.
+
+    Attributes:
+        model: the weights, in their plain form: not compiled, not wrapped.
+        step: optimiser steps taken.
+        lr_factor: below 1 after training went back from a loss that was not finite.
+        setbacks: how often it did.
+        skipped: steps that were left out because their gradient was not finite.
+        seconds: of training, over all sessions.
+        meter: sums since the last line of metrics.jsonl.
+    """
+
+    model: nn.Module
+    optimisers: list[torch.optim.Optimizer]
+    average: Average | None = None
+    step: int = 0
+    lr_factor: float = 1.0
+    setbacks: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    meter: dict[str, Tensor] = field(default_factory=dict)
+
+    COUNTS = ("step", "lr_factor", "setbacks", "skipped", "seconds")
+
+    @classmethod
+    def begin(cls, model: nn.Module, config: TrainingConfig) -> Learner:
+        """Before the first step."""
+        return cls(
+            model=model,
+            optimisers=make_optimisers(model, config.optimiser, config.peak_lr),
+            average=Average(model, config.ema_decay) if config.ema_decay else None,
+        )
+
+    @property
+    def result(self) -> nn.Module:
+        """The model to use: averaged weights where they are kept."""
+        return self.average.model if self.average else self.model
+
+    def state(self) -> State:
+        """A view of the present, to be written before the next step."""
+        tensors = {f"model/{name}": tensor.detach() for name, tensor in self.model.named_parameters()}
+        tensors |= {f"meter/{name}": tensor for name, tensor in self.meter.items()}
+        if self.average:
+            tensors |= {f"average/{n}": tensor for n, tensor in self.average.model.named_parameters()}
+        facts: dict[str, Any] = {name: getattr(self, name) for name in self.COUNTS}
+        facts["optimisers"] = []
+        for number, optimiser in enumerate(self.optimisers):
+            memory = optimiser.state_dict()["state"]
+            facts["optimisers"].append(
+                {
+                    str(index): {key: value for key, value in slots.items() if not torch.is_tensor(value)}
+                    for index, slots in memory.items()
+                }
+            )
+            tensors |= {
+                f"optimiser/{number}/{index}/{key}": value
+                for index, slots in memory.items()
+                for key, value in slots.items()
+                if torch.is_tensor(value)
+            }
+        return State(tensors, facts)
+
+    @torch.no_grad()
+    def restore(self, state: State) -> None:
+        """Become what was saved, to the bit."""
+        tensors, facts = state
+        for name, parameter in self.model.named_parameters():
+            parameter.copy_(tensors[f"model/{name}"])
+        if self.average:
+            for name, parameter in self.average.model.named_parameters():
+                parameter.copy_(tensors[f"average/{name}"])
+        device = next(self.model.parameters()).device
+        self.meter = {n: tensor.to(device) for n, tensor in within(tensors, "meter/").items()}
+        for name in self.COUNTS:
+            setattr(self, name, facts[name])
+        for number, optimiser in enumerate(self.optimisers):
+            memory: dict[int, dict[str, Any]] = {
+                int(index): dict(slots) for index, slots in facts["optimisers"][number].items()
+            }
+            for name, tensor in within(tensors, f"optimiser/{number}/").items():
+                index, key = name.split("/")
+                memory.setdefault(int(index), {})[key] = tensor
+            # Rates and groups come from the configuration, so only the memory is put back.
+            groups = optimiser.state_dict()["param_groups"]
+            optimiser.load_state_dict({"state": memory, "param_groups": groups})
+
+
+def within(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose name begins with `prefix`, without it."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

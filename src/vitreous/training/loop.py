@@ -1,0 +1,183 @@
+"""The training loop: one, for every objective."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from vitreous.training.config import TrainingConfig
+from vitreous.training.display import Display
+from vitreous.training.journal import Tracker
+from vitreous.training.learner import Learner
+from vitreous.training.objectives import Objective
+from vitreous.training.optimisers import set_rate
+from vitreous.training.schedules import rate
+from vitreous.training.setbacks import Setbacks
+from vitreous.training.signals import Interrupted, StopRequest
+from vitreous.training.state import States
+from vitreous.training.step import StepTaker
+
+LONGEST_SILENCE = 200  # steps between lines of metrics.jsonl, unless configured
+
+
+class Loader(Protocol):
+    """Where batches come from: `vitreous.data.loading.TrainLoader`, or anything like it."""
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]: ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What stands around the loop and listens; each part may be missing.
+
+    Attributes:
+        trackers: are sent every line of metrics.
+        states: where the learner is saved, in the beginning, every so often, and in the end.
+        display: what a person sees.
+        validate: measures the model behind every `validate_every`-th epoch.
+        device: where the batches go.
+        seed: of dropout and stochastic depth; each step draws from (seed, step) alone.
+    """
+
+    trackers: Sequence[Tracker] = ()
+    states: States | None = None
+    display: Display | None = None
+    validate: Callable[[nn.Module], Mapping[str, float]] | None = None
+    validate_every: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    seed: int = 0
+
+
+def fit(
+    learner: Learner,
+    loader: Loader,
+    objective: Objective,
+    config: TrainingConfig,
+    surroundings: Surroundings,
+) -> float:
+    """Train `learner` from the step it is at to the last; the seconds in which it waited for data.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM came; the state is saved.
+        InputError: the loss stays non-finite (training went back twice before), or a state cannot be saved.
+    """
+    with StopRequest() as stop:
+        loop = Loop(learner, loader, objective, config, surroundings)
+        loop.save()
+        while learner.step < loop.total:
+            loop.run(stop)
+        loop.save()
+        return loop.waited
+
+
+class Loop:
+    """The state of one call of `fit`."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        loader: Loader,
+        objective: Objective,
+        config: TrainingConfig,
+        surroundings: Surroundings,
+    ) -> None:
+        self.learner, self.loader, self.config, self.around = learner, loader, config, surroundings
+        self.total = config.total_steps(loader.steps_per_epoch)
+        self.log_every = config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
+        self.take_step = StepTaker(learner, objective, config, surroundings.device, surroundings.seed)
+        self.setbacks = Setbacks(learner, surroundings.states)
+        self.saved_at = time.monotonic()
+        self.waited = 0.0  # seconds in which the loader was waited for, in this session
+        self.line_start = Clock(learner.seconds, self.waited, learner.step)
+
+    def run(self, stop: StopRequest) -> None:
+        """The rest of the epoch that the learner is in, or up to a setback."""
+        learner = self.learner
+        epoch, start = divmod(learner.step, self.loader.steps_per_epoch)
+        clock = time.perf_counter()
+        for batch in self.loader.epoch(epoch, start):
+            self.waited += time.perf_counter() - clock
+            lr = learner.lr_factor * self.config.peak_lr
+            lr *= rate(learner.step, self.total, self.config.schedule)
+            set_rate(learner.optimisers, lr)
+            finite = self.take_step(batch)
+            now = time.perf_counter()
+            learner.seconds += now - clock
+            clock = now
+            if self.setbacks.note(finite=finite):
+                return
+            if self.around.display:
+                self.around.display.step(learner.step, self.total, self.numbers)
+            if self.line_is_due():
+                self.write_line(lr)
+                clock = time.perf_counter()
+            if stop.made and learner.step < self.total:
+                self.save()
+                raise Interrupted(learner.step)
+            if finite and time.monotonic() - self.saved_at > self.config.save_every:
+                self.save()
+                clock = time.perf_counter()
+            if learner.step == self.total:
+                return
+
+    def line_is_due(self) -> bool:
+        step = self.learner.step
+        within = step % self.loader.steps_per_epoch
+        return within == 0 or within % self.log_every == 0 or step == self.total
+
+    def write_line(self, lr: float) -> None:
+        """One row for every tracker, then the sums begin anew."""
+        learner, around = self.learner, self.around
+        row: dict[str, float] = {
+            "step": learner.step,
+            "epoch": learner.step / self.loader.steps_per_epoch,
+            **self.numbers(),
+            "lr": lr,
+            "seconds": learner.seconds,
+            "skipped": learner.skipped,
+        }
+        epoch, within = divmod(learner.step, self.loader.steps_per_epoch)
+        ended = (within == 0 and epoch % around.validate_every == 0) or learner.step == self.total
+        if around.validate and ended:
+            row |= around.validate(learner.result)
+        for tracker in around.trackers:
+            tracker.write(row)
+        if around.display:
+            around.display.line(learner.step, self.total, row)
+        learner.meter.clear()
+        self.line_start = Clock(learner.seconds, self.waited, learner.step)
+
+    def numbers(self) -> dict[str, float]:
+        """Means since the last line, and the speed since then."""
+        sums = {name: float(total) for name, total in self.learner.meter.items()}
+        pictures = sums.pop("pictures", 0.0)
+        means = {name: total / pictures for name, total in sums.items()} if pictures else {}
+        seconds = self.learner.seconds - self.line_start.seconds
+        waited = self.waited - self.line_start.waited
+        if seconds > 0:
+            steps = self.learner.step - self.line_start.step
+            means["images_per_second"] = steps * self.config.batch_size / seconds
+            means["waiting"] = min(waited / seconds, 1.0)
+        return means
+
+    def save(self) -> None:
+        """A state of now, unless the last steps were not finite."""
+        if self.around.states and not self.setbacks.streak:
+            self.around.states.save(self.learner.step, self.learner.state())
+        self.saved_at = time.monotonic()
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When the current line of metrics began."""
+
+    seconds: float
+    waited: float
+    step: int

@@ -1,0 +1,110 @@
+"""Parameter groups and optimisers, all from torch.optim."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.training.config import OptimiserConfig
+
+Group = dict[str, Any]
+
+
+def make_optimisers(model: nn.Module, config: OptimiserConfig, peak_lr: float) -> list[torch.optim.Optimizer]:
+    """The optimiser of every parameter that learns; two of them for Muon, which takes matrices only.
+
+    Each group has `scale`, its share of the schedule's learning rate (layer-wise decay).
+    """
+    groups = parameter_groups(model, config, peak_lr)
+    sgd: dict[str, Any] = {"momentum": config.momentum, "fused": True}
+    match config.kind:
+        case "adamw":
+            return [adamw(groups, config)]
+        case "sgd":
+            # Here the decay is a penalty: torch adds it to the gradient, in front of the momentum.
+            return [torch.optim.SGD(groups, lr=peak_lr, **sgd)]
+        case "adafactor":
+            return [torch.optim.Adafactor(groups, lr=peak_lr)]
+        case "muon":
+            hidden, rest = split_for_muon(model, groups)
+            muon = torch.optim.Muon(
+                hidden, lr=peak_lr, momentum=config.momentum, adjust_lr_fn="match_rms_adamw"
+            )
+            return [muon, adamw(rest, config)]
+
+
+def adamw(groups: list[Group], config: OptimiserConfig) -> torch.optim.AdamW:
+    return torch.optim.AdamW(groups, betas=config.betas, eps=config.eps, fused=True)
+
+
+def parameter_groups(model: nn.Module, config: OptimiserConfig, peak_lr: float) -> list[Group]:
+    """Learning parameters, grouped by whether they decay and by their layer's share of the learning rate."""
+    decay = config.weight_decay
+    if config.decay_form == "independent":
+        decay /= peak_lr
+    decaying = {id(weight) for weight in decaying_weights(model)}
+    layers = depth(model) if config.layer_decay else 0
+    groups: dict[tuple[float, float], Group] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        scale = config.layer_decay ** (layers + 1 - layer_of(name, layers)) if config.layer_decay else 1.0
+        its_decay = decay if id(parameter) in decaying else 0.0
+        group = groups.setdefault(
+            (scale, its_decay),
+            {"params": [], "lr": peak_lr * scale, "scale": scale, "weight_decay": its_decay},
+        )
+        group["params"].append(parameter)
+    if not groups:
+        raise InputError("nothing learns: training.freeze covers every parameter of the model")
+    return list(groups.values())
+
+
+def decaying_weights(model: nn.Module) -> Iterator[Tensor]:
+    """Matrices and kernels; not biases, norms, LayerScale, class and register tokens, positions, probes."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            yield module.weight
+
+
+def depth(model: nn.Module) -> int:
+    blocks = getattr(model, "blocks", None)
+    if not isinstance(blocks, nn.ModuleList):
+        raise InputError(
+            f"{type(model).__name__} has no encoder layers: set training.optimiser.layer_decay=none"
+        )
+    return len(blocks)
+
+
+def layer_of(name: str, layers: int) -> int:
+    """0 for what makes the tokens, l for encoder layer l, L + 1 for the norm, pooling and head behind them
+    (BEiT, 2106.08254; MAE, 2111.06377)."""
+    if match := re.match(r"blocks\.(\d+)\.", name):
+        return int(match[1]) + 1
+    if name.startswith(("stem.", "prefix", "position.", "embedding_norm.", "layer_positions.")):
+        return 0
+    return layers + 1
+
+
+def split_for_muon(model: nn.Module, groups: list[Group]) -> tuple[list[Group], list[Group]]:
+    """Muon's groups, the matrices of the encoder layers, and those of everything else."""
+    matrices = {
+        id(parameter)
+        for name, parameter in model.named_parameters()
+        if name.startswith("blocks.") and parameter.ndim == 2
+    }
+    hidden = [{**g, "params": [p for p in g["params"] if id(p) in matrices]} for g in groups]
+    rest = [{**g, "params": [p for p in g["params"] if id(p) not in matrices]} for g in groups]
+    return [g for g in hidden if g["params"]], [g for g in rest if g["params"]]
+
+
+def set_rate(optimisers: list[torch.optim.Optimizer], lr: float) -> None:
+    """The learning rate of the next step, each group by its scale."""
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
+            group["lr"] = lr * group["scale"]

@@ -1,0 +1,70 @@
+"""From what the user asked for to a whole `RunConfig`: the data, then a recipe, then the user's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from vitreous.data.config import DataConfig
+from vitreous.data.pictures import Splits
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+from vitreous.models.settings import explain
+from vitreous.training.choose import Choice, choose_recipe
+from vitreous.training.config import RunConfig
+from vitreous.training.recipes import recipe
+from vitreous.training.settings import check_known, configure
+from vitreous.training.starting import absolute_source, fitted_to_checkpoint
+
+Tree = Mapping[str, Any]
+
+
+class Plan(NamedTuple):
+    """A run before it begins: its configuration, why it is this one, and its data."""
+
+    config: RunConfig
+    reasons: tuple[str, ...]
+    splits: Splits
+
+
+def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: str | None = None) -> Plan:
+    """The configuration of a run on `source`.
+
+    Args:
+        settings: the user's own, over everything that a recipe says.
+        recipe_name: the recipe to use; None: one is chosen from the number and size of the pictures.
+        init: a checkpoint whose weights, architecture and preprocessing the run begins with.
+
+    Raises:
+        InputError: unknown settings, values or data, or what does not fit together.
+    """
+    check_known({key: value for key, value in settings.items() if key != "model"})
+    splits = open_data(source, data_config(settings))
+    if recipe_name:
+        choice = Choice(recipe(recipe_name).config, (f"{recipe_name}, as asked",))
+    else:
+        choice = choose_recipe(source, splits.summary)
+    config = choice.config
+    if init:
+        config = fitted_to_checkpoint(config, init, settings)
+    config = configure(config, settings, with_classes(settings, splits))
+    return Plan(config.model_copy(update={"source": absolute_source(source)}), choice.reasons, splits)
+
+
+def with_classes(settings: Tree, splits: Splits) -> dict[str, Any]:
+    """The head has one output for each class of the data."""
+    wanted, present = settings.get("model", {}).get("num_classes"), splits.summary.classes
+    if wanted not in (None, present):
+        raise InputError(
+            f"model.num_classes is {wanted}, but {splits.name} has {present} classes: leave it out"
+        )
+    return {"model": {"num_classes": present}}
+
+
+def data_config(settings: Tree) -> DataConfig:
+    try:
+        return DataConfig(**settings.get("data", {}))
+    except ValidationError as error:
+        raise InputError(explain(error, "data")) from None

@@ -1,0 +1,55 @@
+"""The bundled handwritten digits: 1,797 pictures of 8x8, from scratch.
+
+    vitreous train
+
+Hardware: two CPU cores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitreous.data.config import AffineConfig, AugmentationConfig
+from vitreous.models.config import ConvolutionStemConfig, PositionConfig, ViTConfig
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.training.config import (
+    EvaluationConfig,
+    OptimiserConfig,
+    RunConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
+
+TINY: dict[str, Any] = {"training": {"epochs": 1}, "model": {"depth": 1}}
+
+
+def config() -> RunConfig:
+    return RunConfig(
+        model=ViTConfig(
+            image_size=(8, 8),
+            channels=1,
+            patch_size=(2, 2),
+            num_classes=10,
+            width=64,
+            depth=4,
+            heads=4,
+            mlp_dim=128,
+            stem=ConvolutionStemConfig(widths=(32, 64), strides=(1, 2)),
+            position=PositionConfig(init_std=0.5),
+            pooling="class",
+        ),
+        preprocessing=Preprocessing(size=(8, 8), channels=1, mean=(0.305,), std=(0.376,)),
+        augmentation=AugmentationConfig(
+            affine=AffineConfig(rotate=12, translate=0.12, scale=0.12, shear=8, fill="zeros"), noise=0.05
+        ),
+        training=TrainingConfig(
+            epochs=80,
+            batch_size=64,
+            peak_lr=2e-3,
+            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            schedule=ScheduleConfig(warmup=0.05),
+            ema_decay=0.99,
+            label_smoothing=0.05,
+        ),
+        evaluation=EvaluationConfig(every_epochs=10),
+    )

@@ -1,0 +1,100 @@
+"""A run directory: the configuration, the model, the saved states, the numbers."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from vitreous.errors import InputError
+from vitreous.models.names import Model
+from vitreous.training.config import RunConfig
+from vitreous.training.journal import read_metrics
+from vitreous.training.settings import to_toml, validated
+from vitreous.training.state import States, write_text
+
+
+class Run:
+    """What lies where in a run directory.
+
+    Attributes:
+        path: the directory.
+        config: all of the run, as config.toml has it.
+        states: what `vitreous train --resume` goes on from.
+    """
+
+    def __init__(self, path: Path, config: RunConfig) -> None:
+        self.path = path
+        self.config = config
+        self.states = States(path / "checkpoints")
+
+    @classmethod
+    def create(cls, path: Path, config: RunConfig) -> Run:
+        """A new run directory.
+
+        Raises:
+            InputError: there is something at `path` already, or it cannot be written.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(
+                f"{path} exists already, and nothing is written over: choose another --out, remove it, or "
+                f"go on with vitreous train --resume {path}"
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_text(path / "config.toml", to_toml(config))
+        except OSError as error:
+            raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
+        return cls(path, config)
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """An existing run directory.
+
+        Raises:
+            InputError: there is none, or its config.toml cannot be understood.
+        """
+        file = path / "config.toml"
+        if not path.exists():
+            raise InputError(f"no such run: {path}")
+        if not file.exists():
+            raise InputError(f"{path} is no run directory: it has no config.toml")
+        try:
+            tree = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read {file}: {error}") from None
+        return cls(path, validated(tree))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl."""
+        return read_metrics(self.path / "metrics.jsonl")
+
+    def model(self) -> Model:
+        """The trained model, with its preprocessing and labels."""
+        from vitreous.checkpoints import load
+
+        return load(self.path)
+
+    def save_model(self, model: Model) -> None:
+        """Write `model` into model/, atomically."""
+        from vitreous.checkpoints.native import save_native
+
+        try:
+            save_native(model, self.path / "model")
+        except OSError as error:
+            raise InputError(
+                f"cannot save the model in {self.path / 'model'} ({error.strerror}): make room, then go on "
+                f"with vitreous train --resume {self.path}"
+            ) from error
+
+
+def default_path(data_name: str, root: Path = Path("runs")) -> Path:
+    """runs/<data>-<date-time>, with a number behind it when two runs begin in one second."""
+    last = Path(data_name.rpartition(":")[2]).name
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in last)
+    stem = f"{name.strip('-.') or 'data'}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, number = root / stem, 2
+    while path.exists():
+        path, number = root / f"{stem}-{number}", number + 1
+    return path

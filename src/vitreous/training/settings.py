@@ -1,0 +1,200 @@
+"""From a tree of settings (TOML, --set, a recipe) to a checked `RunConfig`, and back to TOML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+import tomlkit
+from pydantic import BaseModel, ValidationError
+
+from vitreous.errors import InputError, nearest
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import config_of
+from vitreous.models.settings import explain, known_fields
+from vitreous.training.config import RunConfig
+
+Tree = Mapping[str, Any]
+
+
+def configure(base: RunConfig, *overrides: Tree) -> RunConfig:
+    """`base` with the leaves of each tree changed, later trees over earlier ones.
+
+    The pictures' size and channels follow the model unless `preprocessing` sets them itself.
+
+    Raises:
+        InputError: an unknown setting (with the nearest name), or values that do not fit together.
+    """
+    tree: dict[str, Any] = base.model_dump()
+    for override in overrides:
+        override = named_model(override)
+        check_known(override)
+        tree = merged(tree, override)
+        tree = with_model_of_its_kind(tree, override)
+        following = {
+            key: tree["model"][source]
+            for key, source in (("size", "image_size"), ("channels", "channels"))
+            if source in override.get("model", {}) and key not in override.get("preprocessing", {})
+        }
+        tree = merged(tree, {"preprocessing": following})
+    return validated(tree)
+
+
+def validated(tree: Tree) -> RunConfig:
+    """The configuration that a complete tree describes, or one sentence about what is wrong in it."""
+    try:
+        kind = kind_of(tree["model"])
+        model = kind(**without_none_words(tree["model"], kind))
+    except ValidationError as error:
+        raise InputError(explain(error, "model")) from None
+    try:
+        return RunConfig(**{**without_none_words(tree, RunConfig), "model": model})
+    except ValidationError as error:
+        raise InputError(explain(error, "").removeprefix(".")) from None
+
+
+def kind_of(model: Tree) -> type[ViTConfig] | type[BiTConfig]:
+    """Only a BiT has stages of layers at its top level."""
+    return BiTConfig if "layers" in model else ViTConfig
+
+
+def named_model(tree: Tree) -> Tree:
+    """`model.name = "ViT-Ti/16"` replaced by everything that the name stands for."""
+    model = tree.get("model")
+    if not isinstance(model, Mapping) or "name" not in model:
+        return tree
+    whole = config_of(str(model["name"])).model_dump()
+    rest = {key: value for key, value in model.items() if key != "name"}
+    kept = {
+        key: value for key, value in whole.items() if key not in ("image_size", "channels", "num_classes")
+    }
+    return {**tree, "model": merged(kept, rest)}
+
+
+def with_model_of_its_kind(tree: dict[str, Any], override: Tree) -> dict[str, Any]:
+    """When a ViT is laid over a BiT, or the other way round, the fields of the old kind go."""
+    wanted = override.get("model", {})
+    kind = BiTConfig if "layers" in wanted else ViTConfig if "depth" in wanted else kind_of(tree["model"])
+    model = {key: value for key, value in tree["model"].items() if key in kind.model_fields}
+    return {**tree, "model": model}
+
+
+def merged(tree: Tree, override: Tree) -> dict[str, Any]:
+    """Branch by branch; a branch of another `kind` replaces the old one instead of mixing with it."""
+    result = dict(tree)
+    for key, value in override.items():
+        old = result.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            same = value.get("kind", old.get("kind")) == old.get("kind")
+            result[key] = merged(old if same else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def check_known(tree: Tree) -> None:
+    """Raise for the first leaf that no configuration has."""
+    known = known_fields(RunConfig)
+    branches = {name[:i] for name in known for i, letter in enumerate(name) if letter == "."}
+
+    def walk(branch: Tree, prefix: str) -> None:
+        for key, value in branch.items():
+            name = prefix + key
+            if name in branches and isinstance(value, Mapping):
+                walk(value, name + ".")
+            elif name in branches and value not in (None, "none"):
+                inside = [each for each in known if each.startswith(name + ".")]
+                raise InputError(f"{name} is a group of settings, not a value: set {inside[0]}, for example")
+            elif name not in known and name not in branches:
+                raise InputError(f"unknown setting {name}: {nearest_setting(name, known)}")
+
+    walk(tree, "")
+
+
+def nearest_setting(name: str, known: list[str]) -> str:
+    """The nearest name; one in the same group, or with the same last part, is nearer than another."""
+    leaf = name.rpartition(".")[2]
+    same_leaf = [each for each in known if each.rpartition(".")[2] == leaf]
+    group = [each for each in known if each.rpartition(".")[0] == name.rpartition(".")[0]]
+    if same_leaf:
+        return f"did you mean {same_leaf[0]!r}?"
+    return nearest(name, group or known)
+
+
+def without_none_words(tree: Tree, kind: type[BaseModel]) -> dict[str, Any]:
+    """TOML has no null: the word "none" stands for it, except where a field knows "none" as a choice."""
+    result: dict[str, Any] = {}
+    for key, value in tree.items():
+        field = kind.model_fields.get(key)
+        annotation = field.annotation if field else None
+        if isinstance(value, Mapping):
+            inner = branch_kind(annotation, value)
+            result[key] = without_none_words(value, inner) if inner else dict(value)
+        elif value is None or value == "none":
+            result[key] = "none" if "none" in choices(annotation) else None
+        else:
+            result[key] = value
+    return result
+
+
+def branch_kind(annotation: Any, value: Tree) -> type[BaseModel] | None:
+    """The configuration among the alternatives of a type that `value` describes, told by its `kind`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    kinds = [kind for part in get_args(annotation) if (kind := branch_kind(part, value))]
+    for kind in kinds:
+        if "kind" not in kind.model_fields or kind.model_fields["kind"].default == value.get("kind"):
+            return kind
+    return kinds[0] if kinds else None
+
+
+def choices(annotation: Any) -> set[Any]:
+    """The values of the Literal types inside a type."""
+    if get_origin(annotation) is Literal:
+        return set(get_args(annotation))
+    return {choice for part in get_args(annotation) for choice in choices(part)}
+
+
+def to_toml(config: RunConfig) -> str:
+    """Every leaf, with what the field means behind it."""
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Run this again with: vitreous train --config config.toml"))
+    fill(document, config)
+    return tomlkit.dumps(document)
+
+
+def fill(table: Any, config: BaseModel) -> None:
+    """The leaves first, then the groups, as TOML wants them."""
+    groups = [name for name in type(config).model_fields if isinstance(getattr(config, name), BaseModel)]
+    for name, field in type(config).model_fields.items():
+        if name not in groups:
+            item = tomlkit.item(plain(getattr(config, name)))
+            if field.description:
+                item.comment(field.description)
+            table.add(name, item)
+    for name in groups:
+        inner = tomlkit.table()
+        fill(inner, getattr(config, name))
+        table.add(name, inner)
+
+
+def plain(value: Any) -> Any:
+    """What TOML can hold."""
+    if value is None:
+        return "none"
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return value
+
+
+def leaves(config: BaseModel, prefix: str = "") -> dict[str, Any]:
+    """Every leaf by its dotted name: what `vitreous recipe --diff` compares."""
+    found: dict[str, Any] = {}
+    for name in type(config).model_fields:
+        value = getattr(config, name)
+        if isinstance(value, BaseModel):
+            found |= leaves(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
