@@ -1,0 +1,26 @@
+"""How training pictures are changed: batch by batch here, one by one in `by_picture`."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from vitreous.data.augmentation.erasing import erase
+from vitreous.data.augmentation.geometry import affine, flip
+from vitreous.data.config import AugmentationConfig
+from vitreous.data.randomness import BatchChance
+
+
+def augment(
+    images: Float[Tensor, "B C H W"], config: AugmentationConfig, chance: BatchChance
+) -> Float[Tensor, "B C H W"]:
+    """What needs no soft targets, on normalised images, on their device."""
+    if config.flip:
+        images = flip(images, config.flip, chance)
+    if config.affine:
+        images = affine(images, config.affine, chance)
+    if config.noise:
+        images = images + config.noise * chance.normal(*images.shape[1:]).to(images.device)
+    if config.erasing:
+        images = erase(images, config.erasing, chance)
+    return images

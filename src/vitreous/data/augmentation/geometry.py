@@ -1,0 +1,41 @@
+"""Flips and affine changes of a whole batch, each picture its own."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from vitreous.data.config import AffineConfig
+from vitreous.data.randomness import BatchChance
+
+
+def flip(
+    images: Float[Tensor, "B C H W"], probability: float, chance: BatchChance
+) -> Float[Tensor, "B C H W"]:
+    """Some pictures mirrored left and right."""
+    chosen = (chance.uniform(0, 1) < probability).to(images.device)
+    return torch.where(chosen[:, None, None, None], images.flip(-1), images)
+
+
+def affine(
+    images: Float[Tensor, "B C H W"], config: AffineConfig, chance: BatchChance
+) -> Float[Tensor, "B C H W"]:
+    """Each picture rotated, scaled, sheared and shifted by its own draw, interpolated bilinearly."""
+    height, width = images.shape[2:]
+    turn = chance.uniform(-config.rotate, config.rotate) * (math.pi / 180)
+    shear = (chance.uniform(-config.shear, config.shear) * (math.pi / 180)).tan()
+    scale = 1 / chance.uniform(1 - config.scale, 1 + config.scale)
+    # Shifts are parts of a side; the grid's side is 2 long.
+    right = 2 * chance.uniform(-config.translate, config.translate)
+    down = 2 * chance.uniform(-config.translate, config.translate)
+    cos, sin = turn.cos() * scale, turn.sin() * scale
+    # Rows of (rotation x shear), from the place in the result to the place in the picture. The grid runs from
+    # -1 to 1 on both sides, so that a picture that is not square needs its ratio put in.
+    ratio = height / width
+    rows = torch.stack([cos, (cos * shear - sin) * ratio, right, sin / ratio, sin * shear + cos, down], dim=1)
+    grid = F.affine_grid(rows.view(-1, 2, 3).to(images.device), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode=config.fill, align_corners=False)

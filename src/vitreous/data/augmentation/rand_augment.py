@@ -1,0 +1,217 @@
+"""RandAugment (arXiv 1909.13719): a few operations drawn for each picture, all at one magnitude.
+
+The frameworks disagree on the operations, on what a magnitude means and on what fills the gaps, so each
+list is named:
+
+| list | operations | strongest magnitude | with magnitude, solarise and posterise | gaps |
+|---|---|---|---|---|
+| paper | its 14 (section 3) | 10 | grow | grey |
+| torchvision | the same 14 | 30 | grow | black |
+| timm | 15: invert and solarise-add, no identity (its "inc1" forms, DeiT's) | 10 | grow | mean colour |
+| big_vision | 16: invert, solarise-add and cutout, no identity | 10 | shrink | grey |
+
+Brightness, contrast, colour and sharpness go both ways from 1 in the first three lists (1 ± 0.9 of the
+magnitude) and from 0.1 to 1.9 in big_vision's, where the middle magnitude is the one that changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageColor, ImageEnhance, ImageOps
+
+from vitreous.data.config import RandAugmentConfig
+
+Chance = np.random.Generator
+
+
+class Strength(NamedTuple):
+    """How strong an operation is (0 ... 1), in which direction (-1 or 1), where, and how gaps are filled."""
+
+    level: float
+    sign: int
+    place: tuple[float, float]  # of cutout, as parts of width and height
+    fill: tuple[int, int, int]
+    resample: Image.Resampling
+
+
+Operation = Callable[[Image.Image, Strength], Image.Image]
+
+
+class Operations(NamedTuple):
+    """A framework's list."""
+
+    table: Mapping[str, Operation]
+    fill: tuple[int, int, int]
+    resample: Image.Resampling
+    levels: int
+
+
+def rand_augment(picture: Image.Image, config: RandAugmentConfig, chance: Chance) -> Image.Image:
+    """`config.layers` operations, drawn with replacement, one after the other."""
+    chosen = LISTS[config.operations]
+    names = list(chosen.table)
+    for _ in range(config.layers):
+        name = names[int(chance.integers(len(names)))]
+        magnitude = config.magnitude + config.deviation * chance.standard_normal()
+        sign = 1 if chance.random() < 0.5 else -1
+        place = (chance.random(), chance.random())
+        if chance.random() < config.probability:
+            level = min(max(magnitude / chosen.levels, 0.0), 1.0)
+            strength = Strength(level, sign, place, chosen.fill, chosen.resample)
+            picture = chosen.table[name](picture, strength)
+    return picture
+
+
+def transform(
+    picture: Image.Image, strength: Strength, matrix: tuple[float, float, float, float, float, float]
+) -> Image.Image:
+    """An affine change: the matrix leads from the result's places to the picture's."""
+    fill = strength.fill if picture.mode == "RGB" else round(sum(strength.fill) / 3)
+    return picture.transform(picture.size, Image.Transform.AFFINE, matrix, strength.resample, fillcolor=fill)
+
+
+def shear_x(picture: Image.Image, strength: Strength) -> Image.Image:
+    return transform(picture, strength, (1, 0.3 * strength.level * strength.sign, 0, 0, 1, 0))
+
+
+def shear_y(picture: Image.Image, strength: Strength) -> Image.Image:
+    return transform(picture, strength, (1, 0, 0, 0.3 * strength.level * strength.sign, 1, 0))
+
+
+def translate_x(part: float) -> Operation:
+    """By a part of the width at most."""
+
+    def operation(picture: Image.Image, strength: Strength) -> Image.Image:
+        shift = part * picture.width * strength.level * strength.sign
+        return transform(picture, strength, (1, 0, shift, 0, 1, 0))
+
+    return operation
+
+
+def translate_y(part: float) -> Operation:
+    """By a part of the height at most."""
+
+    def operation(picture: Image.Image, strength: Strength) -> Image.Image:
+        shift = part * picture.height * strength.level * strength.sign
+        return transform(picture, strength, (1, 0, 0, 0, 1, shift))
+
+    return operation
+
+
+def rotate(picture: Image.Image, strength: Strength) -> Image.Image:
+    fill = strength.fill if picture.mode == "RGB" else round(sum(strength.fill) / 3)
+    return picture.rotate(30 * strength.level * strength.sign, strength.resample, fillcolor=fill)
+
+
+def enhance(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
+    """More or less of it: by 1 ± 0.9 at most."""
+    return lambda picture, strength: kind(picture).enhance(1 + 0.9 * strength.level * strength.sign)
+
+
+def enhance_one_way(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
+    """From 0.1 at level 0 to 1.9 at level 1."""
+    return lambda picture, strength: kind(picture).enhance(0.1 + 1.8 * strength.level)
+
+
+def posterize(picture: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.posterize(picture, 8 - round(4 * strength.level))
+
+
+def posterize_less(picture: Image.Image, strength: Strength) -> Image.Image:
+    bits = int(4 * strength.level)  # none at all at the weakest: black
+    return ImageOps.posterize(picture, bits) if bits else Image.new(picture.mode, picture.size)
+
+
+def solarize(picture: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.solarize(picture, 256 - round(256 * strength.level))
+
+
+def solarize_less(picture: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.solarize(picture, int(256 * strength.level))
+
+
+def solarize_add(picture: Image.Image, strength: Strength) -> Image.Image:
+    """Dark pixels made brighter, by 110 of 255 at most."""
+    added = int(110 * strength.level)
+    table = [min(value + added, 255) if value < 128 else value for value in range(256)]
+    return picture.point(table * len(picture.getbands()))
+
+
+def cutout(picture: Image.Image, strength: Strength) -> Image.Image:
+    """A filled square around a random place, of 80 / 224 of the picture's shorter side at the strongest."""
+    half = 40 / 224 * min(picture.size) * strength.level
+    x, y = (part * side for part, side in zip(strength.place, picture.size, strict=True))
+    picture = picture.copy()
+    picture.paste(
+        ImageColor.getcolor("#{:02x}{:02x}{:02x}".format(*strength.fill), picture.mode),
+        (max(round(x - half), 0), max(round(y - half), 0), round(x + half), round(y + half)),
+    )
+    return picture
+
+
+def identity(picture: Image.Image, strength: Strength) -> Image.Image:
+    return picture
+
+
+def autocontrast(picture: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.autocontrast(picture)
+
+
+def equalize(picture: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.equalize(picture)
+
+
+def invert(picture: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.invert(picture)
+
+
+TORCHVISION: dict[str, Operation] = {
+    "identity": identity,
+    "autocontrast": autocontrast,
+    "equalize": equalize,
+    "rotate": rotate,
+    "solarize": solarize,
+    "colour": enhance(ImageEnhance.Color),
+    "posterize": posterize,
+    "contrast": enhance(ImageEnhance.Contrast),
+    "brightness": enhance(ImageEnhance.Brightness),
+    "sharpness": enhance(ImageEnhance.Sharpness),
+    "shear-x": shear_x,
+    "shear-y": shear_y,
+    "translate-x": translate_x(150 / 331),
+    "translate-y": translate_y(150 / 331),
+}
+TIMM: dict[str, Operation] = {
+    **{name: operation for name, operation in TORCHVISION.items() if name != "identity"},
+    "invert": invert,
+    "solarize-add": solarize_add,
+    "translate-x": translate_x(0.45),
+    "translate-y": translate_y(0.45),
+}
+BIG_VISION: dict[str, Operation] = {
+    **{name: operation for name, operation in TORCHVISION.items() if name != "identity"},
+    "invert": invert,
+    "solarize": solarize_less,
+    "posterize": posterize_less,
+    "solarize-add": solarize_add,
+    "cutout": cutout,
+    "colour": enhance_one_way(ImageEnhance.Color),
+    "contrast": enhance_one_way(ImageEnhance.Contrast),
+    "brightness": enhance_one_way(ImageEnhance.Brightness),
+    "sharpness": enhance_one_way(ImageEnhance.Sharpness),
+    "translate-x": translate_x(100 / 224),
+    "translate-y": translate_y(100 / 224),
+}
+
+GREY, BLACK, MEAN = (128, 128, 128), (0, 0, 0), (124, 116, 104)
+NEAREST, BILINEAR = Image.Resampling.NEAREST, Image.Resampling.BILINEAR
+
+LISTS = {
+    "paper": Operations(TORCHVISION, GREY, NEAREST, levels=10),
+    "torchvision": Operations(TORCHVISION, BLACK, NEAREST, levels=30),
+    "timm": Operations(TIMM, MEAN, BILINEAR, levels=10),
+    "big_vision": Operations(BIG_VISION, GREY, NEAREST, levels=10),
+}

@@ -1,0 +1,133 @@
+"""How data is split, kept and loaded, and how training pictures are changed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from vitreous.models.config import Config, Positive, Probability
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class DataConfig(Config):
+    """How a source is split, and how its pictures are loaded."""
+
+    split_seed: int = Field(default=0, ge=0, description="another number draws another split")
+    test_fraction: Probability = Field(
+        default=0.2, description="held out of a source that has no split of its own, class by class"
+    )
+    validation_fraction: Probability = Field(
+        default=0.0, description="carved from what is left for training, to choose by; class by class"
+    )
+    workers: int | None = Field(default=None, ge=0, description="threads that decode; None: one per core")
+    in_memory: Literal["auto"] | bool = Field(
+        default="auto",
+        description="decode once and keep; auto: if it fits a quarter of the free memory",
+    )
+    class_balance: bool = Field(default=False, description="draw every class equally often")
+    strict: bool = Field(default=False, description="a picture that cannot be read is an error")
+    label_separator: str = Field(
+        default="|", min_length=1, description="between the labels of one picture in a manifest"
+    )
+
+
+class RandomResizedCropConfig(Config):
+    """A random part of the picture, resized to the model's size (Inception's crop; arXiv 1409.4842)."""
+
+    scale: tuple[float, float] = Field(default=(0.08, 1.0), description="part of the area, least and most")
+    ratio: tuple[float, float] = Field(default=(3 / 4, 4 / 3), description="width / height, least and most")
+    sampler: Literal["log-uniform", "uniform"] = Field(
+        default="log-uniform",
+        description="how the ratio is drawn: log-uniform in torchvision and timm, uniform in TensorFlow and "
+        "big_vision",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise ValueError(f"scale {self.scale} must be two rising numbers in 0 ... 1")
+        if not 0 < self.ratio[0] <= self.ratio[1]:
+            raise ValueError(f"ratio {self.ratio} must be two rising numbers above 0")
+        return self
+
+
+class RandAugmentConfig(Config):
+    """RandAugment (arXiv 1909.13719): `layers` operations, drawn for each picture, at one magnitude."""
+
+    layers: Positive = Field(default=2, description="operations for each picture [N]")
+    magnitude: NotNegative = Field(default=9.0, description="[M] of 10; of 30 in torchvision's list")
+    deviation: NotNegative = Field(default=0.0, description="of the magnitude; timm's mstd, 0.5 in DeiT")
+    probability: Fraction = Field(default=1.0, description="of each operation; timm uses 0.5")
+    operations: Literal["paper", "torchvision", "timm", "big_vision"] = Field(
+        default="paper", description="the list of operations and their ranges; the frameworks disagree"
+    )
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        strongest = 30 if self.operations == "torchvision" else 10
+        if self.magnitude > strongest:
+            raise ValueError(
+                f"magnitude {self.magnitude:g} is above {strongest}, the strongest of the list "
+                f"{self.operations!r}"
+            )
+        return self
+
+
+class ColourJitterConfig(Config):
+    """Brightness, contrast, saturation by factors in 1 ± value; hue by turns of ± value; in random order."""
+
+    brightness: NotNegative = 0.3
+    contrast: NotNegative = 0.3
+    saturation: NotNegative = 0.3
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+
+
+class AffineConfig(Config):
+    """Rotation, shift, scale and shear of each picture, drawn uniformly."""
+
+    rotate: Annotated[float, Field(ge=0, le=180)] = Field(default=0.0, description="± degrees")
+    translate: Fraction = Field(default=0.0, description="± part of each side")
+    scale: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, description="1 ± this")
+    shear: Annotated[float, Field(ge=0, lt=80)] = Field(default=0.0, description="± degrees")
+    fill: Literal["border", "zeros"] = Field(
+        default="border", description="of what comes in: the edge repeated, or the mean colour"
+    )
+
+
+class AugmentationConfig(Config):
+    """What is done to training pictures, in the order of the fields. Nothing, unless set."""
+
+    repeats: Positive = Field(
+        default=1, description="repeated augmentation (arXiv 1902.05509): copies of a picture in an epoch"
+    )
+    random_resized_crop: RandomResizedCropConfig | None = None
+    flip: Fraction = Field(default=0.0, description="probability of mirroring left and right")
+    three_augment: bool = Field(
+        default=False, description="one of grey, solarise, blur (DeiT-III, arXiv 2204.07118)"
+    )
+    rand_augment: RandAugmentConfig | None = None
+    colour_jitter: ColourJitterConfig | None = None
+    affine: AffineConfig | None = None
+    noise: NotNegative = Field(default=0.0, description="standard deviation, of normalised values")
+    erasing: Fraction = Field(default=0.0, description="probability of one erased rectangle (1708.04896)")
+    mixup: NotNegative = Field(default=0.0, description="alpha of Mixup's Beta (arXiv 1710.09412); 0: none")
+    cutmix: NotNegative = Field(default=0.0, description="alpha of CutMix's Beta (arXiv 1905.04899); 0: none")
+    mix_probability: Fraction = Field(default=1.0, description="of a batch being mixed at all")
+
+    @property
+    def mixes(self) -> bool:
+        """Whether targets become soft."""
+        return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
+
+    @property
+    def changes_colours(self) -> bool:
+        """Whether colours are changed, which is done picture by picture."""
+        return bool(self.three_augment or self.rand_augment or self.colour_jitter)
+
+    @property
+    def by_picture(self) -> bool:
+        """Whether pictures are changed one by one, before they form a batch."""
+        return bool(self.random_resized_crop) or self.changes_colours

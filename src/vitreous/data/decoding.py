@@ -1,0 +1,122 @@
+"""From a file's bytes to pixels: Pillow for every format, libjpeg-turbo where a JPEG is plain."""
+
+from __future__ import annotations
+
+import io
+
+import torch
+from jaxtyping import UInt8
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.nn import functional as F
+
+from vitreous.data.pictures import BadPicture, Pictures
+from vitreous.models.preprocessing import to_tensor, upright
+
+try:
+    import simplejpeg
+except ImportError:  # the extra "data"; Pillow reads the same files, a third slower
+    simplejpeg = None
+
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+MAX_PIXELS = 178_956_970  # 512 MiB as RGB; beyond lies what Pillow calls a decompression bomb
+ORIENTATION = 0x0112  # the EXIF tag
+
+
+def open_picture(data: bytes, name: str) -> Image.Image:
+    """A picture whose header has been read and found good; its pixels have not. Raises BadPicture."""
+    if not data:
+        raise BadPicture(name, "the file is empty")
+    try:
+        picture = Image.open(io.BytesIO(data), formats=FORMATS)
+    # Pillow's readers let through whatever a broken file makes them stumble on; each one is reported.
+    except Exception as error:
+        raise BadPicture(name, reason(error)) from error
+    if picture.width * picture.height > MAX_PIXELS:
+        raise BadPicture(name, f"{picture.width}x{picture.height} pixels, more than {MAX_PIXELS}")
+    return picture
+
+
+def load_pixels(picture: Image.Image, name: str) -> Image.Image:
+    """The same picture with its pixels decoded. Raises BadPicture."""
+    try:
+        picture.load()
+    except Exception as error:  # as above
+        raise BadPicture(name, reason(error)) from error
+    return picture
+
+
+def decode(data: bytes, name: str) -> Image.Image:
+    """The whole picture, of any mode and orientation, as stored. Raises BadPicture."""
+    return load_pixels(open_picture(data, name), name)
+
+
+def reason(error: Exception) -> str:
+    """Why a picture cannot be read, in a few words without addresses."""
+    if isinstance(error, UnidentifiedImageError):
+        return "no picture of a known format"
+    if isinstance(error, Image.DecompressionBombError):
+        return f"more than {MAX_PIXELS} pixels"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def plain_jpeg(picture: Image.Image) -> bool:
+    """Whether libjpeg-turbo alone gives what Pillow and `upright` would."""
+    return (
+        simplejpeg is not None
+        and picture.format in ("JPEG", "MPO")
+        and picture.mode in ("RGB", "L")
+        and ("exif" not in picture.info or picture.getexif().get(ORIENTATION, 1) == 1)
+    )
+
+
+class Encoded:
+    """One picture, decoded when its pixels are asked for: the header tells its upright size before.
+
+    Raises BadPicture.
+    """
+
+    def __init__(self, pictures: Pictures, index: int, channels: int) -> None:
+        self.name = pictures.name(index)
+        self.channels = channels
+        self.data = pictures.encoded(index)
+        self.picture = pictures.picture(index) if self.data is None else open_picture(self.data, self.name)
+        width, height = self.picture.size
+        turned = "exif" in self.picture.info and self.picture.getexif().get(ORIENTATION, 1) >= 5
+        self.size = (width, height) if turned else (height, width)  # (H, W)
+
+    def pixels(self, *, at_least: tuple[int, int] | None = None) -> UInt8[Tensor, "C H W"]:
+        """Upright 8-bit pixels; of a JPEG perhaps at 1/8 ... 7/8 of its size, but not below `at_least`
+        (H, W), since libjpeg then decodes fewer coefficients of the cosine transform."""
+        if self.data is not None and plain_jpeg(self.picture):
+            height, width = at_least or (0, 0)
+            try:
+                array = simplejpeg.decode_jpeg(
+                    self.data,
+                    "GRAY" if self.channels == 1 else "RGB",
+                    min_height=height,
+                    min_width=width,
+                )
+            except ValueError:
+                pass  # Pillow, below, reads some files that this is too strict for, or says what is wrong
+            else:
+                return torch.from_numpy(array).permute(2, 0, 1)
+        return to_tensor(self.upright())
+
+    def shrunk(self, side: int) -> UInt8[Tensor, "C H W"]:
+        """The whole picture with its shorter side at `side` pixels, or as it is if that is smaller."""
+        height, width = self.size
+        scale = side / min(height, width)
+        if scale >= 1:
+            return self.pixels()
+        size = (max(round(height * scale), 1), max(round(width * scale), 1))
+        pixels = self.pixels(at_least=size)
+        return F.interpolate(pixels[None], size=size, mode="bicubic", antialias=True)[0]
+
+    def upright(self) -> Image.Image:
+        """The whole picture, upright, in grey or RGB."""
+        try:
+            return upright(load_pixels(self.picture, self.name), self.channels)
+        except (OSError, ValueError, SyntaxError) as error:
+            raise BadPicture(self.name, reason(error)) from error

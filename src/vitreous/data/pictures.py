@@ -1,0 +1,160 @@
+"""What every source yields: numbered pictures with targets, and what becomes of those that cannot be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from vitreous.errors import InputError
+
+Indices = NDArray[np.int64]
+
+
+class BadPicture(Exception):
+    """A picture that cannot be read: which, and why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class Pictures(Protocol):
+    """Pictures numbered from 0, each with a target. All sources look like this.
+
+    targets: (N,) int64 class numbers, or (N, classes) float32 for several or soft labels.
+    """
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def targets(self) -> NDArray[Any]: ...
+    def __len__(self) -> int: ...
+    def name(self, index: int) -> str:
+        """A path, or what else tells the user which picture it is."""
+        ...
+
+    def picture(self, index: int) -> Image.Image:
+        """As stored, of any mode and orientation. Raises BadPicture."""
+        ...
+
+    def encoded(self, index: int) -> bytes | None:
+        """The file's bytes, or None for a source that holds pixels. Raises BadPicture."""
+        ...
+
+
+class DataSummary(NamedTuple):
+    """What a recipe is chosen from. Sizes are the median of a sample."""
+
+    pictures: int
+    classes: int
+    smallest_class: int
+    height: int
+    width: int
+    channels: Literal[1, 3]
+    multi_label: bool
+
+
+class Splits(NamedTuple):
+    """The parts of a source. A source with one held-out part (val/ or test/) has it as `test`."""
+
+    train: Pictures
+    validation: Pictures | None
+    test: Pictures | None
+    name: str
+    summary: DataSummary
+
+
+class Subset:
+    """Some of a source's pictures."""
+
+    def __init__(self, pictures: Pictures, indices: Indices) -> None:
+        self.pictures = pictures
+        self.indices = indices
+        self.classes = pictures.classes
+        self.targets: NDArray[Any] = pictures.targets[indices]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def name(self, index: int) -> str:
+        return self.pictures.name(int(self.indices[index]))
+
+    def picture(self, index: int) -> Image.Image:
+        return self.pictures.picture(int(self.indices[index]))
+
+    def encoded(self, index: int) -> bytes | None:
+        return self.pictures.encoded(int(self.indices[index]))
+
+
+class ArrayPictures:
+    """Pictures held as pixels: (N, H, W) grey or (N, H, W, 3) RGB, uint8."""
+
+    def __init__(
+        self, pixels: NDArray[np.uint8], targets: NDArray[np.int64], classes: tuple[str, ...], *, name: str
+    ) -> None:
+        self.pixels = pixels
+        self.targets: NDArray[Any] = targets
+        self.classes = classes
+        self.source = name
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def name(self, index: int) -> str:
+        return f"{self.source}[{index}]"
+
+    def picture(self, index: int) -> Image.Image:
+        return Image.fromarray(self.pixels[index])
+
+    def encoded(self, index: int) -> bytes | None:
+        return None
+
+
+class BadFiles:
+    """The pictures that could not be read, each once, and when to stop because of them.
+
+    Over 1 % of an epoch is too much; up to three files never are, since in a set of 50 one is already 2 %.
+    """
+
+    PART, ALWAYS_ALLOWED = 0.01, 3
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.reasons: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self.reasons.items())
+
+    def add(self, bad: BadPicture) -> None:
+        """Remember a picture. Raises InputError if strict."""
+        if self.strict:
+            raise InputError(f"{bad.name} cannot be read ({bad.reason}): mend or remove it, or drop --strict")
+        self.reasons.setdefault(bad.name, bad.reason)
+
+    def check(self, pictures: int) -> None:
+        """Raises InputError, with the list, if too many of `pictures` were bad."""
+        if len(self) > max(self.PART * pictures, self.ALWAYS_ALLOWED):
+            first = "; ".join(f"{name} ({reason})" for name, reason in list(self)[:20])
+            more = f"; and {len(self) - 20} more" if len(self) > 20 else ""
+            raise InputError(
+                f"{len(self)} of {pictures} pictures cannot be read, more than 1 %: mend or remove them: "
+                f"{first}{more}"
+            )
+
+    def write(self, path: Path) -> None:
+        """One line for each, name and reason, for the run's bad_files.txt; nothing if there are none."""
+        if self.reasons:
+            beside = path.with_name(path.name + ".partial")
+            lines = [f"{name}\t{reason}\n" for name, reason in self]
+            beside.write_text("".join(lines), encoding="utf-8")
+            os.replace(beside, path)

@@ -1,0 +1,40 @@
+"""Pictures that are files below one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from PIL import Image
+
+from vitreous.data.decoding import decode
+from vitreous.data.file_table import FileTable
+from vitreous.data.pictures import BadPicture
+
+
+class FilePictures:
+    """Files named in a table, read when asked for."""
+
+    def __init__(self, root: Path, table: FileTable, targets: NDArray[Any], classes: tuple[str, ...]) -> None:
+        self.root = str(root)
+        self.table = table
+        self.targets = targets
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def name(self, index: int) -> str:
+        return f"{self.root}/{self.table[index]}"
+
+    def encoded(self, index: int) -> bytes:
+        name = self.name(index)
+        try:
+            with open(name, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise BadPicture(name, error.strerror or str(error)) from error
+
+    def picture(self, index: int) -> Image.Image:
+        return decode(self.encoded(index), self.name(index))

@@ -1,0 +1,81 @@
+"""A folder with a sub-folder for each class; or with train/ and val/ or test/ that hold such sub-folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from vitreous.data.config import DataConfig
+from vitreous.data.decoding import EXTENSIONS
+from vitreous.data.file_table import FileTable
+from vitreous.data.pictures import Pictures
+from vitreous.data.sources.files import FilePictures
+from vitreous.data.splitting import carve, split
+from vitreous.errors import InputError
+
+VALIDATION = ("val", "valid", "validation")
+
+
+def open_folder(root: Path, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+    """(train, validation, test). A single held-out folder, val/ or test/, is the test set: nothing is chosen
+    by it. With both, val/ is for validation."""
+    if not (root / "train").is_dir():
+        return split(class_folder(root), config)
+    train = class_folder(root / "train")
+    held = [root / name for name in (*VALIDATION, "test") if (root / name).is_dir()]
+    if not held:
+        return split(train, config)
+    parts = [class_folder(folder, classes=train.classes) for folder in held]
+    if len(parts) == 1:
+        return *carve(train, config), parts[0]
+    return train, parts[0], parts[-1]
+
+
+def class_folder(root: Path, *, classes: tuple[str, ...] | None = None) -> FilePictures:
+    """All pictures below the class folders of `root`. classes: those that there may be, numbered so."""
+    found = subfolders(root)
+    if not found:
+        raise InputError(
+            f"{root} has no class folders: put the pictures of each class in a folder of its own, as in "
+            f"{root}/cat/1.jpg and {root}/dog/2.jpg"
+        )
+    if classes is None:
+        classes = found
+        if len(classes) == 1:
+            raise InputError(
+                f"{root} has a single class, {classes[0]!r}: a classifier needs two class folders or more"
+            )
+    elif unknown := sorted(set(found) - set(classes)):
+        raise InputError(f"{root} has a class {unknown[0]!r} that train/ has not: add it there or remove it")
+    number = {name: index for index, name in enumerate(classes)}
+    paths: list[str] = []
+    targets: list[int] = []
+    for name in found:
+        before = len(paths)
+        paths += (f"{name}/{path}" for path in walk(root / name))
+        if len(paths) == before:
+            raise InputError(
+                f"the class folder {root / name} holds no picture ({', '.join(EXTENSIONS)}): add some, or "
+                "remove the folder"
+            )
+        targets += [number[name]] * (len(paths) - before)
+    return FilePictures(root, FileTable.of(paths), np.array(targets, dtype=np.int64), classes)
+
+
+def subfolders(root: Path) -> tuple[str, ...]:
+    """Names of the folders in a folder, sorted; hidden ones are not looked at."""
+    with os.scandir(root) as entries:
+        return tuple(sorted(each.name for each in entries if each.is_dir() and each.name[0] != "."))
+
+
+def walk(folder: Path) -> Iterator[str]:
+    """Pictures below a folder, relative to it, sorted."""
+    for path, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        prefix = os.path.relpath(path, folder)
+        for name in sorted(files):
+            if name[0] != "." and name.lower().endswith(EXTENSIONS):
+                yield name if prefix == "." else f"{prefix}/{name}"

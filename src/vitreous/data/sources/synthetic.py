@@ -1,0 +1,68 @@
+"""`synthetic:N@SIZE`: made JPEGs for benchmarks and smoke tests; nothing is read from disk."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+from PIL import Image
+
+from vitreous.data.decoding import decode
+from vitreous.errors import InputError
+
+CLASSES = 10
+VARIANTS = 8  # pictures of each class; the data set goes round them
+FORM = "synthetic:N@SIZE, such as synthetic:1000@224 or synthetic:1000@375x500 (HxW)"
+
+
+class SyntheticPictures:
+    """Gratings, one direction and colour for each of ten classes, with noise: learnt at once.
+
+    80 different pictures however many are asked for, so train and test share them: only speed means
+    anything.
+    """
+
+    def __init__(self, count: int, height: int, width: int) -> None:
+        self.count = count
+        self.classes = tuple(f"grating-{number}" for number in range(CLASSES))
+        self.targets = np.arange(count, dtype=np.int64) % CLASSES
+        self.files = [
+            grating(number % CLASSES, number // CLASSES, height, width)
+            for number in range(min(CLASSES * VARIANTS, count))
+        ]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def name(self, index: int) -> str:
+        return f"synthetic[{index}]"
+
+    def encoded(self, index: int) -> bytes:
+        return self.files[index % len(self.files)]
+
+    def picture(self, index: int) -> Image.Image:
+        return decode(self.encoded(index), self.name(index))
+
+
+def grating(group: int, variant: int, height: int, width: int) -> bytes:
+    """Waves across a picture, as JPEG bytes."""
+    chance = np.random.default_rng((group, variant))
+    angle = math.pi * group / CLASSES
+    y, x = np.mgrid[:height, :width] / min(height, width)
+    phase = 12 * math.pi * (x * math.cos(angle) + y * math.sin(angle)) + chance.uniform(0, 2 * math.pi)
+    tint = 0.5 + 0.5 * np.cos(2 * math.pi * (group / CLASSES + np.arange(3) / 3))
+    values = (0.5 + 0.3 * np.sin(phase))[:, :, None] * (0.4 + 0.6 * tint) * 255
+    noisy = values + chance.normal(0, 12, values.shape)
+    file = io.BytesIO()
+    Image.fromarray(noisy.round().clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+def open_synthetic(rest: str) -> SyntheticPictures:
+    """From the part behind `synthetic:`."""
+    count, at, size = rest.partition("@")
+    sides = size.lower().split("x")
+    if not at or len(sides) > 2 or not all(part.isdigit() and int(part) > 0 for part in (count, *sides)):
+        raise InputError(f"synthetic:{rest} is no made data set: write {FORM}")
+    return SyntheticPictures(int(count), int(sides[0]), int(sides[-1]))

@@ -1,0 +1,52 @@
+"""Held-out parts, drawn class by class with a fixed seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitreous.data.config import DataConfig
+from vitreous.data.pictures import Indices, Pictures, Subset
+from vitreous.errors import InputError
+
+
+def strata(targets: NDArray[Any]) -> NDArray[np.int64]:
+    """A class number for each picture; of several labels, the strongest one counts."""
+    return targets.astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1).astype(np.int64)
+
+
+def stratified(targets: NDArray[Any], fraction: float, seed: int) -> tuple[Indices, Indices]:
+    """(kept, held out), both rising. Each class gives its part, at least one picture if it has two, and
+    always keeps one."""
+    generator = np.random.default_rng(seed)
+    groups = strata(targets)
+    held: list[Indices] = []
+    by_class = np.argsort(groups, kind="stable")
+    for members in np.split(by_class, np.flatnonzero(np.diff(groups[by_class])) + 1):
+        count = min(max(round(len(members) * fraction), 1), len(members) - 1) if fraction else 0
+        held.append(generator.permutation(members)[:count])
+    out = np.sort(np.concatenate(held))
+    kept = np.setdiff1d(np.arange(len(targets)), out)
+    return kept, out
+
+
+def split(pictures: Pictures, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+    """(train, validation, test) of a source that has no split of its own."""
+    kept, held = stratified(pictures.targets, config.test_fraction, config.split_seed)
+    train, validation = carve(Subset(pictures, kept), config)
+    return train, validation, Subset(pictures, held) if len(held) else None
+
+
+def carve(train: Pictures, config: DataConfig) -> tuple[Pictures, Pictures | None]:
+    """(train, validation): the validation pictures taken from those for training."""
+    if not config.validation_fraction:
+        return train, None
+    kept, held = stratified(train.targets, config.validation_fraction, config.split_seed)
+    if not len(held):
+        raise InputError(
+            f"data.validation_fraction={config.validation_fraction} leaves no picture to validate on: every "
+            "class has a single picture"
+        )
+    return Subset(train, kept), Subset(train, held)
