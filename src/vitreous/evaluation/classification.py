@@ -1,0 +1,165 @@
+"""A model against pictures whose class is known: every picture exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from vitreous.data.pictures import Pictures
+from vitreous.evaluation.answers import Progress, ask, class_labels
+from vitreous.evaluation.scores import (
+    Calibration,
+    ClassScore,
+    Interval,
+    calibrate,
+    class_scores,
+    confusion_matrix,
+    wilson_interval,
+)
+from vitreous.models.names import Model
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A picture that was called `predicted`, with what probability, and is `actual`."""
+
+    index: int
+    name: str
+    predicted: str
+    actual: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a classifier said about each picture, and what follows from it.
+
+    Attributes:
+        classes: the label of each class, in the model's order.
+        indices: where each judged picture stands in its source; pictures that could not be decoded lack.
+        names: its name there.
+        targets: its class.
+        probabilities: what the model gives each class.
+        failed: pictures that could not be decoded, and why.
+        seconds: from the first picture to the last.
+    """
+
+    classes: tuple[str, ...]
+    indices: Int[np.ndarray, " N"]
+    names: tuple[str, ...]
+    targets: Int[np.ndarray, " N"]
+    probabilities: Float[np.ndarray, "N classes"]
+    failed: Mapping[str, str]
+    seconds: float
+
+    @cached_property
+    def predictions(self) -> Int[np.ndarray, " N"]:
+        return self.probabilities.argmax(axis=1)
+
+    @cached_property
+    def correct(self) -> np.ndarray:
+        return self.predictions == self.targets
+
+    @property
+    def count(self) -> int:
+        return len(self.targets)
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.correct.mean())
+
+    @property
+    def interval(self) -> Interval:
+        """95 %, Wilson's."""
+        return wilson_interval(int(self.correct.sum()), self.count)
+
+    @property
+    def top5_accuracy(self) -> float | None:
+        """The right class among the five likeliest; None where there are no more than five."""
+        if len(self.classes) <= 5:
+            return None
+        five = np.argpartition(-self.probabilities, 5, axis=1)[:, :5]
+        return float((five == self.targets[:, None]).any(axis=1).mean())
+
+    @cached_property
+    def confusion(self) -> Int[np.ndarray, "classes classes"]:
+        """Rows: what a picture is; columns: what it was called."""
+        return confusion_matrix(self.targets, self.predictions, len(self.classes))
+
+    @cached_property
+    def per_class(self) -> tuple[ClassScore, ...]:
+        return class_scores(self.confusion, self.classes)
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        return calibrate(self.probabilities.max(axis=1), self.correct)
+
+    def surest_mistakes(self, count: int = 12) -> list[Mistake]:
+        """The wrong answers of which the model was surest, surest first."""
+        confidence = self.probabilities.max(axis=1)
+        wrong = np.flatnonzero(~self.correct)
+        return [
+            Mistake(
+                int(self.indices[row]),
+                self.names[row],
+                self.classes[self.predictions[row]],
+                self.classes[self.targets[row]],
+                float(confidence[row]),
+            )
+            for row in wrong[np.argsort(-confidence[wrong], kind="stable")][:count]
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the pictures' own probabilities."""
+        return {
+            "test_accuracy": self.accuracy,
+            "test_accuracy_interval": list(self.interval),
+            "test_count": self.count,
+            "test_top5_accuracy": self.top5_accuracy,
+            "seconds": self.seconds,
+            "per_class": [score._asdict() for score in self.per_class],
+            "confusion": self.confusion.tolist(),
+            "calibration": {
+                "ece": self.calibration.ece,
+                "bins": [asdict(each) for each in self.calibration.bins],
+            },
+            "mistakes": [asdict(mistake) for mistake in self.surest_mistakes()],
+            "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
+        }
+
+
+def evaluate(
+    model: Model,
+    pictures: Pictures,
+    *,
+    device: str | torch.device = "cpu",
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Classify every one of `pictures` once and compare with its class.
+
+    Args:
+        progress: called behind each batch with the pictures done and the pictures in all.
+
+    Raises:
+        InputError: the model does not know the classes, or no picture could be decoded.
+    """
+    labels = class_labels(model, pictures)
+    place = np.array([labels.index(label) for label in pictures.classes])
+    answers = ask(model, pictures, device=device, batch_size=batch_size, workers=workers, progress=progress)
+    return Evaluation(
+        classes=labels,
+        indices=answers.indices,
+        names=answers.names,
+        targets=place[pictures.targets[answers.indices]],
+        probabilities=answers.logits.softmax(dim=-1).numpy(),
+        failed=answers.failed,
+        seconds=answers.seconds,
+    )

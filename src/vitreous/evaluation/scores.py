@@ -1,0 +1,116 @@
+"""What a set of classified pictures amounts to: rates with their uncertainty, a matrix, a calibration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+Z_95 = 1.959963984540054  # 95 % of a normal distribution lies within this many standard deviations
+CALIBRATION_BINS = 15  # Guo et al., arXiv 1706.04599
+
+
+class Interval(NamedTuple):
+    """A 95 % confidence interval."""
+
+    low: float
+    high: float
+
+
+class ClassScore(NamedTuple):
+    """One class against all others. NaN where nothing can be said: precision of a class that was never
+    predicted, recall of one that has no pictures."""
+
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The pictures whose largest probability lies in (low, high]; NaN where there are none."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    accuracy: float
+
+
+class Calibration(NamedTuple):
+    """Expected calibration error and what it is made of."""
+
+    ece: float
+    bins: tuple[Bin, ...]
+
+
+def wilson_interval(successes: int, trials: int) -> Interval:
+    """The 95 % interval of a rate by Wilson's score (1927): honest for few trials and for rates near 1, where
+    the usual rate +- 1.96 standard errors is not."""
+    if not trials:
+        return Interval(0.0, 1.0)
+    rate, z2 = successes / trials, Z_95**2
+    centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = Z_95 / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
+    return Interval(max(centre - half, 0.0), min(centre + half, 1.0))
+
+
+def confusion_matrix(
+    targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], classes: int
+) -> Int[np.ndarray, "classes classes"]:
+    """How often a picture of class [row] was called [column]."""
+    flat = np.bincount(targets * classes + predictions, minlength=classes**2)
+    return flat.reshape(classes, classes)
+
+
+def class_scores(
+    confusion: Int[np.ndarray, "classes classes"], labels: tuple[str, ...]
+) -> tuple[ClassScore, ...]:
+    """Precision, recall and F1 of every class."""
+    hits, support, called = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
+    return tuple(
+        ClassScore(
+            label, ratio(hit, calls), ratio(hit, count), ratio(2 * hit, int(calls) + int(count)), int(count)
+        )
+        for label, hit, count, calls in zip(labels, hits, support, called, strict=True)
+    )
+
+
+def ratio(part: int, whole: int) -> float:
+    return float(part / whole) if whole else math.nan
+
+
+def calibrate(
+    confidence: Float[np.ndarray, " N"], correct: np.ndarray, bins: int = CALIBRATION_BINS
+) -> Calibration:
+    """Does a probability of 0.8 mean right in 80 % of the cases? The mean distance between confidence and
+    accuracy in bins of equal width, weighted by their pictures (arXiv 1706.04599, Eq. 3)."""
+    edges = np.linspace(0, 1, bins + 1)
+    place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    filled = []
+    for index in range(bins):
+        inside = place == index
+        count = int(inside.sum())
+        mean = float(confidence[inside].mean()) if count else math.nan
+        right = float(correct[inside].mean()) if count else math.nan
+        filled.append(Bin(float(edges[index]), float(edges[index + 1]), count, mean, right))
+    gaps = (each.count * abs(each.confidence - each.accuracy) for each in filled if each.count)
+    return Calibration(sum(gaps) / max(len(confidence), 1), tuple(filled))
+
+
+def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> float:
+    """The area under precision against recall, as the mean of the precision at every relevant picture, best
+    score first; pictures with equal scores count as one step. NaN where no picture is relevant."""
+    order = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(relevant[order] > 0)
+    if not len(hits) or not hits[-1]:
+        return math.nan
+    last_of_ties = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
+    found = hits[last_of_ties]
+    precision = found / (last_of_ties + 1)
+    return float(np.sum(np.diff(found, prepend=0) * precision) / hits[-1])
