@@ -1,4 +1,4 @@
-"""A tiny model and pictures with structure: ramps between two colours, so that what is hidden can be guessed."""
+"""A tiny model, and pictures with structure: ramps between two colours, so that gaps can be guessed."""
 
 from collections.abc import Callable
 from typing import Any

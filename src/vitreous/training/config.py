@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -120,6 +120,8 @@ class EvaluationConfig(Config):
 
 class RunConfig(Config):
     """All of a run. `config.toml` is this, complete; `vitreous train --config` runs it again."""
+
+    command: ClassVar[str] = "train"  # the command that runs it
 
     source: str = Field(default="digits", description="the DATA argument")
     init: str | None = Field(default=None, description="the checkpoint to fine-tune; None: from scratch")

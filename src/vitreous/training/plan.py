@@ -40,7 +40,7 @@ def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: s
     Raises:
         InputError: unknown settings, values or data, or what does not fit together.
     """
-    check_known({key: value for key, value in settings.items() if key != "model"})
+    check_known({key: value for key, value in settings.items() if key != "model"}, RunConfig)
     splits = open_data(source, data_config(settings))
     if recipe_name:
         choice = Choice(recipe(recipe_name).config, (f"{recipe_name}, as asked",))

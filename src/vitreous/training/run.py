@@ -21,7 +21,7 @@ class Run:
     Attributes:
         path: the directory.
         config: all of the run, as config.toml has it.
-        states: what `vitreous train --resume` goes on from.
+        states: what `--resume` goes on from.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
@@ -39,7 +39,7 @@ class Run:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(
                 f"{path} exists already, and nothing is written over: choose another --out, remove it, or "
-                f"go on with vitreous train --resume {path}"
+                f"go on with vitreous {config.command} --resume {path}"
             )
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -49,8 +49,11 @@ class Run:
         return cls(path, config)
 
     @classmethod
-    def open(cls, path: Path) -> Run:
+    def open(cls, path: Path, kind: type[RunConfig] = RunConfig) -> Run:
         """An existing run directory.
+
+        Args:
+            kind: of configuration; pre-training has its own.
 
         Raises:
             InputError: there is none, or its config.toml cannot be understood.
@@ -64,7 +67,7 @@ class Run:
             tree = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read {file}: {error}") from None
-        return cls(path, validated(tree))
+        return cls(path, validated(tree, kind))
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl."""
@@ -85,7 +88,7 @@ class Run:
         except OSError as error:
             raise InputError(
                 f"cannot save the model in {self.path / 'model'} ({error.strerror}): make room, then go on "
-                f"with vitreous train --resume {self.path}"
+                f"with vitreous {self.config.command} --resume {self.path}"
             ) from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tomlkit
 from pydantic import BaseModel, ValidationError
@@ -16,9 +16,10 @@ from vitreous.models.settings import explain, known_fields
 from vitreous.training.config import RunConfig
 
 Tree = Mapping[str, Any]
+AnyRun = TypeVar("AnyRun", bound=RunConfig)  # pre-training has a run configuration of its own
 
 
-def configure(base: RunConfig, *overrides: Tree) -> RunConfig:
+def configure(base: AnyRun, *overrides: Tree) -> AnyRun:
     """`base` with the leaves of each tree changed, later trees over earlier ones.
 
     The pictures' size and channels follow the model unless `preprocessing` sets them itself.
@@ -29,7 +30,7 @@ def configure(base: RunConfig, *overrides: Tree) -> RunConfig:
     tree: dict[str, Any] = base.model_dump()
     for override in overrides:
         override = named_model(override)
-        check_known(override)
+        check_known(override, type(base))
         tree = merged(tree, override)
         tree = with_model_of_its_kind(tree, override)
         following = {
@@ -38,10 +39,10 @@ def configure(base: RunConfig, *overrides: Tree) -> RunConfig:
             if source in override.get("model", {}) and key not in override.get("preprocessing", {})
         }
         tree = merged(tree, {"preprocessing": following})
-    return validated(tree)
+    return validated(tree, type(base))
 
 
-def validated(tree: Tree) -> RunConfig:
+def validated(tree: Tree, run: type[AnyRun]) -> AnyRun:
     """The configuration that a complete tree describes, or one sentence about what is wrong in it."""
     try:
         kind = kind_of(tree["model"])
@@ -49,7 +50,7 @@ def validated(tree: Tree) -> RunConfig:
     except ValidationError as error:
         raise InputError(explain(error, "model")) from None
     try:
-        return RunConfig(**{**without_none_words(tree, RunConfig), "model": model})
+        return run(**{**without_none_words(tree, run), "model": model})
     except ValidationError as error:
         raise InputError(explain(error, "").removeprefix(".")) from None
 
@@ -93,9 +94,9 @@ def merged(tree: Tree, override: Tree) -> dict[str, Any]:
     return result
 
 
-def check_known(tree: Tree) -> None:
-    """Raise for the first leaf that no configuration has."""
-    known = known_fields(RunConfig)
+def check_known(tree: Tree, run: type[RunConfig]) -> None:
+    """Raise for the first leaf that the configuration of a run has not."""
+    known = known_fields(run)
     branches = {name[:i] for name in known for i, letter in enumerate(name) if letter == "."}
 
     def walk(branch: Tree, prefix: str) -> None:
@@ -159,7 +160,7 @@ def choices(annotation: Any) -> set[Any]:
 def to_toml(config: RunConfig) -> str:
     """Every leaf, with what the field means behind it."""
     document = tomlkit.document()
-    document.add(tomlkit.comment("Run this again with: vitreous train --config config.toml"))
+    document.add(tomlkit.comment(f"Run this again with: vitreous {config.command} --config config.toml"))
     fill(document, config)
     return tomlkit.dumps(document)
 

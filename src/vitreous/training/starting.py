@@ -13,7 +13,7 @@ from vitreous.errors import InputError, nearest
 from vitreous.models.initialisation import initialise
 from vitreous.models.names import Model, build_model
 from vitreous.training.config import RunConfig
-from vitreous.training.settings import configure, merged
+from vitreous.training.settings import AnyRun, configure, merged
 
 
 def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
@@ -36,7 +36,7 @@ def checkpoint(source: str, **overrides: Any) -> Model:
     return load(source, **overrides)
 
 
-def fitted_to_checkpoint(config: RunConfig, source: str, settings: Mapping[str, Any]) -> RunConfig:
+def fitted_to_checkpoint(config: AnyRun, source: str, settings: Mapping[str, Any]) -> AnyRun:
     """`config` with the architecture and preprocessing of a checkpoint, so that its weights fit.
 
     What `settings` says about the model is kept; the pictures' size is the checkpoint's unless set there.

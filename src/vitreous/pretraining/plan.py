@@ -1,0 +1,148 @@
+"""From what the user asked for to a whole `PretrainingRunConfig`: data, rules by their size, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
+from vitreous.data.file_table import FileTable
+from vitreous.data.pictures import DataSummary
+from vitreous.data.sources import Splits, open_data, summarise
+from vitreous.data.sources.files import FilePictures
+from vitreous.data.sources.folders import subfolders, walk
+from vitreous.data.splitting import split
+from vitreous.errors import InputError
+from vitreous.models.config import PositionConfig, ViTConfig
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from vitreous.pretraining.config import ObjectiveName, PretrainingConfig, PretrainingRunConfig
+from vitreous.pretraining.dino import DINOConfig
+from vitreous.pretraining.mae import decoder_for
+from vitreous.pretraining.views import ViewsConfig
+from vitreous.training.config import EvaluationConfig, OptimiserConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.plan import data_config
+from vitreous.training.settings import configure
+from vitreous.training.starting import absolute_source, fitted_to_checkpoint
+
+SMALL_PICTURE = 40  # pixels; up to here pictures are taken as they are
+
+
+class Plan(NamedTuple):
+    """A run before it begins: its configuration, why it is this one, and its data."""
+
+    config: PretrainingRunConfig
+    reasons: tuple[str, ...]
+    splits: Splits
+
+
+def plan(
+    source: str, settings: Mapping[str, Any], *, objective: ObjectiveName, init: str | None = None
+) -> Plan:
+    """The configuration of a run on `source`.
+
+    Args:
+        settings: the user's own, over everything that the rules say.
+        init: a checkpoint whose weights, architecture and preprocessing the run begins with.
+
+    Raises:
+        InputError: unknown settings, values or data, or what does not fit together.
+    """
+    splits = open_unlabelled(source, data_config(settings))
+    config = rules(splits.summary, objective)
+    if init:
+        config = fitted_to_checkpoint(config, init, settings)
+    config = configure(config, settings, {"model": {"num_classes": None}})
+    config = configure(config, by_model(config, splits.summary), settings)
+    reasons = (reason(config, splits.summary),)
+    return Plan(config.model_copy(update={"source": absolute_source(source)}), reasons, splits)
+
+
+def open_unlabelled(source: str, data: DataConfig) -> Splits:
+    """Any DATA, and a folder of pictures in whatever sub-folders. Where there are classes, the held-out part
+    is the one that `vitreous train` holds out, so that it stays unseen until then."""
+    folder = Path(source).expanduser()
+    if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
+        return open_data(source, data)
+    paths = list(walk(folder))
+    if not paths:
+        raise InputError(f"{folder} holds no pictures")
+    pictures = FilePictures(folder, FileTable.of(paths), np.zeros(len(paths), dtype=np.int64), ("picture",))
+    train, validation, test = split(pictures, data)
+    return Splits(train, validation, test, source, summarise(train))
+
+
+def rules(data: DataSummary, objective: ObjectiveName) -> PretrainingRunConfig:
+    """A small ViT with plain patches, trained for long: pictures cost nothing without labels."""
+    small = max(data.height, data.width) <= SMALL_PICTURE
+    patch = (2, 2) if small and max(data.height, data.width) < 16 else (4, 4) if small else (6, 6)
+    size = (whole(data.height, patch[0]), whole(data.width, patch[1])) if small else (48, 48)
+    model = ViTConfig(
+        image_size=size,
+        channels=data.channels,
+        patch_size=patch,
+        num_classes=None,
+        width=192,
+        depth=6,
+        heads=3,
+        mlp_dim=384,
+        class_token=objective == "dino",
+        pooling="class" if objective == "dino" else "mean",
+        position=PositionConfig(kind="learned", init_std=0.5 if size[0] < 16 else 0.02),
+    )
+    grey = {"channels": 1, "mean": (0.5,), "std": (0.5,)}
+    colour = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+    return PretrainingRunConfig(
+        source="photos",
+        recipe=f"pretrain-{objective}",
+        model=model,
+        preprocessing=Preprocessing(size=size, **(grey if data.channels == 1 else colour)),
+        augmentation=AugmentationConfig(
+            random_resized_crop=None
+            if small or objective == "dino"
+            else RandomResizedCropConfig(scale=(0.2, 1.0))
+        ),
+        training=TrainingConfig(
+            epochs=100,
+            batch_size=min(64, data.pictures),
+            peak_lr=5e-4 if objective == "dino" else 1e-3,
+            optimiser=OptimiserConfig(
+                betas=(0.9, 0.999) if objective == "dino" else (0.9, 0.95), weight_decay=0.05
+            ),
+            schedule=ScheduleConfig(warmup=0.05),
+        ),
+        evaluation=EvaluationConfig(every_epochs=10),
+        pretraining=PretrainingConfig(objective=objective),
+    )
+
+
+def by_model(config: PretrainingRunConfig, data: DataSummary) -> dict[str, Any]:
+    """What follows from the encoder and the number of pictures: MAE's decoder, DINO's head."""
+    width = config.model.width if isinstance(config.model, ViTConfig) else 768
+    dino = DINOConfig(
+        prototypes=min(65_536, max(64, data.pictures // 4)),
+        head_hidden=min(2048, 4 * width),
+        head_bottleneck=min(256, width),
+        views=ViewsConfig(flip=0.5 if data.channels == 3 else 0.0),
+    )
+    tree: dict[str, Any] = {"dino": dino.model_dump()}
+    if isinstance(config.model, ViTConfig):
+        tree["mae"] = decoder_for(config.model).model_dump()
+    return {"pretraining": tree}
+
+
+def whole(side: int, patch: int) -> int:
+    """The nearest multiple of the patch that is not smaller."""
+    return -(-side // patch) * patch
+
+
+def reason(config: PretrainingRunConfig, data: DataSummary) -> str:
+    """Why the configuration is what it is, in a sentence."""
+    height, width = config.model.image_size
+    return (
+        f"{data.pictures} pictures of about {data.width}x{data.height}: {config.pretraining.objective} with "
+        f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for "
+        f"{config.training.epochs:g} epochs"
+    )

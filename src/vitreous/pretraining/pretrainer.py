@@ -1,0 +1,123 @@
+"""Self-supervised training in a run directory: from its configuration and data to an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.data.loading import Batch, EvaluationLoader
+from vitreous.data.pictures import Pictures
+from vitreous.data.sources import Splits
+from vitreous.models.names import Model
+from vitreous.pretraining.config import PretrainingRunConfig
+from vitreous.pretraining.objectives import SelfSupervision, build_objective
+from vitreous.training.classifier import train_loader
+from vitreous.training.display import Display
+from vitreous.training.journal import MetricsFile, TensorBoard
+from vitreous.training.learner import Learner
+from vitreous.training.loop import Surroundings, fit
+from vitreous.training.run import Run
+from vitreous.training.starting import starting_model
+
+
+class Pretrained(NamedTuple):
+    """What pre-training gave.
+
+    Attributes:
+        encoder: the model to fine-tune or probe, without a head; on the CPU.
+        objective: what it learned by, for showing reconstructions.
+        seconds: of training, over all sessions.
+        bad: pictures that could not be read and were left out, with the reason.
+    """
+
+    encoder: Model
+    objective: SelfSupervision
+    seconds: float
+    bad: Mapping[str, str]
+
+
+def pretrain(
+    run: Run,
+    config: PretrainingRunConfig,
+    splits: Splits,
+    *,
+    device: torch.device,
+    display: Display | None = None,
+) -> Pretrained:
+    """Train from where the run stands: its beginning, or the newest saved state. The encoder goes into the
+    run's model/, which `train --init` and `probe` take.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
+        InputError: the objective cannot be had with this model; what `fit` raises.
+    """
+    loader = train_loader(run, splits, device)
+    steps = config.training.total_steps(loader.steps_per_epoch) * config.training.accumulate
+    with torch.random.fork_rng(devices=[]):
+        model = starting_model(config, labels=())
+        model.labels = None
+        torch.manual_seed(config.seed)  # the mask token and the heads
+        objective = build_objective(model, config.pretraining, steps=steps).to(device)
+    learner = Learner.begin(objective, config.training)
+    if state := run.states.newest():
+        learner.restore(state)
+    with ExitStack() as stack:
+        trackers = (
+            MetricsFile(run.path / "metrics.jsonl", step=learner.step),
+            TensorBoard(run.path, step=learner.step),
+        )
+        for tracker in trackers:
+            stack.callback(tracker.close)
+        stack.enter_context(display or nullcontext())
+        surroundings = Surroundings(
+            trackers=trackers,
+            states=run.states,
+            display=display,
+            validate=held_out_loss(splits.validation or splits.test, config),
+            validate_every=config.evaluation.every_epochs,
+            device=device,
+            seed=config.seed,
+        )
+        try:
+            fit(learner, loader, self_supervised, config.training, surroundings)
+        finally:
+            loader.bad.write(run.path / "bad_files.txt")
+    objective = objective.cpu().eval()
+    encoder = objective.encoder.requires_grad_(True)
+    run.save_model(encoder)
+    return Pretrained(encoder, objective, learner.seconds, dict(loader.bad))
+
+
+def self_supervised(objective: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """An objective for `fit`. The masks are drawn from the generator that `fit` sets anew for every step."""
+    return objective(batch.images, torch.default_generator)
+
+
+def held_out_loss(
+    pictures: Pictures | None, config: PretrainingRunConfig
+) -> Callable[[nn.Module], Mapping[str, float]] | None:
+    """What measures the objective on `pictures`, always with the same masks; None without pictures."""
+    if not pictures:
+        return None
+
+    def measure(objective: nn.Module) -> Mapping[str, float]:
+        device = next(objective.parameters()).device
+        loader = EvaluationLoader(
+            pictures, preprocessing=config.preprocessing, batch_size=config.evaluation.batch_size
+        )
+        was_training, total, count = objective.training, 0.0, 0
+        generator = torch.Generator().manual_seed(0)
+        objective.eval()
+        with torch.no_grad():
+            for batch in loader:
+                loss, _ = objective(batch.images.to(device), generator)
+                total += float(loss) * len(batch.images)
+                count += len(batch.images)
+        objective.train(was_training)
+        return {"validation_loss": total / count}
+
+    return measure
