@@ -58,7 +58,7 @@ def nucleus(logits: Float[Tensor, "B V"], *, top_k: int | None, top_p: float) ->
         kept[:, top_k:] = 0
         kept = kept / kept.sum(dim=-1, keepdim=True)
     before = kept.cumsum(dim=-1) - kept
-    kept = kept.masked_fill(before >= top_p, 0)
+    kept[:, 1:] = kept[:, 1:].masked_fill(before[:, 1:] >= top_p, 0)
     return torch.zeros_like(kept).scatter(-1, token, kept / kept.sum(dim=-1, keepdim=True))
 
 

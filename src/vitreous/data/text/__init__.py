@@ -1,0 +1,1 @@
+"""Text: pairs of sentences, tokenisers, batches of like length."""

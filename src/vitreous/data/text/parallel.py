@@ -1,0 +1,147 @@
+"""Parallel text: pairs of a text and its translation, from files, the datasets library, or the bundled
+numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vitreous.data.text.number_words import LANGUAGES, LARGEST
+from vitreous.errors import InputError
+
+NUMBERS = "numbers"
+KINDS = "a TSV file of two columns, two text files SOURCE,TARGET of as many lines, hf:NAME, or numbers"
+
+
+class Pair(NamedTuple):
+    """A text and its translation. Pairs of one `group` say the same: they never stand on both sides of a
+    split."""
+
+    source: str
+    target: str
+    group: int
+
+
+class Parallel(NamedTuple):
+    """Pairs to learn from and pairs to judge by, and how many were left out because a side was empty."""
+
+    train: list[Pair]
+    test: list[Pair]
+    empty: int
+    name: str
+
+
+def open_parallel(spec: str, *, seed: int, test_fraction: float) -> Parallel:
+    """The pairs that `spec` names, split at random (by group), the same for the same seed.
+
+    Args:
+        spec: a TSV file; two text files with a comma between; "hf:NAME" or "hf:NAME:CONFIGURATION";
+            "numbers". test_fraction: of the groups; at least one, at most 2,000.
+
+    Raises:
+        InputError: nothing of these, a line without two columns, files of different length, or too few pairs.
+    """
+    rows = list(numbered(spec))
+    pairs = [pair for pair in rows if pair.source and pair.target]
+    groups = sorted({pair.group for pair in pairs})
+    if len(groups) < 2:
+        raise InputError(f"{spec} has {len(groups)} pairs with text on both sides: at least two are needed")
+    count = min(max(round(test_fraction * len(groups)), 1), 2000)
+    chosen = np.random.default_rng(seed).choice(groups, size=count, replace=False)
+    held_out = set(chosen.tolist())
+    return Parallel(
+        train=[pair for pair in pairs if pair.group not in held_out],
+        test=[pair for pair in pairs if pair.group in held_out],
+        empty=len(rows) - len(pairs),
+        name=Path(spec.split(",")[0]).stem if "/" in spec or "." in spec else spec,
+    )
+
+
+def numbered(spec: str) -> Iterator[Pair]:
+    """Every pair, its sides stripped, each its own group but for the numbers."""
+    if spec == NUMBERS:
+        yield from number_pairs()
+        return
+    if spec.startswith("hf:"):
+        rows: Iterable[tuple[str, str]] = hugging_face(spec.removeprefix("hf:"))
+    elif "," in spec and not Path(spec).exists():
+        rows = two_files([Path(part) for part in spec.split(",")])
+    else:
+        rows = tsv(Path(spec))
+    for group, (source, target) in enumerate(rows):
+        yield Pair(source.strip(), target.strip(), group)
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a text file, without their ends. Only line feeds end a line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; give {KINDS}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def tsv(path: Path) -> Iterator[tuple[str, str]]:
+    """Source, tab, target; further columns are not read. An empty line is a pair without text."""
+    for number, line in enumerate(lines(path), start=1):
+        columns = line.split("\t") if line.strip() else ["", ""]
+        if len(columns) < 2:
+            raise InputError(
+                f"{path}, line {number}: no tab between source and target; write both in one line"
+            )
+        yield columns[0], columns[1]
+
+
+def two_files(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """Line i of the first file and line i of the second."""
+    if len(paths) != 2:
+        raise InputError(f"{','.join(map(str, paths))} are {len(paths)} files: give {KINDS}")
+    source, target = lines(paths[0]), lines(paths[1])
+    if len(source) != len(target):
+        raise InputError(
+            f"{paths[0]} has {len(source)} lines, {paths[1]} has {len(target)}: give files whose lines "
+            "belong together one by one"
+        )
+    yield from zip(source, target, strict=True)
+
+
+def hugging_face(name: str) -> Iterator[tuple[str, str]]:
+    """The training split of a data set whose rows are {"translation": {"de": ..., "en": ...}}, in that
+    order."""
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise InputError("hf: needs the datasets library: pip install 'vitreous[data]'") from None
+    path, _, configuration = name.partition(":")
+    try:
+        rows: Iterable[Any] = load_dataset(path, configuration or None, split="train")
+    except Exception as error:
+        raise InputError(f"cannot load hf:{name}: {' '.join(str(error).split())}") from None
+    for row in rows:
+        texts = row.get("translation")
+        if not isinstance(texts, dict) or len(texts) != 2:
+            raise InputError(
+                f"hf:{name} has no column translation of two languages: its rows are {sorted(row)}"
+            )
+        source, target = texts.values()
+        yield str(source or ""), str(target or "")
+
+
+def number_pairs(count: int = 20_000) -> Iterator[Pair]:
+    """Numbers in words in every direction between Korean, English and German, the source begins with the
+    language that is wanted: "<de> 이십일" is "einundzwanzig". Numbers of few digits are as frequent as those of
+    many."""
+    rng = np.random.default_rng(2017)
+    digits = rng.integers(1, len(str(LARGEST)) + 1, size=count)
+    numbers = sorted({int(rng.integers(10 ** (d - 1) if d > 1 else 0, 10**d)) for d in digits})
+    for number in numbers:
+        words = {language: say(number) for language, say in LANGUAGES.items()}
+        for source in words:
+            for target in words:
+                if source != target:
+                    yield Pair(f"<{target}> {words[source]}", words[target], number)
