@@ -1,7 +1,7 @@
 """Every command of the README runs, in its order, in a folder that has nothing but pictures.
 
-`make demo` is held to be `vitreous train`; `make test` is what runs this. Training is cut to two epochs here: what a
-full one reaches is tested in test_demo.py.
+`make demo` is held to be `vitreous train`; `make test` is what runs this. Training is cut to two epochs here:
+what a full one reaches is tested in test_demo.py.
 """
 
 import re
