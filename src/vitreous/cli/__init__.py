@@ -28,6 +28,14 @@ COMMANDS = {
         "Train or fine-tune a classifier on your pictures.",
         ("vitreous train", "vitreous train photos/ --set training.epochs=20"),
     ),
+    "evaluate": Command(
+        "Accuracy, per-class scores, confusion and calibration on held-out pictures.",
+        ("vitreous evaluate runs/mine", "vitreous evaluate runs/mine photos/ --json"),
+    ),
+    "predict": Command(
+        "Classify files, folders and globs.",
+        ("vitreous predict runs/mine photo.jpg", "vitreous predict runs/mine photos/ --top 3 --json"),
+    ),
     "describe": Command(
         "Every stage of a model: shape, parameters, FLOPs, memory.",
         ("vitreous describe ViT-B/16", "vitreous describe ViT-S/8 --image-size 64 --json"),

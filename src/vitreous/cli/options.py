@@ -37,6 +37,12 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[-1])
 
 
+def resized(text: str | None) -> dict[str, Any]:
+    """What --image-size changes of a model that is opened: nothing where it is not given."""
+    size = parse_size(text)
+    return {"image_size": size} if size else {}
+
+
 def settings_tree(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
     """The settings of a TOML file and of --set, as one tree; --set wins."""
     from vitreous.models.settings import parse_value, set_leaf

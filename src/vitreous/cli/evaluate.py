@@ -1,0 +1,99 @@
+"""`vitreous evaluate RUN [DATA]`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vitreous.cli.options import (
+    ConfigFile,
+    Device,
+    ImageSize,
+    Json,
+    Settings,
+    print_json,
+    resized,
+    settings_tree,
+)
+
+if TYPE_CHECKING:
+    from vitreous.evaluation.classification import Evaluation
+    from vitreous.evaluation.multilabel import MultiLabelEvaluation
+
+SHOWN = 30  # classes in a confusion matrix for people
+
+
+def evaluate(
+    run: str,
+    data: str | None = None,
+    /,
+    *,
+    image_size: ImageSize = None,
+    batch_size: int = 64,
+    device: Device = "auto",
+    set: Settings = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> None:
+    """How good a classifier is on pictures that it did not learn from, each of them looked at once.
+
+    Parameters
+    ----------
+    run
+        A run directory, or any checkpoint with a head.
+    data
+        By default the held-out part of what the run was trained on.
+    batch_size
+        Pictures in one step.
+    """
+    from vitreous.checkpoints import open_model
+    from vitreous.cli.progress import progress_bar
+    from vitreous.evaluation.classification import evaluate as evaluate_classes
+    from vitreous.evaluation.held_out import held_out
+    from vitreous.evaluation.multilabel import evaluate_multilabel
+    from vitreous.training.device import pick_device
+
+    model = open_model(run, **resized(image_size))
+    source, part, pictures = held_out(run, data, settings_tree(config, set))
+    kind = evaluate_multilabel if pictures.targets.ndim == 2 else evaluate_classes
+    with progress_bar("evaluating") as progress:
+        evaluation = kind(
+            model, pictures, device=pick_device(device), batch_size=batch_size, progress=progress
+        )
+    if json:
+        print_json({"run": run, "data": source, "part": part, **evaluation.to_json()})
+    else:
+        print(f"{run} on {source}, {part}: {evaluation.count} pictures in {evaluation.seconds:.1f} s\n")
+        show(evaluation)
+
+
+def show(evaluation: Evaluation | MultiLabelEvaluation) -> None:
+    """The tables for people."""
+    from vitreous.cli.tables import interval, percent, print_table
+    from vitreous.evaluation.multilabel import MultiLabelEvaluation
+
+    if isinstance(evaluation, MultiLabelEvaluation):
+        print(f"mean average precision  {percent(evaluation.mean_average_precision)}\n")
+        precisions = zip(evaluation.classes, evaluation.average_precision, strict=True)
+        print_table(("class", "average precision"), [(name, percent(value)) for name, value in precisions])
+        return
+    print(f"accuracy           {percent(evaluation.accuracy)}   95 %: {interval(*evaluation.interval)}")
+    if evaluation.top5_accuracy is not None:
+        print(f"top-5 accuracy     {percent(evaluation.top5_accuracy)}")
+    print(f"calibration (ECE)  {percent(evaluation.calibration.ece)}\n")
+    scores = [
+        (score.label, percent(score.precision), percent(score.recall), percent(score.f1), str(score.support))
+        for score in evaluation.per_class
+    ]
+    print_table(("class", "precision", "recall", "F1", "pictures"), scores)
+    if len(evaluation.classes) <= SHOWN:
+        print("\nconfusion: a row for what a picture is, a column for what it was called")
+        rows = zip(evaluation.classes, evaluation.confusion.tolist(), strict=True)
+        print_table(("", *evaluation.classes), [(label, *map(str, counts)) for label, counts in rows])
+    mistakes = evaluation.surest_mistakes(5)
+    if mistakes:
+        print("\nsurest mistakes")
+        for mistake in mistakes:
+            called = f"called {mistake.predicted} ({mistake.probability:.1%})"
+            print(f"  {mistake.name}: {called}, is {mistake.actual}")
+    for path, reason in evaluation.failed.items():
+        print(f"could not be decoded: {path}: {reason}")

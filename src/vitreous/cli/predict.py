@@ -1,0 +1,61 @@
+"""`vitreous predict RUN IMAGE...`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitreous.cli.options import Device, ImageSize, Json, print_json, resized
+from vitreous.errors import InputError
+
+
+def predict(
+    model: str,
+    /,
+    *images: str,
+    top: Annotated[int, Parameter(help="how many of the likeliest labels to name")] = 5,
+    image_size: ImageSize = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> int:
+    """Classify pictures, each seen exactly as in training.
+
+    Parameters
+    ----------
+    model
+        A run directory, or any checkpoint with a head.
+    images
+        Files, folders, globs.
+    """
+    if not images:
+        raise InputError("no picture to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
+    if top < 1:
+        raise InputError(f"--top {top} names no label: use 1 or more")
+    from vitreous.checkpoints import open_model
+    from vitreous.cli.progress import progress_bar
+    from vitreous.deployment.predictor import Predictor, find_pictures
+    from vitreous.training.device import pick_device
+
+    paths, missing = find_pictures(images)
+    opened = open_model(model, **resized(image_size))
+    predictor = Predictor(opened, pick_device(device))
+    with progress_bar("classifying") as progress:
+        predictions, bad = predictor.predict(paths, top=top, progress=progress)
+    failed = [*missing, *bad]
+    if json:
+        print_json(
+            {
+                "predictions": [prediction.to_json() for prediction in predictions],
+                "failed": [asdict(failure) for failure in failed],
+            }
+        )
+    else:
+        for prediction in predictions:
+            others = ", ".join(f"{each.label} {each.probability:.1%}" for each in prediction.top[1:])
+            print(f"{prediction.path}  {prediction.label}  {prediction.probability:.1%}  ({others})")
+    for failure in failed:
+        print(f"vitreous: {failure.path}: {failure.reason}", file=sys.stderr)
+    return 2 if failed else 0
