@@ -1,0 +1,178 @@
+"""Charts that read on light and on dark paper.
+
+They are drawn once, in the colours of light paper. Inside a page every colour becomes a CSS variable, so
+that the page decides; the files beside the page keep the colours of light paper.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+PAPER, INK, MUTED, HAIR, FIRST, SECOND = "#fdfcf9", "#1d2321", "#66706d", "#d9dcd8", "#0b7285", "#c2410c"
+VARIABLES = {
+    PAPER: "var(--paper)",
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    HAIR: "var(--hair)",
+    FIRST: "var(--first)",
+    SECOND: "var(--second)",
+}
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": HAIR,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": HAIR,
+    "grid.linewidth": 0.6,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "text.color": INK,
+    "figure.facecolor": PAPER,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: the page's font, searchable
+    "svg.hashsalt": "vitreous",  # the same chart gives the same bytes
+}
+
+
+@contextmanager
+def canvas(width: float, height: float, *, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
+    """An empty figure in the house's style, in inches, with `columns` axes side by side."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, list(np.atleast_1d(figure.subplots(1, columns)))
+
+
+def inline_svg(figure: Figure) -> str:
+    """An <svg> element for a page, colours as variables, no ground of its own."""
+    with matplotlib.rc_context(STYLE):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    return svg.replace("<svg ", '<svg class="chart" ', 1)
+
+
+def save_chart(figure: Figure, stem: Path) -> list[Path]:
+    """`stem`.svg and `stem`.png on light paper."""
+    paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(paths[0], metadata={"Date": None})
+        figure.savefig(paths[1], dpi=160)
+    return paths
+
+
+def lines(
+    axes: Axes, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str, x: str
+) -> None:
+    """One or two curves, each named at its end."""
+    for (name, (xs, ys)), colour in zip(series.items(), (FIRST, SECOND), strict=False):
+        axes.plot(xs, ys, color=colour, linewidth=1.6, label=name, solid_capstyle="round")
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.margins(x=0.02)
+    if len(series) > 1:
+        axes.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
+
+
+def per_head(values: Float[np.ndarray, "L K"], *, title: str, largest: float | None = None) -> Figure:
+    """A dot for each head over its layer, and a line through the layers' means: the form of Fig. 7 right."""
+    layers, heads = values.shape
+    with canvas(6.4, 3.0) as (figure, (axes,)):
+        place = np.repeat(np.arange(1, layers + 1), heads)
+        axes.scatter(place, values.ravel(), s=16, color=FIRST, alpha=0.65, linewidths=0, zorder=3)
+        axes.plot(range(1, layers + 1), values.mean(axis=1), color=SECOND, linewidth=1.4, zorder=2)
+        axes.set_title(title)
+        axes.set_xlabel("layer")
+        axes.set_xticks(range(1, layers + 1, max(1, layers // 12)))
+        axes.set_ylim(0, largest)
+    return figure
+
+
+def matrix(
+    values: Float[np.ndarray, "rows columns"],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str,
+    axes_names: tuple[str, str],
+    numbers: Sequence[Sequence[str]] | None = None,
+    marked: np.ndarray | None = None,
+) -> Figure:
+    """Squares whose depth of colour is a value in 0 ... 1, with `numbers` in them; `marked` ones framed."""
+    side = min(0.36, 7.2 / max(len(columns), 1))
+    with canvas(side * len(columns) + 1.3, side * len(rows) + 0.9) as (figure, (axes,)):
+        for row, column in np.ndindex(values.shape):
+            value = float(np.clip(values[row, column], 0, 1))
+            frame = marked is not None and bool(marked[row, column])
+            axes.add_patch(
+                Rectangle(
+                    (column - 0.47, row - 0.47),
+                    0.94,
+                    0.94,
+                    facecolor=FIRST,
+                    alpha=0.04 + 0.96 * value,
+                    linewidth=0,
+                )
+            )
+            if frame:
+                axes.add_patch(
+                    Rectangle(
+                        (column - 0.42, row - 0.42), 0.84, 0.84, fill=False, edgecolor=SECOND, linewidth=1.4
+                    )
+                )
+            if numbers is not None:
+                axes.text(
+                    column,
+                    row,
+                    numbers[row][column],
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color=PAPER if value > 0.5 else INK,
+                )
+        axes.set_xlim(-0.5, len(columns) - 0.5)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_aspect("equal")
+        axes.grid(False)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        label_ticks(axes, rows, columns)
+        axes.set_title(title)
+        axes.set_ylabel(axes_names[0])
+        axes.set_xlabel(axes_names[1])
+    return figure
+
+
+def label_ticks(axes: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """Names at rows and columns; every n-th where they would not fit; long ones turned."""
+    every = max(1, -(-len(columns) // 30))
+    axes.set_yticks(range(0, len(rows), every), [rows[i] for i in range(0, len(rows), every)])
+    longest = max((len(name) for name in columns), default=0)
+    axes.set_xticks(
+        range(0, len(columns), every),
+        [columns[i] for i in range(0, len(columns), every)],
+        rotation=90 if longest > 3 else 0,
+    )

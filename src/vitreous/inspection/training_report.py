@@ -1,0 +1,114 @@
+"""report.html of a training run: how it learned, how good it is, what it gets wrong, what it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vitreous import __version__
+from vitreous.data.pictures import BadPicture, Pictures
+from vitreous.evaluation.baselines import Baseline
+from vitreous.evaluation.classification import Evaluation
+from vitreous.evaluation.multilabel import MultiLabelEvaluation
+from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
+from vitreous.inspection.page import Exhibit, LeftOut, write_page
+from vitreous.inspection.training_figures import (
+    calibration_figure,
+    comparison_figure,
+    confusion_figure,
+    curves_figure,
+    mistakes_figure,
+)
+from vitreous.models.names import Model
+from vitreous.models.vit import ViT
+from vitreous.training.journal import read_metrics
+
+SAMPLES = 8  # pictures whose attention is shown
+
+
+def write_training_report(
+    run: Path,
+    *,
+    model: Model,
+    evaluation: Evaluation | MultiLabelEvaluation,
+    pictures: Pictures,
+    baselines: Sequence[Baseline] = (),
+) -> Path:
+    """Write report.html into the run's directory: one file, which needs no network.
+
+    Args:
+        run: the run's directory; its config.toml and metrics.jsonl are read.
+        pictures: the held-out pictures that `evaluation` judged.
+        baselines: what simpler methods get on the same pictures.
+    """
+    images, names = sample(model, pictures)
+    rows = read_metrics(run / "metrics.jsonl")
+    parts: list[Exhibit | LeftOut] = [curves_figure(rows)]
+    if isinstance(evaluation, Evaluation):
+        parts = [
+            comparison_figure("this model", evaluation, baselines),
+            *parts,
+            confusion_figure(evaluation),
+            calibration_figure(evaluation),
+            mistakes_figure(evaluation, pictures, model.preprocessing),
+        ]
+    parts += [attention_figure(model, images, names), positions_figure(model), filters_figure(model)]
+    return write_page(
+        run / "report.html",
+        "training.html.j2",
+        title=f"Report of {run.name}",
+        run=run.name,
+        kind=describe(model),
+        facts=facts(model, evaluation.classes, rows),
+        evaluation=evaluation,
+        exhibits=[part for part in parts if isinstance(part, Exhibit)],
+        left_out=[part for part in parts if isinstance(part, LeftOut)],
+        configuration=(run / "config.toml").read_text(encoding="utf-8"),
+        version=__version__,
+    )
+
+
+def sample(model: Model, pictures: Pictures) -> tuple[Float[Tensor, "B C H W"], list[str]]:
+    """Pictures spread over the set (which is often sorted by class), prepared, and what they show."""
+    chosen, names = [], []
+    for index in torch.linspace(0, len(pictures) - 1, min(SAMPLES, len(pictures))).long().tolist():
+        try:
+            chosen.append(pictures.picture(index))
+        except BadPicture:
+            continue  # counted and named where the set was judged
+        target = pictures.targets[index]
+        names.append(pictures.classes[int(target)] if target.ndim == 0 else pictures.name(index))
+    device = next(model.parameters()).device
+    return model.preprocessing(chosen).to(device), names
+
+
+def facts(model: Model, classes: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What stands under the headline."""
+    known = {
+        "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        "classes": f"{len(classes):,}",
+    }
+    if rows:
+        last = rows[-1]
+        known["epochs"] = f"{last['epoch']:g}"
+        known["steps"] = f"{last['step']:,}"
+        known["training time"] = f"{last['seconds']:,.0f} s"
+    return known
+
+
+def describe(model: Model) -> str:
+    """The model in a line."""
+    height, width = model.config.image_size
+    if isinstance(model, ViT):
+        config = model.config
+        p, q = config.patch_size
+        return (
+            f"Vision Transformer, {config.depth} layers of width {config.width} with {config.heads} heads, "
+            f"patches of {p}×{q} on {height}×{width}"
+        )
+    return f"BiT, {sum(model.config.layers)} units, on {height}×{width}"

@@ -1,0 +1,179 @@
+"""The report of a training run: whole, self-contained, and honest about what it leaves out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import vitreous as vt
+from vitreous.data.pictures import ArrayPictures
+from vitreous.evaluation.baselines import Baseline
+from vitreous.evaluation.classification import Evaluation
+from vitreous.evaluation.multilabel import MultiLabelEvaluation
+from vitreous.evaluation.scores import Interval
+from vitreous.inspection.page import write_page
+from vitreous.inspection.training_report import write_training_report
+from vitreous.models.bit import BiTConfig
+from vitreous.models.names import Model, build_model
+
+CLASSES = ("cat", "dog", "<b>bold</b>")
+TINY: dict[str, Any] = {
+    "image_size": (16, 24),
+    "patch_size": (4, 8),
+    "width": 16,
+    "depth": 2,
+    "heads": 2,
+    "mlp_dim": 24,
+    "num_classes": 3,
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "class token": {},
+    "mean, registers, rotary": {
+        "pooling": "mean",
+        "class_token": False,
+        "registers": 2,
+        "position": {"kind": "rotary-2d", "where": "every-layer"},
+    },
+    "hybrid": {
+        "image_size": (32, 32),
+        "patch_size": (16, 16),
+        "stem": {"kind": "resnet", "layers": (1, 1), "width_factor": 0.5},
+    },
+    "one channel, patch 1": {"image_size": (6, 6), "patch_size": (1, 1), "channels": 1},
+}
+
+
+def model_of(**changes: Any) -> Model:
+    torch.manual_seed(0)
+    config = vt.ViTConfig(**{**TINY, **changes})
+    channels = config.channels
+    preprocessing = vt.Preprocessing(
+        size=config.image_size, channels=channels, mean=(0.5,) * channels, std=(0.5,) * channels
+    )
+    return build_model(config, preprocessing=preprocessing, labels=CLASSES).eval()
+
+
+def pictures(count: int = 9) -> ArrayPictures:
+    pixels = np.random.default_rng(0).integers(0, 256, (count, 20, 20, 3), dtype=np.uint8)
+    return ArrayPictures(pixels, np.arange(count) % 3, CLASSES, name="made")
+
+
+def evaluation(right: int, count: int = 9) -> Evaluation:
+    """The first `right` answers are right."""
+    targets = np.arange(count) % 3
+    said = np.where(np.arange(count) < right, targets, (targets + 1) % 3)
+    probabilities = np.full((count, 3), 0.1) + 0.7 * np.eye(3)[said]
+    return Evaluation(
+        classes=CLASSES,
+        indices=np.arange(count),
+        names=tuple(f"made[{i}]" for i in range(count)),
+        targets=targets,
+        probabilities=probabilities,
+        failed={},
+        seconds=0.1,
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    rows = [
+        {"step": 5 * e, "epoch": float(e), "loss": 2 / e, "accuracy": 1 - 1 / e, "lr": 1e-3, "seconds": e}
+        for e in range(1, 6)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "config.toml").write_text("[training]\nepochs = 5 # <not a tag>\n")
+    return folder
+
+
+def sections(page: str) -> set[str]:
+    return set(re.findall(r'<section id="([\w-]+)"', page))
+
+
+def asks_the_network(page: str) -> list[str]:
+    """Whatever a browser would fetch: sources, links and url() that are neither data nor inside the page."""
+    found = re.findall(r'(?:src|href)="([^"]*)"', page) + re.findall(r"url\(([^)]*)\)", page)
+    return [address for address in found if not address.startswith(("data:", "#"))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
+    path = write_training_report(
+        run, model=model_of(**KINDS[kind]), evaluation=evaluation(7), pictures=pictures()
+    )
+    page = path.read_text(encoding="utf-8")
+    assert path == run / "report.html"
+    assert {"curves", "confusion", "calibration", "mistakes", "attention", "classes"} <= sections(page)
+    assert asks_the_network(page) == []
+    assert "77.8 %" in page
+    assert "nan" not in re.sub(r'"data:[^"]*"', "", page).lower().split()
+    assert [each.name for each in run.iterdir() if each.name.endswith(".tmp")] == []
+
+
+def test_what_stands_in_the_report(run: Path) -> None:
+    baseline = Baseline("tuned kernel SVM", 0.9, Interval(0.8, 0.95), "C 10", 1.0)
+    path = write_training_report(
+        run, model=model_of(), evaluation=evaluation(7), pictures=pictures(), baselines=[baseline]
+    )
+    page = path.read_text(encoding="utf-8")
+    assert {"baselines", "positions", "filters", "configuration"} <= sections(page)
+    assert page.count("<figure><img") == 2  # two mistakes
+    assert "called &lt;b&gt;bold&lt;/b&gt; (80.0 %), is dog" in page
+    assert "<b>bold" not in page
+    assert "epochs = 5 # &lt;not a tag&gt;" in page
+    assert "tuned kernel SVM (C 10)" in page
+    assert "var(--first)" in page
+    assert "#0b7285" not in page.split("</style>")[1]  # every chart follows the page's light or dark
+
+
+def test_figures_that_do_not_exist_are_left_out_with_a_reason(run: Path) -> None:
+    (run / "metrics.jsonl").unlink()
+    model = model_of(position={"kind": "rotary-2d", "where": "every-layer"})
+    path = write_training_report(run, model=model, evaluation=evaluation(9), pictures=pictures())
+    page = path.read_text(encoding="utf-8")
+    assert not {"curves", "positions", "mistakes", "baselines"} & sections(page)
+    assert "rotary-2d positions act inside the attention" in page
+    assert "all 9 pictures were classified rightly" in page
+    assert "metrics.jsonl holds no numbers yet" in page
+
+
+def test_a_bit_has_no_attention_to_show(run: Path) -> None:
+    bit = build_model(BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5))
+    path = write_training_report(run, model=bit.eval(), evaluation=evaluation(7), pictures=pictures())
+    page = path.read_text(encoding="utf-8")
+    assert "a convolutional network has no attention" in page
+    assert "filters" in sections(page)
+
+
+def test_several_labels_for_a_picture(run: Path) -> None:
+    targets = np.eye(3, dtype=np.float32)[np.arange(9) % 3]
+    judged = MultiLabelEvaluation(
+        classes=CLASSES,
+        indices=np.arange(9),
+        names=tuple("abcdefghi"),
+        targets=targets,
+        probabilities=targets * 0.5 + 0.2,
+        failed={},
+        seconds=0.1,
+    )
+    made = pictures()
+    made.targets = targets
+    page = write_training_report(run, model=model_of(), evaluation=judged, pictures=made).read_text()
+    assert "mean average precision on 9 held-out pictures" in page
+    assert "confusion" not in sections(page)
+
+
+def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    with pytest.raises(Exception, match="undefined"):
+        write_page(path, "training.html.j2", title="half of what it needs")
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
