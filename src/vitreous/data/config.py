@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -46,7 +46,7 @@ class RandomResizedCropConfig(Config):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _ordered(self) -> RandomResizedCropConfig:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
             raise ValueError(f"scale {self.scale} must be two rising numbers in 0 ... 1")
         if not 0 < self.ratio[0] <= self.ratio[1]:
@@ -66,7 +66,7 @@ class RandAugmentConfig(Config):
     )
 
     @model_validator(mode="after")
-    def _within(self) -> Self:
+    def _within(self) -> RandAugmentConfig:
         strongest = 30 if self.operations == "torchvision" else 10
         if self.magnitude > strongest:
             raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ class BadPicture(Exception):
         self.reason = reason
 
 
+@runtime_checkable
 class Pictures(Protocol):
     """Pictures numbered from 0, each with a target. All sources look like this.
 
