@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import torch
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
@@ -18,7 +19,7 @@ try:
 except ImportError:  # the extra "data"; Pillow reads the same files, a third slower
     simplejpeg = None
 
-FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # JPEG finds MPO, phones' pairs of pictures, itself
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; beyond lies what Pillow calls a decompression bomb
 ORIENTATION = 0x0112  # the EXIF tag
@@ -86,23 +87,25 @@ class Encoded:
         turned = "exif" in self.picture.info and self.picture.getexif().get(ORIENTATION, 1) >= 5
         self.size = (width, height) if turned else (height, width)  # (H, W)
 
-    def pixels(self, *, at_least: tuple[int, int] | None = None) -> UInt8[Tensor, "C H W"]:
+    def pixels(self, *, at_least: tuple[int, int] = (0, 0)) -> UInt8[Tensor, "C H W"]:
         """Upright 8-bit pixels; of a JPEG perhaps at 1/8 ... 7/8 of its size, but not below `at_least`
         (H, W), since libjpeg then decodes fewer coefficients of the cosine transform."""
-        if self.data is not None and plain_jpeg(self.picture):
-            height, width = at_least or (0, 0)
-            try:
-                array = simplejpeg.decode_jpeg(
-                    self.data,
-                    "GRAY" if self.channels == 1 else "RGB",
-                    min_height=height,
-                    min_width=width,
-                )
-            except ValueError:
-                pass  # Pillow, below, reads some files that this is too strict for, or says what is wrong
-            else:
-                return torch.from_numpy(array).permute(2, 0, 1)
-        return to_tensor(self.upright())
+        array = self.turbo("GRAY" if self.channels == 1 else "RGB", at_least)
+        return to_tensor(self.upright()) if array is None else torch.from_numpy(array).permute(2, 0, 1)
+
+    def words(self) -> UInt8[np.ndarray, "H W 4"] | None:
+        """RGB and a fourth byte for each pixel, where libjpeg-turbo alone can read the file."""
+        return self.turbo("RGBX", (0, 0))
+
+    def turbo(self, colours: str, at_least: tuple[int, int]) -> UInt8[np.ndarray, "H W c"] | None:
+        """By libjpeg-turbo; None if Pillow has to do it, which reads some files that this is too strict for,
+        and says what is wrong with the others."""
+        if self.data is None or not plain_jpeg(self.picture):
+            return None
+        try:
+            return simplejpeg.decode_jpeg(self.data, colours, min_height=at_least[0], min_width=at_least[1])
+        except ValueError:
+            return None
 
     def shrunk(self, side: int) -> UInt8[Tensor, "C H W"]:
         """The whole picture with its shorter side at `side` pixels, or as it is if that is smaller."""
