@@ -62,7 +62,8 @@ class Preprocessing(Config):
         """Bytes to numbers: (pixel / 255 - mean) / std, channel by channel."""
         mean = torch.tensor(self.mean, device=pixels.device).view(-1, 1, 1)
         std = torch.tensor(self.std, device=pixels.device).view(-1, 1, 1)
-        return (pixels.float() / 255 - mean) / std
+        # In place: as the formula says, without three more copies of the batch.
+        return pixels.float().div_(255).sub_(mean).div_(std)
 
     def denormalise(self, images: Float[Tensor, "*B C H W"]) -> UInt8[Tensor, "*B C H W"]:
         """The inverse of `normalise`, for showing what the model sees."""
