@@ -12,17 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.native import load_native, save_native
+from vitreous.checkpoints.loading import load as load
+from vitreous.checkpoints.native import save_native
 from vitreous.errors import InputError
 from vitreous.models.names import Model, create
-
-
-def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> Model:
-    path = Path(source)
-    folder = path / "model" if (path / "model" / "config.json").is_file() else path
-    if not folder.is_dir():
-        raise InputError(f"there is no checkpoint at {path}")
-    return load_native(folder)
 
 
 def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequence[str] = ()) -> Path:

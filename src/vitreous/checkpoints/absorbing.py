@@ -1,0 +1,150 @@
+"""What weights can absorb: a model's configuration and weights in the plainest form that computes the same,
+for formats that know fewer variants; and what is left out when the user agrees that something is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from vitreous.checkpoints.building import empty_model, fill, stored
+from vitreous.errors import InputError
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model, build
+from vitreous.models.vit import ViT
+
+# Of each field of the configuration, what a format can hold; a dot goes into the stem or the positions. The
+# first value is what the field becomes when it is dropped. Fields that are not named here are free.
+Limits = Mapping[str, Collection[Any]]
+
+
+def plain(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dict[str, Tensor]]:
+    """The same function with one learned table of positions, a convolution as stem, all biases.
+
+    LayerScale goes into the matrices in front of it.
+
+    Args:
+        keep: parts that the format knows and that stay as they are: "layer_scale", "qkv_bias", "position".
+    """
+    config, weights = model.config, stored(model)
+    fields: dict[str, Any] = {}
+    if "position" not in keep and config.position.where == "stem":
+        weights = {name: w for name, w in weights.items() if not name.startswith("position.")}
+        if (table := position_table(model)) is not None:
+            weights["position.table"] = table
+            fields["position"] = {"kind": "learned"}
+    if config.stem.kind == "patch" and not (config.stem.norm_before or config.stem.norm_after):
+        weight = weights["stem.projection.weight"]
+        if weight.ndim == 2:
+            p, q = config.patch_size
+            weights["stem.projection.weight"] = rearrange(
+                weight, "D (p q C) -> D C p q", p=p, q=q
+            ).contiguous()
+        fields["stem"] = {"kind": "patch"}
+        weights.setdefault("stem.projection.bias", torch.zeros(config.width))
+    if not config.qkv_bias and "qkv_bias" not in keep:
+        fields["qkv_bias"] = True
+        rows = 3 * config.heads * config.head_width
+        weights |= {f"blocks.{i}.attention.qkv.bias": torch.zeros(rows) for i in range(config.depth)}
+    if not config.head_bias and config.num_classes is not None:
+        fields["head_bias"] = True
+        weights["head.bias"] = torch.zeros(config.num_classes)
+    if config.layer_scale is not None and config.norm == "pre" and "layer_scale" not in keep:
+        fields["layer_scale"] = None
+        for layer in range(config.depth):
+            for branch, last in (("attention", "attention.out"), ("mlp", "mlp.contract")):
+                gamma = weights.pop(f"blocks.{layer}.{branch}_branch.scale.gamma")
+                weights[f"blocks.{layer}.{last}.weight"] = (
+                    weights[f"blocks.{layer}.{last}.weight"] * gamma[:, None]
+                )
+                weights[f"blocks.{layer}.{last}.bias"] = weights[f"blocks.{layer}.{last}.bias"] * gamma
+    return build(ViTConfig, config.model_dump(), fields), weights
+
+
+def position_table(model: ViT) -> Tensor | None:
+    """The positions at the stem as one table, whatever they are made of; None where they are elsewhere."""
+    kind = model.config.position.kind
+    if kind == "none":
+        return torch.zeros(model.config.tokens - model.config.registers, model.config.width)
+    rows = getattr(model.position, "rows", None)
+    return rows().detach().clone() if rows else None
+
+
+def without_patch_bias(config: ViTConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The patch projection's bias moved into the positions of the patches."""
+    bias, table = weights["stem.projection.bias"], weights["position.table"].clone()
+    table[config.positioned :] += bias
+    return {name: w for name, w in weights.items() if name != "stem.projection.bias"} | {
+        "position.table": table
+    }
+
+
+def value_of(config: ViTConfig | BiTConfig, field: str) -> Any:
+    """A field by its dotted name; None where the stem has no such field."""
+    value: Any = config
+    for part in field.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> None:
+    """An error that names the first part which the format cannot hold."""
+    for field, allowed in limits.items():
+        value = value_of(config, field)
+        if value in allowed or (value is None and "." in field):
+            continue
+        known = " or ".join(str(each) for each in allowed)
+        hint = f"; drop it with drop=({field!r},) or --drop {field}" if can_drop(field) else ""
+        raise InputError(f"{format} cannot hold {field}={value}, only {known}{hint}")
+
+
+# Fields whose change takes no weight away, or only those of the part itself.
+DROPPABLE = (
+    "representation",
+    "head",
+    "mlp",
+    "norm_eps",
+    "stem.standardisation",
+    "stem.standardisation_eps",
+    "stem.norm_eps",
+    "standardisation",
+    "norm_eps",
+)
+
+
+def can_drop(field: str) -> bool:
+    return field in DROPPABLE
+
+
+def dropped(model: Model, drop: Sequence[str], limits: Limits) -> Model:
+    """The model without the parts in `drop`, which from then on is another model: the head goes together with
+    the representation layer that it was trained on.
+
+    Raises:
+        InputError: a part that cannot be taken out.
+    """
+    if not drop:
+        return model
+    tree = model.config.model_dump()
+    for field in drop:
+        if not can_drop(field):
+            raise InputError(f"cannot drop {field!r}: known are {', '.join(sorted(set(DROPPABLE)))}")
+        if field in ("head", "representation"):
+            tree |= {
+                "num_classes": None,
+                "representation": None if field == "representation" else tree.get("representation"),
+            }
+        elif field in limits and value_of(model.config, field) not in limits[field]:
+            *branch, leaf = field.split(".")
+            (tree[branch[0]] if branch else tree)[leaf] = next(iter(limits[field]))
+    tree = {name: value for name, value in tree.items() if name in type(model.config).model_fields}
+    config = build(type(model.config), tree, {})
+    labels = model.labels if config.num_classes is not None else None
+    rest = empty_model(config, preprocessing=model.preprocessing, labels=labels)
+    wanted = stored(rest)
+    fill(rest, {name: w for name, w in stored(model).items() if name in wanted}, where="drop")
+    return rest

@@ -1,0 +1,127 @@
+"""Preprocessing and labels of Hugging Face models: preprocessor_config.json and config.json's id2label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitreous.checkpoints.reading import assumed_preprocessing
+from vitreous.checkpoints.source import Source
+from vitreous.errors import InputError
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+
+RESAMPLING = {
+    0: "nearest",
+    1: "lanczos",
+    2: "bilinear",
+    3: "bicubic",
+    4: "box",
+    5: "hamming",
+}  # Pillow's numbers
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+
+# Where there is no preprocessor_config.json: the default of the family's image processor.
+CONVENTIONS: dict[str, dict[str, Any]] = {
+    "vit": {"resize": "squash", "interpolation": "bilinear"},
+    "siglip": {"resize": "squash", "interpolation": "bicubic"},
+    "clip": {"mean": CLIP_MEAN, "std": CLIP_STD},
+    "deit": {"resize": "squash", "crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
+    "dinov2": {"crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
+    "vit_mae": {"resize": "squash", "interpolation": "bilinear", "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
+}
+
+
+def preprocessing_of(source: Source, config: ViTConfig | BiTConfig) -> tuple[Preprocessing, tuple[str, ...]]:
+    """From preprocessor_config.json, or the family's convention, which is then said to be assumed."""
+    told = source.preprocessor
+    if not told:
+        kind = (
+            str(source.config.get("model_type", "vit"))
+            .removesuffix("_vision_model")
+            .removesuffix("_with_registers")
+        )
+        return assumed_preprocessing(
+            config, f"transformers' {kind}", **CONVENTIONS.get(kind, CONVENTIONS["vit"])
+        )
+    try:
+        fields = geometry(told, config.image_size)
+        if told.get("do_normalize", True):
+            fields |= {"mean": tuple(told["image_mean"]), "std": tuple(told["image_std"])}
+        else:
+            fields |= {"mean": (0.0,) * config.channels, "std": (1.0,) * config.channels}
+        fields["interpolation"] = RESAMPLING[told.get("resample", 2)]
+        return Preprocessing(size=config.image_size, channels=config.channels, **fields), ()
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        raise InputError(f"{source.where}: preprocessor_config.json is not understood") from None
+
+
+def geometry(told: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    """How a picture gets its size: both sides freely, or the shorter side; then perhaps cut to the centre."""
+    resized = told.get("size", size[0])
+    shortest = resized.get("shortest_edge") if isinstance(resized, dict) else None
+    height = shortest or (resized["height"] if isinstance(resized, dict) else resized)
+    cropped = height
+    if told.get("do_center_crop", False):
+        crop = told.get("crop_size", size[0])
+        cropped = crop["height"] if isinstance(crop, dict) else crop
+    return {"resize": "crop" if shortest else "squash", "crop_fraction": min(cropped / height, 1.0)}
+
+
+def preprocessor_config(preprocessing: Preprocessing) -> dict[str, Any]:
+    """preprocessor_config.json for our preprocessing."""
+    height, width = preprocessing.size
+    told: dict[str, Any] = {
+        "do_resize": True,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(preprocessing.mean),
+        "image_std": list(preprocessing.std),
+        "resample": next(
+            number for number, name in RESAMPLING.items() if name == preprocessing.interpolation
+        ),
+    }
+    tall, wide = (round(side / preprocessing.crop_fraction) for side in preprocessing.size)
+    if preprocessing.resize == "squash" and preprocessing.crop_fraction == 1:
+        return told | {
+            "image_processor_type": "ViTImageProcessor",
+            "size": {"height": height, "width": width},
+        }
+    crop = {"do_center_crop": True, "crop_size": {"height": height, "width": width}}
+    if preprocessing.resize == "squash":
+        return (
+            told
+            | crop
+            | {"image_processor_type": "DeiTImageProcessor", "size": {"height": tall, "width": wide}}
+        )
+    return (
+        told
+        | crop
+        | {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": min(tall, wide)}}
+    )
+
+
+def labels_of(source: Source) -> list[str] | None:
+    """The names of the classes, unless they are transformers' placeholders."""
+    told = source.config.get("id2label")
+    if not isinstance(told, dict) or not told:
+        return None
+    try:
+        labels = [str(told[key]) for key in sorted(told, key=int)]
+    except ValueError:
+        return None
+    return None if all(label == f"LABEL_{i}" for i, label in enumerate(labels)) else labels
+
+
+def label_fields(model: Model) -> dict[str, Any]:
+    """id2label and label2id of config.json."""
+    count = model.config.num_classes
+    if count is None:
+        return {}
+    labels = model.labels or [f"LABEL_{i}" for i in range(count)]
+    return {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }

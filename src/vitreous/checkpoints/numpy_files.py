@@ -1,0 +1,124 @@
+"""NumPy's .npz, in and out: a zip archive of arrays. Nothing is unpickled, and an archive that would unfold
+into far more than its own size is refused."""
+
+from __future__ import annotations
+
+import ast
+import zipfile
+import zlib
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitreous.checkpoints.files import Entry, Tensors, read_block, read_stream
+from vitreous.errors import InputError
+
+NUMPY_TYPES = {
+    "<f4": torch.float32,
+    "<f8": torch.float64,
+    "<f2": torch.float16,
+    "|V2": torch.bfloat16,  # NumPy has no bfloat16; big_vision's files hold its two bytes as "void"
+    "<i8": torch.int64,
+    "<i4": torch.int32,
+    "|u1": torch.uint8,
+    "|i1": torch.int8,
+    "|b1": torch.bool,
+}
+LARGEST_HEADER = 65536
+FOLDED = 1100  # the most that deflate can fold: 1032 to 1
+BOMB = 2**31  # bytes that an archive may unfold to, whatever its own size ...
+UNFOLDED = 20  # ... and how many times its own size beyond that
+
+
+def read_npz(path: Path) -> Tensors:
+    """The arrays of an .npz file by name, each read when it is asked for.
+
+    Raises:
+        InputError: the archive is damaged, holds Python objects, or unfolds into more than can be meant.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+            size = path.stat().st_size
+            if sum(info.file_size for info in members) > max(BOMB, UNFOLDED * size):
+                raise InputError(f"{path} would unfold from {size} bytes into an absurd size: it is refused")
+            return Tensors(
+                {info.filename.removesuffix(".npy"): member(path, archive, info) for info in members}
+            )
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from None
+    except (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError):
+        raise InputError(f"{path} is a damaged .npz archive") from None
+
+
+def member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry:
+    """One array: its type and shape are read and compared with its size; the numbers are left for later."""
+    name = info.filename.removesuffix(".npy")
+    with archive.open(info) as stream:
+        dtype, shape, start = array_header(stream, f"{path}: {name!r}")
+    numbers = prod(shape) * dtype.itemsize
+    stored = info.compress_type == zipfile.ZIP_STORED
+    if start + numbers != info.file_size or info.file_size > (1 if stored else FOLDED) * info.compress_size:
+        raise InputError(f"{path}: {name!r} is damaged: its size is not that of an array of shape {shape}")
+    if stored:
+        offset = data_offset(path, info) + start
+        return Entry(shape, lambda: read_block(path, offset, dtype, shape))
+
+    def read() -> Tensor:
+        try:
+            with zipfile.ZipFile(path) as archive, archive.open(info) as stream:
+                stream.read(start)
+                return read_stream(stream, dtype, shape, where=path)  # type: ignore[arg-type]
+        except (zipfile.BadZipFile, zlib.error, EOFError):
+            raise InputError(f"{path}: {name!r} is damaged") from None
+
+    return Entry(shape, read)
+
+
+def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where a stored member's bytes begin: behind its local header, whose length is told in it."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        header = file.read(30)
+    return (
+        info.header_offset
+        + 30
+        + int.from_bytes(header[26:28], "little")
+        + int.from_bytes(header[28:30], "little")
+    )
+
+
+def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], int]:
+    """Type, shape and length of the header of one .npy."""
+    magic = stream.read(8)
+    width = 2 if magic[6:7] == b"\x01" else 4
+    length = int.from_bytes(stream.read(width), "little")
+    if magic[:6] != b"\x93NUMPY" or length > LARGEST_HEADER:
+        raise InputError(f"{what} is no NumPy array")
+    try:
+        told = ast.literal_eval(stream.read(length).decode("latin-1").strip())
+        descr, shape, fortran = told["descr"], told["shape"], told["fortran_order"]
+    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
+        raise InputError(f"{what}: the header of the array is damaged") from None
+    if not isinstance(descr, str) or descr not in NUMPY_TYPES:
+        raise InputError(f"{what} holds {descr!r}: only plain numbers are read, no Python objects")
+    if (
+        not isinstance(shape, tuple)
+        or not all(type(n) is int and n >= 0 for n in shape)
+        or (fortran and len(shape) > 1)
+    ):
+        raise InputError(f"{what} has shape {shape!r} in an order that is not read here")
+    return NUMPY_TYPES[descr], shape, 8 + width + length
+
+
+def write_npz(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """An uncompressed .npz, as Google's own. `path` is written as it stands; the caller renames it."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, tensor in tensors.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.ascontiguousarray(tensor.numpy()), allow_pickle=False)

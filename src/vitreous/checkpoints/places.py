@@ -1,0 +1,74 @@
+"""Where a checkpoint may be: on this machine, at an `https:` address, or on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from vitreous.checkpoints.native import beside
+from vitreous.errors import InputError
+
+FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
+OLDER_FILES = ["config.json", "preprocessor_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth"]
+
+
+def local_copy(source: str | Path) -> Path:
+    """A path on this machine for whatever the user names."""
+    text = str(source)
+    if text.startswith("hf:"):
+        return from_hub(text)
+    if text.startswith("https:"):
+        return from_address(text)
+    if re.match(r"[a-z]+:/", text):
+        raise InputError(f"{text}: checkpoints come from a path, an https: address or hf:org/name")
+    return Path(source).expanduser()
+
+
+def from_hub(name: str) -> Path:
+    """`hf:org/name` or `hf:org/name@revision`, through huggingface_hub, its cache and its offline mode."""
+    match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", name)
+    if not match:
+        raise InputError(f"{name!r}: a model on the hub is written hf:org/name or hf:org/name@revision")
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError:
+        raise InputError(f"{name} needs huggingface_hub: pip install 'vitreous[hub]'") from None
+    try:
+        folder = Path(snapshot_download(match[1], revision=match[2], allow_patterns=FILES))
+        if not list(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(match[1], revision=match[2], allow_patterns=OLDER_FILES))
+    except LocalEntryNotFoundError:
+        raise InputError(
+            f"{name} is not in the cache, and the hub cannot be reached (or is set offline)"
+        ) from None
+    except (HfHubHTTPError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"cannot get {name} from the hub: {reason}") from None
+    return folder
+
+
+def from_address(address: str) -> Path:
+    """A file at an `https:` address, kept in the cache for the next time."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitreous"
+    name = re.sub(r"[^\w.-]", "_", address.split("?")[0].rsplit("/", 1)[-1]) or "checkpoint"
+    target = cache / hashlib.sha256(address.encode()).hexdigest()[:16] / name
+    if target.is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = beside(target)
+    try:
+        with urllib.request.urlopen(address, timeout=30) as response, unfinished.open("wb") as file:
+            shutil.copyfileobj(response, file, 2**20)
+        os.replace(unfinished, target)
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise InputError(f"cannot get {address}: {reason}") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return target

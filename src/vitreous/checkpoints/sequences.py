@@ -1,0 +1,122 @@
+"""The project's own format for models that write text: a folder with `model.safetensors`, `config.json` and
+`tokenizer.json`, which belong together and say so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save_file
+
+from vitreous.checkpoints.building import fill, stored
+from vitreous.checkpoints.files import read_json, read_safetensors
+from vitreous.checkpoints.native import beside
+from vitreous.errors import InputError
+from vitreous.models.captioner import Captioner
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
+from vitreous.models.settings import explain
+from vitreous.models.transformer import Transformer
+
+SequenceModel = Transformer | Captioner
+
+
+class Saved(NamedTuple):
+    """A model and the tokeniser that it was trained with, in the tokenizers library's format."""
+
+    model: SequenceModel
+    tokeniser: str
+
+
+def save_sequence_model(model: SequenceModel, folder: str | Path, *, tokeniser: str) -> Path:
+    """Write the model and its tokeniser into `folder`, which is made where it does not exist. All files are
+    complete beside their places before the first takes its name."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ("model.safetensors", "tokenizer.json", "config.json")
+    paths = [folder / name for name in names]
+    partial = [beside(path) for path in paths]
+    try:
+        tensors = {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}
+        save_file(tensors, partial[0], metadata={"format": "pt"})
+        partial[1].write_text(tokeniser, encoding="utf-8")
+        told = json.dumps(description(model, tokeniser), indent=2, ensure_ascii=False)
+        partial[2].write_text(told + "\n", encoding="utf-8")
+        for written, path in zip(partial, paths, strict=True):
+            os.replace(written, path)
+    finally:
+        for written in partial:
+            written.unlink(missing_ok=True)
+    return folder
+
+
+def description(model: SequenceModel, tokeniser: str) -> dict[str, Any]:
+    """What `config.json` says."""
+    told = {
+        "format": "vitreous",
+        "kind": type(model).__name__,
+        "model": model.config.model_dump(mode="json"),
+        "tokeniser": fingerprint(tokeniser),
+    }
+    if isinstance(model, Captioner):
+        told["preprocessing"] = model.preprocessing.model_dump(mode="json")
+    return told
+
+
+def fingerprint(tokeniser: str) -> str:
+    return hashlib.sha256(tokeniser.encode()).hexdigest()
+
+
+def load_sequence_model(folder: str | Path) -> Saved:
+    """What `save_sequence_model` wrote, the model in evaluation mode. A run directory loads by its `model/`.
+
+    Raises:
+        InputError: a file is missing or damaged, the weights are not those of the configuration, or the
+            tokeniser is not the one that the model was trained with.
+    """
+    folder = Path(folder)
+    if (folder / "model" / "config.json").is_file():
+        folder = folder / "model"
+    where = folder / "config.json"
+    told = read_json(where)
+    if told.get("format") != "vitreous" or told.get("kind") not in ("Transformer", "Captioner"):
+        raise InputError(f"{where} describes no model that writes text: it was made by another command")
+    tokeniser = read_tokeniser(folder / "tokenizer.json", told)
+    model = empty_sequence_model(told, where)
+    fill(model, dict(read_safetensors(folder / "model.safetensors")), where=str(folder))
+    return Saved(model.eval(), tokeniser)
+
+
+def read_tokeniser(path: Path, told: dict[str, Any]) -> str:
+    """The tokeniser's file, if it is the one that the description names."""
+    try:
+        tokeniser = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the tokeniser {path}: {error}") from None
+    if fingerprint(tokeniser) != told.get("tokeniser"):
+        raise InputError(
+            f"{path} is not the tokeniser that this model was trained with, so its tokens would mean other "
+            "words: put the original tokenizer.json back"
+        )
+    return tokeniser
+
+
+def empty_sequence_model(told: dict[str, Any], where: Path) -> SequenceModel:
+    """The model of a description, its weights on the meta device."""
+    try:
+        if told["kind"] == "Transformer":
+            config = TransformerConfig.model_validate(told.get("model"))
+            with torch.device("meta"):
+                return Transformer(config)
+        captioner = CaptionerConfig.model_validate(told.get("model"))
+        preprocessing = Preprocessing.model_validate(told.get("preprocessing"))
+    except ValidationError as error:
+        raise InputError(f"{where}: {explain(error, 'model')}") from None
+    with torch.device("meta"):
+        model = Captioner(captioner, preprocessing=preprocessing)
+    return model

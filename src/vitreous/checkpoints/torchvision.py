@@ -1,0 +1,117 @@
+"""torchvision's VisionTransformer, with the keys of the published files (mlp.linear_1) and of later
+releases (mlp.0). Exact GELU, LayerNorm eps 1e-6, class token with a position, an optional tanh layer before
+the head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitreous.checkpoints.absorbing import Limits, check_limits, plain
+from vitreous.checkpoints.algebra import Row, Token, pair, same, tokens_and_positions, write_rows
+from vitreous.checkpoints.reading import Reading, Told, asked_heads, assumed_preprocessing, vit_config
+from vitreous.checkpoints.source import Source, square_grid
+from vitreous.errors import InputError
+from vitreous.models.bit import BiT
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+
+INTERPOLATION = "torchvision"
+SUFFIXES = (".pth", ".pt")
+LAYER = "encoder.layers.encoder_layer_{}"
+LIMITS: Limits = {
+    "mlp": ("gelu",),
+    "norm_eps": (1e-6,),
+    "norm": ("pre",),
+    "position.where": ("stem",),
+    "position.kind": ("learned",),
+    "stem.kind": ("patch",),
+    "stem.norm_before": (False,),
+    "stem.norm_after": (False,),
+    "pad": (False,),
+    "class_token": (True,),
+    "distillation_token": (False,),
+    "registers": (0,),
+    "embedding_norm": (False,),
+    "pooling": ("class",),
+    "final_norm": ("tokens",),
+    "qk_norm": (False,),
+    "head_dim": (None,),
+    "channels": (3,),
+}
+
+
+def recognises(source: Source) -> bool:
+    return "conv_proj.weight" in source.tensors and "encoder.pos_embedding" in source.tensors
+
+
+def read(source: Source, told: Told) -> Reading:
+    width, channels, p, q = (source.size("conv_proj.weight", axis, ndim=4) for axis in range(4))
+    published = f"{LAYER.format(0)}.mlp.linear_1.weight" in source.tensors
+    first = "linear_1" if published else "0"
+    head = "heads.head.weight" in source.tensors
+    representation = "heads.pre_logits.weight" in source.tensors
+    fields: dict[str, Any] = {
+        "width": width,
+        "channels": channels,
+        "patch_size": (p, q),
+        "image_size": square_grid(source, source.size("encoder.pos_embedding", 1, ndim=3) - 1, told, (p, q)),
+        "heads": asked_heads(source, told, width),
+        "depth": source.count(lambda i: f"{LAYER.format(i)}.ln_1.weight"),
+        "mlp_dim": source.size(f"{LAYER.format(0)}.mlp.{first}.weight", 0, ndim=2),
+        "num_classes": source.size("heads.head.weight", 0, ndim=2) if head else None,
+        "representation": source.size("heads.pre_logits.weight", 0, ndim=2) if representation else None,
+    }
+    config = vit_config(fields, told)
+    preprocessing, assumed = assumed_preprocessing(
+        config,
+        "torchvision",
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        interpolation="bilinear",
+        crop_fraction=0.875,
+    )
+    return Reading(source, config, rows(config, published=published), preprocessing, assumed=assumed)
+
+
+def rows(config: ViTConfig, *, published: bool) -> list[Row]:
+    first, second = ("linear_1", "linear_2") if published else ("0", "3")
+    table = [
+        *pair("stem.projection", "conv_proj"),
+        tokens_and_positions(
+            [Token("class_token", (1, 1, config.width))],
+            width=config.width,
+            with_class=1,
+            position="encoder.pos_embedding",
+            shape=(1, -1, config.width),
+        ),
+    ]
+    for layer in range(config.depth):
+        mine, theirs = f"blocks.{layer}", LAYER.format(layer)
+        table += [
+            *pair(f"{mine}.attention_norm", f"{theirs}.ln_1"),
+            same(f"{mine}.attention.qkv.weight", f"{theirs}.self_attention.in_proj_weight"),
+            same(f"{mine}.attention.qkv.bias", f"{theirs}.self_attention.in_proj_bias"),
+            *pair(f"{mine}.attention.out", f"{theirs}.self_attention.out_proj"),
+            *pair(f"{mine}.mlp_norm", f"{theirs}.ln_2"),
+            *pair(f"{mine}.mlp.expand", f"{theirs}.mlp.{first}"),
+            *pair(f"{mine}.mlp.contract", f"{theirs}.mlp.{second}"),
+        ]
+    table += pair("norm", "encoder.ln")
+    if config.representation:
+        table += pair("representation.linear", "heads.pre_logits")
+    return [*table, *(pair("head", "heads.head") if config.num_classes is not None else [])]
+
+
+def write(model: Model, path: Path) -> None:
+    """A state dict with the keys of the published files."""
+    if isinstance(model, BiT):
+        raise InputError("torchvision cannot hold a BiT, only a ViT")
+    if model.config.num_classes is None:
+        raise InputError("torchvision cannot hold a model without a head: its class always has one")
+    config, weights = plain(model)
+    check_limits(config, LIMITS, "torchvision")
+    torch.save(write_rows(rows(config, published=True), weights), path)
