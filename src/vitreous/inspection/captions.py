@@ -50,3 +50,60 @@ MISTAKES = """
 The wrong answers of which the model was surest, of {wrong} wrong ones. Look here first: wrong labels in the
 data, classes that overlap, and pictures unlike all others show up at once.
 """
+
+DISTANCE = """
+A dot for each head: the distance in pixels between a patch and what it attends to, weighted by attention,
+mean of all patches of {count} pictures. The line joins the layers' means. It plays the part of a
+convolution's receptive field. In the paper's Fig. 7 (right) some heads of the first layers look across most
+of the picture already, others stay near, and deep layers look far; in hybrids the near heads are missing,
+since the convolutions did their work.
+"""
+
+PATCH = """
+The mean attention of all heads of each layer when this patch (framed in white) asks, on the first picture,
+each map scaled to its own largest value. For models that pool the patches' mean this is the figure to read,
+since no single token answers for the picture. Above, any patch can be asked, head by head.
+"""
+
+ENTROPY = """
+100: a head looks at all tokens alike, 0: at a single one. Early heads often spread widely, as an average
+over the picture does; heads with very low entropy look at one place, at the next patch, or at a prefix
+token, whatever the picture shows.
+"""
+
+IMPORTANCE = """
+How much the logit of the model's answer would change, to first order, without the head (Michel et al.
+2019), on {count} pictures; 100 is the mean head. Framed: the {prunable} of {all} heads below {limit:.0%} of
+it, the first candidates for pruning. Measure the accuracy before trusting it.
+"""
+
+RELEVANCE = """
+Attention says where a token looks; this says what spoke for the class: attention weighted by the gradient
+of the class's logit, positive parts only, carried through all layers (Chefer et al. 2021). Where attention
+and evidence differ, believe the evidence.
+"""
+
+FEATURES = """
+The patch tokens of the last layer, reduced to their three principal components over all these pictures and
+shown as red, green and blue. Patches of one colour have like features: after good training, parts of things
+have a colour of their own, across pictures.
+"""
+
+LENS = """
+The final norm and the head applied to every layer as if it were the last (the logit lens); layer 0 is the
+embedding. A steep rise shows the layer that decides; a long plateau shows layers that could be spared for
+these pictures. Heads are trained for the last layer only, so low values early say little.
+"""
+
+ALIGNMENT = """
+Centred kernel alignment of the token (or mean) that the head would read, between layers, in %, over {count}
+pictures: 100 where two layers hold the same information up to rotation. The estimate is unbiased, so that
+few pictures do not make everything look alike. Vision Transformers are more uniform than ResNets (Raghu et
+al. 2021); a block of near 100 at the end suggests layers that do little.
+"""
+
+NORMS = """
+{unusual} of {all} patch tokens have an unusually high norm.{where} Large models that were trained long use
+some patches of the background as scratch space; such tokens spoil attention maps and dense features, and
+register tokens cure it (Darcet et al. 2024). A second hump at the right is the sign.
+"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -12,16 +14,16 @@ from vitreous.errors import InputError
 from vitreous.inspection import captions
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.filters import first_filters, principal_filters
-from vitreous.inspection.page import Exhibit, LeftOut
+from vitreous.inspection.page import Exhibit, LeftOut, img
 from vitreous.inspection.pictures import Pixels, contact_sheet, data_uri, heat, overlay, rgb, stretched
 from vitreous.inspection.readout import readout_attention, readout_name, readout_weights, to_grid
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.inspection.similarity import position_rows, position_similarity
+from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 
 MOST_TILES = 16  # position maps along one side of the sheet
-SMALL = 64  # pictures with fewer pixels a side are shown with their pixels
 
 
 def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
@@ -32,6 +34,7 @@ def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
         return LeftOut(title, "patches of one pixel have filters without a shape")
     components = principal_filters(weight, count)
     tiles = [rgb(tile) for tile in stretched(components.filters)]
+    tiled = contact_sheet(tiles, columns=7)
     height, width = weight.shape[-2:]
     shares = np.cumsum(components.explained.numpy())
     return Exhibit(
@@ -40,7 +43,8 @@ def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
         caption=captions.FILTERS.format(
             count=len(tiles), filters=len(weight), height=height, width=width, share=100 * shares[-1]
         ),
-        html=sheet(contact_sheet(tiles, columns=7), "principal components of the first layer's filters"),
+        html=sheet(tiled, "principal components of the first layer's filters"),
+        files={"filters": tiled},
         arrays={
             "filters": components.filters.numpy(),
             "filters_explained": components.explained.numpy(),
@@ -60,57 +64,69 @@ def positions_figure(model: Model) -> Exhibit | LeftOut:
     steps = [-(-side // MOST_TILES) for side in model.config.grid]
     shown = similarity[:: steps[0], :: steps[1]]
     tiles = [heat((tile + 1) / 2) for tile in shown.flatten(0, 1)]
+    tiled = contact_sheet(tiles, columns=shown.shape[1])
     every = "" if max(steps) == 1 else f" Every {max(steps)}th patch of a side is shown."
     return Exhibit(
         name="positions",
         title=title,
         caption=captions.POSITIONS.format(every=every),
-        html=sheet(contact_sheet(tiles, columns=shown.shape[1]), "cosine similarity of position embeddings"),
+        html=sheet(tiled, "cosine similarity of position embeddings"),
+        files={"positions": tiled},
         arrays={"position_similarity": similarity.numpy()},
     )
 
 
-def attention_figure(model: Model, images: Float[Tensor, "B C H W"], names: list[str]) -> Exhibit | LeftOut:
-    """Fig. 6: each picture, the last layer's attention over it, and the rollout of all layers."""
-    title = "What it looks at"
+def attention_figure(
+    model: Model, images: Float[Tensor, "B C H W"], names: Sequence[str]
+) -> Exhibit | LeftOut:
+    """Fig. 6 for a few pictures, whose names stand below them."""
     if not isinstance(model, ViT):
-        return LeftOut(title, "a convolutional network has no attention")
-    weights = readout_weights(model.config)
-    last, whole = look(model, images, weights)
-    originals = [rgb(each) for each in model.preprocessing.denormalise(images)]
+        return LeftOut("What it looks at", "a convolutional network has no attention")
+    shown = [rgb(each) for each in model.preprocessing.denormalise(images)]
+    return attention_triples(model.config, list(zip(shown, names, strict=True)), *look(model, images))
+
+
+def attention_triples(
+    config: ViTConfig,
+    pictures: Sequence[tuple[Pixels, str]],
+    last: Float[Tensor, "B rows columns"],
+    whole: Float[Tensor, "B rows columns"],
+) -> Exhibit:
+    """Each picture (with words), the last layer's attention over it, and the rollout of all layers."""
+    triples = [
+        (picture, overlay(picture, last[i]), overlay(picture, whole[i]))
+        for i, (picture, _) in enumerate(pictures)
+    ]
     rows = Markup("").join(
         Markup('<figure class="triple">{}<figcaption>{}</figcaption></figure>').format(
-            Markup("").join(
-                Markup('<img src="{}" alt="{}">').format(data_uri(picture), words)
-                for picture, words in (
-                    (original, name),
-                    (overlay(original, last[i]), "attention of the last layer"),
-                    (overlay(original, whole[i]), "attention rollout"),
-                )
-            ),
-            name,
+            img(picture, words)
+            + img(attended, "attention of the last layer")
+            + img(through, "attention rollout"),
+            words,
         )
-        for i, (original, name) in enumerate(zip(originals, names, strict=True))
+        for (picture, attended, through), (_, words) in zip(triples, pictures, strict=True)
     )
-    small = max(images.shape[-2:]) < SMALL
     return Exhibit(
         name="attention",
-        title=title,
-        caption=captions.ATTENTION.format(readout=readout_name(model.config)),
-        html=Markup('<div class="{}">{}</div>').format("triples pixelated" if small else "triples", rows),
+        title="What it looks at",
+        caption=captions.ATTENTION.format(readout=readout_name(config)),
+        html=Markup('<div class="triples">{}</div>').format(rows),
+        files={"attention": contact_sheet([tile for triple in triples for tile in triple], columns=6)},
         arrays={"attention_last": last.numpy(), "attention_rollout": whole.numpy()},
     )
 
 
+@torch.inference_mode()
 def look(
-    model: ViT, images: Float[Tensor, "B C H W"], weights: Float[Tensor, "T"]
+    model: ViT, images: Float[Tensor, "B C H W"]
 ) -> tuple[Float[Tensor, "B rows columns"], Float[Tensor, "B rows columns"]]:
-    """What the head's tokens attend to in the last layer, and through all layers."""
+    """What the tokens that the head reads attend to in the last layer (mean of heads), and through all."""
+    weights = readout_weights(model.config)
 
     def keep(maps: Tensor) -> tuple[Tensor, Tensor]:
         return readout_attention(maps.float(), weights).mean(dim=1).cpu(), flow(maps.float()).cpu()
 
-    with torch.inference_mode(), capture_attention(model, reduce=keep) as attention:
+    with capture_attention(model, reduce=keep) as attention:
         model(images)
     rows, flows = zip(*attention.maps, strict=True)
     through = torch.einsum("t,bts->bs", weights, rollout(flows))
@@ -118,7 +134,7 @@ def look(
 
 
 def sheet(pixels: Pixels, words: str) -> Markup:
-    """A contact sheet that is enlarged with hard pixel edges."""
-    return Markup('<div class="sheet pixelated"><img src="{}" alt="{}"></div>').format(
+    """A contact sheet, enlarged with hard pixel edges."""
+    return Markup('<div class="sheet"><img class="pixelated" src="{}" alt="{}"></div>').format(
         data_uri(pixels), words
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,11 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from vitreous.inspection.pictures import Pixels, data_uri
+
+SMALL = 64  # pictures with fewer pixels a side are shown with hard edges
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class Exhibit:
         title: what it is.
         caption: how to read it.
         html: what is seen.
+        files: the same as files beside the page, by their stem.
         arrays: the numbers behind it, for the .npz file.
     """
 
@@ -29,7 +35,8 @@ class Exhibit:
     title: str
     caption: str
     html: Markup
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    files: Mapping[str, Figure | Pixels] = field(default_factory=dict)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,13 +71,16 @@ def percent(share: float) -> str:
     return "–" if share != share else f"{100 * share:.1f} %"
 
 
-def picture_row(pictures: Sequence[tuple[str, str]], *, pixelated: bool) -> Markup:
-    """Pictures (data URI, words below) in a row that wraps."""
-    style = "pictures pixelated" if pixelated else "pictures"
+def img(picture: Pixels, words: str) -> Markup:
+    """A picture that the page carries in itself; small ones are enlarged with their pixels' edges."""
+    hard = "pixelated" if max(picture.shape[:2]) < SMALL else ""
+    return Markup('<img class="{}" src="{}" alt="{}">').format(hard, data_uri(picture), words)
+
+
+def picture_row(pictures: Sequence[tuple[Pixels, str]]) -> Markup:
+    """Pictures with words below, in a row that wraps."""
     figures = Markup("").join(
-        Markup('<figure><img src="{}" alt="{}"><figcaption>{}</figcaption></figure>').format(
-            source, words, words
-        )
-        for source, words in pictures
+        Markup("<figure>{}<figcaption>{}</figcaption></figure>").format(img(picture, words), words)
+        for picture, words in pictures
     )
-    return Markup('<div class="{}">{}</div>').format(style, figures)
+    return Markup('<div class="pictures">{}</div>').format(figures)

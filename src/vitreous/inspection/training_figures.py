@@ -15,7 +15,7 @@ from vitreous.evaluation.scores import Interval
 from vitreous.inspection import captions
 from vitreous.inspection.charts import FIRST, HAIR, MUTED, canvas, inline_svg, lines, matrix
 from vitreous.inspection.page import Exhibit, LeftOut, percent, picture_row
-from vitreous.inspection.pictures import data_uri, rgb
+from vitreous.inspection.pictures import Pixels, rgb
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 MOST_CLASSES = 40  # in a confusion matrix that one can still read
@@ -138,19 +138,19 @@ def mistakes_figure(
     evaluation: Evaluation, pictures: Pictures, preprocessing: Preprocessing
 ) -> Exhibit | LeftOut:
     title = "Its surest mistakes"
-    shown: list[tuple[str, str]] = []
+    shown: list[tuple[Pixels, str]] = []
     for mistake in evaluation.surest_mistakes(12):
         try:
             picture = preprocessing.image(pictures.picture(mistake.index))
         except BadPicture:
             continue  # it could be read when it was judged; the file may have gone since
         words = f"called {mistake.predicted} ({percent(mistake.probability)}), is {mistake.actual}"
-        shown.append((data_uri(rgb(to_tensor(picture))), f"{words} · {mistake.name}"))
+        shown.append((rgb(to_tensor(picture)), f"{words} · {mistake.name}"))
     if not shown:
         return LeftOut(title, f"all {evaluation.count} pictures were classified rightly")
     return Exhibit(
         name="mistakes",
         title=title,
         caption=captions.MISTAKES.format(wrong=int((~evaluation.correct).sum())),
-        html=picture_row(shown, pixelated=max(preprocessing.size) < 64),
+        html=picture_row(shown),
     )

@@ -1,0 +1,183 @@
+"""Everything that a report asks of a model, in one pass over the pictures.
+
+Attention is recomputed layer by layer and reduced at once, pictures go through in batches that suit the size
+of a map, so that memory does not grow with the number of layers or pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.distance import attention_distance
+from vitreous.inspection.entropy import head_entropy
+from vitreous.inspection.lens import layer_tokens, read
+from vitreous.inspection.readout import readout_attention, readout_weights, to_grid
+from vitreous.inspection.relevance import Relevance, relevance
+from vitreous.inspection.rollout import flow, rollout
+from vitreous.models.config import ViTConfig
+from vitreous.models.vit import ViT
+
+MAP_BYTES = 1 << 27  # of one layer's maps for one batch
+FOLLOWED = 5  # classes followed through the layers
+Progress = Callable[[int, int], None]
+
+
+class LayerView(NamedTuple):
+    """What is kept of one layer's maps for one batch."""
+
+    distance: Float[Tensor, "B K"]
+    entropy: Float[Tensor, "B K"]
+    reading: Float[Tensor, "B K T"]
+    asked: Float[Tensor, "B T"]
+    flow: Float[Tensor, "B T T"]
+
+
+@dataclass(frozen=True)
+class Lens:
+    """The head's opinion of every layer; layer 0 are the embedded patches.
+
+    Attributes:
+        classes: the likeliest classes of each picture, by the last layer.
+        probabilities: of these classes, by each layer.
+        agrees: whether the layer's likeliest class is already the last layer's.
+    """
+
+    classes: Int[Tensor, "B followed"]
+    probabilities: Float[Tensor, "B layers followed"]
+    agrees: Bool[Tensor, "B layers"]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a ViT does with B pictures. Shapes: L layers, K heads, T tokens.
+
+    Attributes:
+        distance: mean attention distance in pixels.
+        entropy: of attention, as a share of the largest possible.
+        reading: what the tokens that the head reads attend to.
+        asked: what one chosen patch attends to, mean of the heads.
+        rollout: which patches reach the head through all layers.
+        features: the token (or mean) that the head would read, of the embedding and behind each layer.
+        norms: of each token behind the last layer, before the final norm.
+        patches: the patch tokens behind the final norm.
+        lens: None where the model has no classes.
+    """
+
+    distance: Float[Tensor, "B L K"]
+    entropy: Float[Tensor, "B L K"]
+    reading: Float[Tensor, "B L K T"]
+    asked: Float[Tensor, "B L T"]
+    rollout: Float[Tensor, "B rows columns"]
+    features: tuple[Float[Tensor, "B D"], ...]
+    norms: Float[Tensor, "B T"]
+    patches: Float[Tensor, "B N D"]
+    lens: Lens | None
+
+
+def survey(
+    model: ViT,
+    images: Float[Tensor, "B C H W"],
+    *,
+    patch: tuple[int, int],
+    progress: Progress | None = None,
+) -> Survey:
+    """Look at `images` with `model`, in evaluation mode.
+
+    Args:
+        patch: (row, column) of the patch whose attention is kept as `asked`.
+    """
+    size = batch_size(model.config)
+    parts = []
+    for batch in torch.split(images, size):
+        parts.append(survey_batch(model, batch, patch))
+        if progress:
+            progress(sum(len(part.norms) for part in parts), len(images))
+    lenses = [part.lens for part in parts if part.lens]
+    return Survey(
+        **{
+            name: torch.cat([getattr(part, name) for part in parts])
+            for name in ("distance", "entropy", "reading", "asked", "rollout", "norms", "patches")
+        },
+        features=tuple(torch.cat(layer) for layer in zip(*(part.features for part in parts), strict=True)),
+        lens=Lens(
+            **{
+                name: torch.cat([getattr(lens, name) for lens in lenses])
+                for name in ("classes", "probabilities", "agrees")
+            }
+        )
+        if lenses
+        else None,
+    )
+
+
+def batch_size(config: ViTConfig) -> int:
+    """Pictures whose maps of one layer fit into `MAP_BYTES`."""
+    return max(1, MAP_BYTES // (4 * config.heads * config.tokens**2))
+
+
+@torch.inference_mode()
+def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Survey:
+    config = model.config
+    weights = readout_weights(config)
+    token = config.prefix + patch[0] * config.grid[1] + patch[1]
+    images = images.to(next(model.parameters()).device)
+    features, said = [], []
+    with capture_attention(model, reduce=partial(view, config=config, token=token)) as attention:
+        for z in layer_tokens(model, images):
+            features.append(torch.einsum("t,btd->bd", weights.to(z), z).float().cpu())
+            if config.num_classes is not None:
+                said.append(read(model, z).float().cpu())
+    views: list[LayerView] = attention.maps
+    through = torch.einsum("t,bts->bs", weights, rollout([each.flow for each in views]))
+    return Survey(
+        distance=torch.stack([each.distance for each in views], dim=1),
+        entropy=torch.stack([each.entropy for each in views], dim=1),
+        reading=torch.stack([each.reading for each in views], dim=1),
+        asked=torch.stack([each.asked for each in views], dim=1),
+        rollout=to_grid(through, config),
+        features=tuple(features),
+        norms=z.float().norm(dim=-1).cpu(),
+        patches=model.norm(z)[:, config.prefix :].float().cpu(),
+        lens=follow(torch.stack(said, dim=1)) if said else None,
+    )
+
+
+def view(maps: Float[Tensor, "B K T T"], *, config: ViTConfig, token: int) -> LayerView:
+    """What a report needs of one layer's maps."""
+    maps = maps.float()
+    return LayerView(
+        distance=attention_distance(maps, grid=config.grid, patch=config.patch_size).cpu(),
+        entropy=head_entropy(maps).cpu(),
+        reading=readout_attention(maps, readout_weights(config)).cpu(),
+        asked=maps[:, :, token].mean(dim=1).cpu(),
+        flow=flow(maps).cpu(),
+    )
+
+
+def follow(said: Float[Tensor, "B layers classes"]) -> Lens:
+    """The classes that won in the end, traced back to the first layer."""
+    last = said[:, -1]
+    classes = last.topk(min(FOLLOWED, last.shape[-1]), dim=-1).indices
+    return Lens(
+        classes=classes,
+        probabilities=said.gather(2, classes[:, None].expand(-1, said.shape[1], -1)),
+        agrees=said.argmax(dim=-1) == classes[:, :1],
+    )
+
+
+def relevances(model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None) -> Relevance:
+    """`relevance`, one picture at a time: a backward pass keeps every layer's activations."""
+    device = next(model.parameters()).device
+    parts = [
+        relevance(model, image.to(device), None if classes is None else classes[i : i + 1])
+        for i, image in enumerate(torch.split(images, 1))
+    ]
+    return Relevance(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))

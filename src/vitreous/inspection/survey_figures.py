@@ -1,0 +1,264 @@
+"""Figures of what a ViT does with pictures, drawn from a `Survey`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from vitreous.inspection import captions
+from vitreous.inspection.charts import FIRST, MUTED, SECOND, canvas, inline_svg, lines, matrix, per_head
+from vitreous.inspection.cka import FEWEST, cka_matrix
+from vitreous.inspection.features import feature_colours, standing_out
+from vitreous.inspection.page import Exhibit, LeftOut, percent, picture_row
+from vitreous.inspection.pictures import Pixels, contact_sheet, overlay
+from vitreous.inspection.readout import to_grid
+from vitreous.inspection.relevance import Relevance
+from vitreous.inspection.survey import Lens, Survey
+from vitreous.models.config import ViTConfig
+
+PRUNABLE = 0.1  # of the mean head's importance
+
+
+def distance_figure(survey: Survey) -> Exhibit:
+    """Fig. 7 right and Fig. 11."""
+    distance = survey.distance.mean(dim=0).numpy()
+    figure = per_head(distance, title="mean attention distance, pixels")
+    return Exhibit(
+        name="distance",
+        title="How far each head looks",
+        caption=captions.DISTANCE.format(count=len(survey.distance)),
+        html=Markup(inline_svg(figure)),
+        files={"distance": figure},
+        arrays={"distance": survey.distance.numpy()},
+    )
+
+
+def asked_figure(
+    survey: Survey, shown: Sequence[Pixels], config: ViTConfig, patch: tuple[int, int]
+) -> Exhibit:
+    """The patch-to-patch map of one patch, layer by layer, on the first picture."""
+    maps = to_grid(survey.asked[0], config)
+    tiles = [overlay(marked(shown[0], config, patch), layer) for layer in maps]
+    row, column = patch
+    return Exhibit(
+        name="patch",
+        title=f"What the patch in row {row + 1}, column {column + 1} looks at",
+        caption=captions.PATCH,
+        html=picture_row([(tile, f"layer {layer + 1}") for layer, tile in enumerate(tiles)]),
+        files={"patch": contact_sheet(tiles, columns=6)},
+        arrays={"patch_attention": to_grid(survey.asked, config).numpy()},
+    )
+
+
+def marked(picture: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels:
+    """A white frame around a patch; where patches are too small for a frame, the patch itself."""
+    height, width = config.patch_size
+    top, left = patch[0] * height, patch[1] * width
+    framed = picture.copy()
+    inside = framed[top : top + height, left : left + width].copy()
+    framed[top : top + height, left : left + width] = 255
+    if min(height, width) > 6:
+        framed[top + 2 : top + height - 2, left + 2 : left + width - 2] = inside[2:-2, 2:-2]
+    return framed
+
+
+def heads_figure(survey: Survey) -> Exhibit:
+    entropy = survey.entropy.mean(dim=0).numpy()
+    figure = by_layer_and_head(entropy, "entropy of attention, % of the largest possible")
+    return Exhibit(
+        name="entropy",
+        title="How widely each head spreads its attention",
+        caption=captions.ENTROPY,
+        html=Markup(inline_svg(figure)),
+        files={"entropy": figure},
+        arrays={"entropy": survey.entropy.numpy()},
+    )
+
+
+def importance_figure(evidence: Relevance) -> Exhibit:
+    importance = evidence.heads.mean(dim=0)
+    share = (importance / importance.mean().clamp_min(1e-30)).numpy()
+    prunable = share < PRUNABLE
+    figure = by_layer_and_head(share / share.max(), "", numbers=share * 100, marked=prunable)
+    return Exhibit(
+        name="importance",
+        title="Which heads matter, and which could be pruned",
+        caption=captions.IMPORTANCE.format(
+            count=len(evidence.heads), prunable=int(prunable.sum()), all=prunable.size, limit=PRUNABLE
+        ),
+        html=Markup(inline_svg(figure)),
+        files={"importance": figure},
+        arrays={"head_importance": evidence.heads.numpy()},
+    )
+
+
+def by_layer_and_head(
+    values: Float[np.ndarray, "L K"],
+    title: str,
+    *,
+    numbers: Float[np.ndarray, "L K"] | None = None,
+    marked: Bool[np.ndarray, "L K"] | None = None,
+) -> Figure:
+    """A matrix with layers going down and heads across; `numbers` are written in, values in % if none."""
+    written = values * 100 if numbers is None else numbers
+    return matrix(
+        values,
+        rows=[str(layer + 1) for layer in range(values.shape[0])],
+        columns=[str(head + 1) for head in range(values.shape[1])],
+        title=title,
+        axes_names=("layer", "head"),
+        numbers=[[f"{value:.0f}" for value in row] for row in written],
+        marked=marked,
+    )
+
+
+def relevance_figure(
+    evidence: Relevance, shown: Sequence[Pixels], names: Sequence[str], said: Sequence[str]
+) -> Exhibit:
+    tiles = [overlay(picture, patches) for picture, patches in zip(shown, evidence.patches, strict=True)]
+    rows = [
+        (tile, f"evidence for {label} · {name}") for tile, label, name in zip(tiles, said, names, strict=True)
+    ]
+    return Exhibit(
+        name="relevance",
+        title="Which patches speak for the class",
+        caption=captions.RELEVANCE,
+        html=picture_row(rows),
+        files={"relevance": contact_sheet(tiles, columns=8)},
+        arrays={"relevance": evidence.patches.numpy()},
+    )
+
+
+def features_figure(
+    patches: Float[Tensor, "B N D"], shown: Sequence[Pixels], names: Sequence[str], config: ViTConfig
+) -> Exhibit:
+    colours = (feature_colours(patches) * 255).round().to(torch.uint8)
+    tiles = list(colours.reshape(len(patches), *config.grid, 3).numpy())
+    pairs = [
+        entry
+        for picture, tile, name in zip(shown, tiles, names, strict=True)
+        for entry in ((picture, name), (tile, "its features"))
+    ]
+    return Exhibit(
+        name="features",
+        title="Which patches the model takes for the same thing",
+        caption=captions.FEATURES,
+        html=picture_row(pairs),
+        files={"features": contact_sheet(tiles, columns=8, least=128)},
+        arrays={"feature_colours": np.stack(tiles)},
+    )
+
+
+def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
+    title = "When it makes up its mind"
+    if lens is None:
+        return LeftOut(title, "the model has no classes")
+    layers = list(range(lens.agrees.shape[1]))
+    with canvas(6.8, 2.7, columns=2) as (figure, (agreement, first)):
+        lines(
+            agreement,
+            {"": (layers, (lens.agrees.float().mean(dim=0) * 100).tolist())},
+            title="pictures whose final answer already leads, %",
+            x="layer",
+        )
+        agreement.set_ylim(0, 103)
+        for place in range(lens.classes.shape[1]):
+            probabilities = lens.probabilities[0, :, place].tolist()
+            colour, weight = (FIRST, 1.8) if place == 0 else (SECOND, 1.4) if place == 1 else (MUTED, 0.9)
+            first.plot(layers, probabilities, color=colour, linewidth=weight)
+        leaders = [labels[number] for number in lens.classes[0, :2].tolist()]
+        first.set_title("first picture: " + " (teal), ".join(leaders) + " (orange)"[: 9 * (len(leaders) > 1)])
+        first.set_xlabel("layer")
+        first.set_ylim(0, 1.03)
+    return Exhibit(
+        name="lens",
+        title=title,
+        caption=captions.LENS,
+        html=Markup(inline_svg(figure)),
+        files={"lens": figure},
+        arrays={
+            "lens_classes": lens.classes.numpy(),
+            "lens_probabilities": lens.probabilities.numpy(),
+            "lens_agrees": lens.agrees.numpy(),
+        },
+    )
+
+
+def alignment_figure(
+    first: Sequence[Float[Tensor, "B _"]], second: Sequence[Float[Tensor, "B _"]] | None, name: str
+) -> Exhibit | LeftOut:
+    """CKA of all pairs of layers, of one model or of two."""
+    title = "Which layers compute the same" if second is None else f"Layers of this model and of {name}"
+    if len(first[0]) < FEWEST:
+        return LeftOut(title, f"the alignment of layers needs at least {FEWEST} pictures")
+    alignment = cka_matrix(first, first if second is None else second).numpy()
+    figure = matrix(
+        alignment,
+        rows=[str(layer) for layer in range(alignment.shape[0])],
+        columns=[str(layer) for layer in range(alignment.shape[1])],
+        title="",
+        axes_names=("layer", "layer" if second is None else f"layer of {name}"),
+        numbers=[[f"{100 * value:.0f}" for value in row] for row in alignment],
+    )
+    return Exhibit(
+        name="alignment" if second is None else "alignment-with-other",
+        title=title,
+        caption=captions.ALIGNMENT.format(count=len(first[0])),
+        html=Markup(inline_svg(figure)),
+        files={"alignment" if second is None else "alignment_with_other": figure},
+        arrays={"cka" if second is None else "cka_with_other": alignment},
+    )
+
+
+def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
+    """Artefacts: patch tokens of unusually high norm."""
+    patches = norms[:, config.prefix :]
+    unusual = standing_out(patches)
+    with canvas(6.4, 2.4) as (figure, (axes,)):
+        axes.hist(patches.flatten().numpy(), bins=60, color=FIRST, alpha=0.8)
+        for token in range(config.prefix):
+            axes.axvline(float(norms[:, token].mean()), color=SECOND, linewidth=1.4)
+        axes.set_yscale("log")
+        axes.set_title("patch tokens by their norm behind the last layer")
+        axes.set_xlabel("norm" + ("; lines: the mean of each prefix token" if config.prefix else ""))
+    return Exhibit(
+        name="norms",
+        title="Artefacts and registers",
+        caption=captions.NORMS.format(
+            unusual=int(unusual.sum()), all=unusual.numel(), where=places(unusual, config)
+        ),
+        html=Markup(inline_svg(figure)),
+        files={"norms": figure},
+        arrays={"token_norms": norms.numpy(), "artefacts": to_mask(unusual, config)},
+    )
+
+
+def to_mask(unusual: Bool[Tensor, "B N"], config: ViTConfig) -> np.ndarray:
+    return unusual.reshape(len(unusual), *config.grid).numpy()
+
+
+def places(unusual: Bool[Tensor, "B N"], config: ViTConfig) -> str:
+    """The pictures with most of them, as a sentence; empty where there are none."""
+    counts: Int[Tensor, "B"] = unusual.sum(dim=1)
+    if not counts.any():
+        return ""
+    holding = int((counts > 0).sum())
+    return f" They lie in {holding} of {len(counts)} pictures, at most {int(counts.max())} in one."
+
+
+def answers(lens: Lens | None, labels: Sequence[str]) -> list[str]:
+    """The last layer's answer to each picture with its probability; empty words without classes."""
+    if lens is None:
+        return []
+    return [
+        f"{labels[number]} ({percent(probability)})"
+        for number, probability in zip(
+            lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist(), strict=True
+        )
+    ]
