@@ -45,14 +45,14 @@ def evaluate(
     batch_size
         Pictures in one step.
     """
-    from vitreous.checkpoints import open_model
     from vitreous.cli.progress import progress_bar
     from vitreous.evaluation.classification import evaluate as evaluate_classes
     from vitreous.evaluation.held_out import held_out
     from vitreous.evaluation.multilabel import evaluate_multilabel
+    from vitreous.evaluation.trained import open_trained
     from vitreous.training.device import pick_device
 
-    model = open_model(run, **resized(image_size))
+    model = open_trained(run, **resized(image_size))
     source, part, pictures = held_out(run, data, settings_tree(config, set))
     kind = evaluate_multilabel if pictures.targets.ndim == 2 else evaluate_classes
     with progress_bar("evaluating") as progress:

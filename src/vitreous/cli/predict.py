@@ -34,13 +34,13 @@ def predict(
         raise InputError("no picture to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     if top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
-    from vitreous.checkpoints import open_model
     from vitreous.cli.progress import progress_bar
     from vitreous.deployment.predictor import Predictor, find_pictures
+    from vitreous.evaluation.trained import open_trained
     from vitreous.training.device import pick_device
 
     paths, missing = find_pictures(images)
-    opened = open_model(model, **resized(image_size))
+    opened = open_trained(model, **resized(image_size))
     predictor = Predictor(opened, pick_device(device))
     with progress_bar("classifying") as progress:
         predictions, bad = predictor.predict(paths, top=top, progress=progress)

@@ -67,7 +67,7 @@ def ask(
     rows = torch.cat(indices).numpy()
     return Answers(
         indices=rows,
-        names=tuple(pictures.name(row) for row in rows),
+        names=tuple(pictures.name(row) for row in rows.tolist()),
         logits=torch.cat(logits),
         failed=dict(loader.bad),
         seconds=time.perf_counter() - started,

@@ -43,7 +43,8 @@ def digits_baselines(splits: Splits) -> tuple[Baseline, ...]:
 
     if splits.test is None:
         raise InputError(f"{splits.name} has no held-out part to compare on")
-    pixels, targets = join(*(pixels_of(part) for part in (splits.train, splits.validation) if part))
+    parts = [pixels_of(part) for part in (splits.train, splits.validation) if part]
+    pixels, targets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     held_out, truth = pixels_of(splits.test)
     scale = 1 / (pixels.shape[1] * pixels.var())
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
@@ -74,10 +75,3 @@ def pixels_of(pictures: Pictures) -> tuple[Float[np.ndarray, "N pixels"], Int[np
     """Each picture as one flat row of numbers in 0 ... 1, and the classes."""
     rows = [np.asarray(pictures.picture(index)).ravel() for index in range(len(pictures))]
     return np.stack(rows).astype(np.float32) / 255, pictures.targets
-
-
-def join(
-    *parts: tuple[Float[np.ndarray, "n pixels"], Int[np.ndarray, " n"]],
-) -> tuple[Float[np.ndarray, "N pixels"], Int[np.ndarray, " N"]]:
-    rows, targets = zip(*parts, strict=True)
-    return np.concatenate(rows), np.concatenate(targets)

@@ -57,7 +57,7 @@ def wilson_interval(successes: int, trials: int) -> Interval:
     rate, z2 = successes / trials, Z_95**2
     centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
     half = Z_95 / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
-    return Interval(max(centre - half, 0.0), min(centre + half, 1.0))
+    return Interval(min(max(centre - half, 0.0), rate), max(min(centre + half, 1.0), rate))
 
 
 def confusion_matrix(
@@ -72,17 +72,17 @@ def class_scores(
     confusion: Int[np.ndarray, "classes classes"], labels: tuple[str, ...]
 ) -> tuple[ClassScore, ...]:
     """Precision, recall and F1 of every class."""
-    hits, support, called = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
+    hits, support, called = (
+        counts.tolist() for counts in (confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0))
+    )
     return tuple(
-        ClassScore(
-            label, ratio(hit, calls), ratio(hit, count), ratio(2 * hit, int(calls) + int(count)), int(count)
-        )
+        ClassScore(label, ratio(hit, calls), ratio(hit, count), ratio(2 * hit, calls + count), count)
         for label, hit, count, calls in zip(labels, hits, support, called, strict=True)
     )
 
 
 def ratio(part: int, whole: int) -> float:
-    return float(part / whole) if whole else math.nan
+    return part / whole if whole else math.nan
 
 
 def calibrate(

@@ -9,7 +9,7 @@ from vitreous.data.pictures import ArrayPictures, Pictures, Subset
 from vitreous.data.splitting import carve
 
 
-def open_digits(config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures]:
+def open_digits(config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
     """(train, validation, test): scikit-learn's own stratified split, so that others can repeat it."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -19,6 +19,8 @@ def open_digits(config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures
     pictures = ArrayPictures(
         grey, targets.astype(np.int64), tuple(str(digit) for digit in range(10)), name="digits"
     )
+    if not config.test_fraction:
+        return *carve(pictures, config), None
     train, test = train_test_split(
         np.arange(len(grey)),
         test_size=config.test_fraction,

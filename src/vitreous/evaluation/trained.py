@@ -1,0 +1,24 @@
+"""Opening a model that must have learned something before it is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vitreous.checkpoints import open_model
+from vitreous.errors import InputError
+from vitreous.models.names import Model
+
+
+def open_trained(spec: str, **overrides: Any) -> Model:
+    """The model of a run, a checkpoint, or `hf:org/name`, but not of a mere name.
+
+    Raises:
+        InputError: `spec` is a model's name, which has fresh weights; or what `open_model` raises.
+    """
+    model = open_model(spec, **overrides)
+    if not Path(spec).exists() and ":" not in spec:
+        raise InputError(
+            f"{spec} is a name without weights, and its answers mean nothing: give a run or a checkpoint"
+        )
+    return model

@@ -1,0 +1,91 @@
+"""A translator against translations that are known: BLEU, chrF, and how many are the same to the letter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitreous.data.text.parallel import Pair
+from vitreous.errors import InputError
+from vitreous.evaluation.scores import wilson_interval
+from vitreous.training.sequence.translator import Translator
+
+SHOWN = 20  # mistakes in the JSON
+
+
+@dataclass(frozen=True)
+class TranslationEvaluation:
+    """What a translator made of each pair's source.
+
+    Attributes:
+        pairs: with the translations that were wanted.
+        texts: its own.
+        too_long: sources that have more tokens than it reads; they count as wrong.
+        bleu, chrf: 0 ... 100, by sacrebleu with its default settings, which `signature` tells.
+        seconds: of translating.
+    """
+
+    pairs: Sequence[Pair]
+    texts: Sequence[str]
+    too_long: int
+    bleu: float
+    chrf: float
+    signature: str
+    seconds: float
+
+    @property
+    def exact(self) -> int:
+        """How many are the same to the letter."""
+        return sum(pair.target == text for pair, text in zip(self.pairs, self.texts, strict=True))
+
+    @property
+    def mistakes(self) -> list[dict[str, str]]:
+        return [
+            {"source": pair.source, "wanted": pair.target, "translated": text}
+            for pair, text in zip(self.pairs, self.texts, strict=True)
+            if pair.target != text
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        count = len(self.pairs)
+        return {
+            "test_count": count,
+            "exact_match": self.exact / count,
+            "exact_match_interval": list(wilson_interval(self.exact, count)),
+            "bleu": self.bleu,
+            "chrf": self.chrf,
+            "bleu_signature": self.signature,
+            "too_long": self.too_long,
+            "translation_seconds": self.seconds,
+            "mistakes": self.mistakes[:SHOWN],
+        }
+
+
+def evaluate_translator(
+    translator: Translator, pairs: Sequence[Pair], *, beams: int = 4
+) -> TranslationEvaluation:
+    """Translate every source with a beam, and compare."""
+    longest = translator.model.config.max_length
+    readable = [len(translator.tokeniser.encode(pair.source)) < longest for pair in pairs]
+    begun = time.perf_counter()
+    sources = [pair.source for pair, can in zip(pairs, readable, strict=True) if can]
+    found = iter(translator.translate(sources, beams=beams))
+    texts = [next(found).text if can else "" for can in readable]
+    seconds = time.perf_counter() - begun
+    bleu, chrf, signature = scores(texts, [pair.target for pair in pairs])
+    return TranslationEvaluation(pairs, texts, readable.count(False), bleu, chrf, signature, seconds)
+
+
+def scores(texts: Sequence[str], wanted: Sequence[str]) -> tuple[float, float, str]:
+    """BLEU and chrF of a corpus, and sacrebleu's signature of the first."""
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+    except ImportError:
+        raise InputError("BLEU and chrF need sacrebleu: pip install 'vitreous[text]'") from None
+    bleu = BLEU()
+    score = bleu.corpus_score(list(texts), [list(wanted)]).score
+    chrf = CHRF().corpus_score(list(texts), [list(wanted)]).score
+    return score, chrf, str(bleu.get_signature())

@@ -1,0 +1,35 @@
+"""The classical methods on the very split that a run is judged on."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+from vitreous.evaluation.baselines import digits_baselines
+
+
+def test_digits_baselines_are_strong_and_cheap() -> None:
+    splits = open_data("digits", DataConfig(split_seed=3))
+    started = time.process_time()
+    svm, neighbours = digits_baselines(splits)
+    assert time.process_time() - started < 15, "they are computed in every demonstration"
+    assert svm.name == "tuned kernel SVM"
+    assert svm.accuracy > 0.98
+    assert neighbours.accuracy > 0.97
+    assert svm.interval.low < svm.accuracy < svm.interval.high
+    assert "gamma" in svm.settings
+
+
+def test_validation_pictures_are_used_for_fitting() -> None:
+    whole = digits_baselines(open_data("digits", DataConfig(split_seed=1)))
+    carved = digits_baselines(open_data("digits", DataConfig(split_seed=1, validation_fraction=0.2)))
+    assert whole[1].accuracy == pytest.approx(carved[1].accuracy, abs=0.01)
+
+
+def test_without_a_held_out_part_there_is_nothing_to_compare() -> None:
+    with pytest.raises(InputError, match="no held-out part"):
+        digits_baselines(open_data("digits", DataConfig(test_fraction=0.0)))

@@ -1,0 +1,85 @@
+"""Rates, intervals and calibration against values worked out by hand or by scikit-learn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitreous.evaluation.scores import (
+    average_precision,
+    calibrate,
+    class_scores,
+    confusion_matrix,
+    wilson_interval,
+)
+
+
+def test_wilson_interval_is_scipys() -> None:
+    from scipy.stats import binomtest
+
+    for successes, trials in ((90, 100), (355, 360), (0, 7), (1, 3)):
+        expected = binomtest(successes, trials).proportion_ci(method="wilson")
+        assert wilson_interval(successes, trials) == pytest.approx((expected.low, expected.high))
+    assert wilson_interval(0, 0) == (0, 1)
+    perfect = wilson_interval(360, 360)
+    assert perfect.high == 1
+    assert perfect.low == pytest.approx(360 / (360 + 1.959964**2), abs=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_an_interval_holds_its_rate(counts: tuple[int, int]) -> None:
+    successes, trials = counts
+    low, high = wilson_interval(successes, trials)
+    assert 0 <= low <= successes / trials <= high <= 1
+
+
+def test_class_scores_are_scikit_learns() -> None:
+    from sklearn.metrics import precision_recall_fscore_support
+
+    generator = np.random.default_rng(3)
+    targets, predictions = generator.integers(0, 4, 200), generator.integers(0, 4, 200)
+    confusion = confusion_matrix(targets, predictions, 4)
+    assert confusion[2, 1] == ((targets == 2) & (predictions == 1)).sum()
+    scores = class_scores(confusion, ("a", "b", "c", "d"))
+    expected = precision_recall_fscore_support(targets, predictions)
+    found = np.array([(s.precision, s.recall, s.f1, s.support) for s in scores]).T
+    np.testing.assert_allclose(found, expected)
+
+
+def test_nothing_is_said_of_a_class_that_nobody_saw() -> None:
+    seen, unseen = class_scores(np.array([[5, 0], [0, 0]]), ("seen", "unseen"))
+    assert seen.f1 == 1
+    assert math.isnan(unseen.precision)
+    assert math.isnan(unseen.recall)
+
+
+def test_calibration_by_hand() -> None:
+    confidence = np.array([0.95, 0.95, 0.95, 0.95, 0.55, 0.55], dtype=np.float32)
+    correct = np.array([True, True, True, False, True, False])
+    calibration = calibrate(confidence, correct)
+    assert calibration.ece == pytest.approx(4 / 6 * (0.95 - 0.75) + 2 / 6 * (0.55 - 0.5), abs=1e-6)
+    assert len(calibration.bins) == 15
+    assert sum(each.count for each in calibration.bins) == 6
+    assert [each.count for each in calibration.bins if each.count] == [2, 4]
+
+
+def test_certainty_falls_into_the_last_bin() -> None:
+    calibration = calibrate(np.array([1.0, 1.0], dtype=np.float32), np.array([True, True]))
+    assert calibration.bins[-1].count == 2
+    assert calibration.ece == 0
+
+
+def test_average_precision_is_scikit_learns_with_ties() -> None:
+    from sklearn.metrics import average_precision_score
+
+    generator = np.random.default_rng(5)
+    for _ in range(20):
+        relevant = generator.integers(0, 2, 30)
+        scores = generator.integers(0, 6, 30) / 6  # many equal
+        assert average_precision(relevant, scores) == pytest.approx(average_precision_score(relevant, scores))
+    assert math.isnan(average_precision(np.zeros(3), np.arange(3.0)))
