@@ -36,9 +36,17 @@ COMMANDS = {
         "Classify files, folders and globs.",
         ("vitreous predict runs/mine photo.jpg", "vitreous predict runs/mine photos/ --top 3 --json"),
     ),
+    "pretrain": Command(
+        "Pre-train an encoder without labels: masked patches (the paper's), MAE, SimMIM, DINO.",
+        ("vitreous pretrain digits", "vitreous pretrain photos/ --objective dino --epochs 50 --json"),
+    ),
     "describe": Command(
         "Every stage of a model: shape, parameters, FLOPs, memory.",
         ("vitreous describe ViT-B/16", "vitreous describe ViT-S/8 --image-size 64 --json"),
+    ),
+    "translate": Command(
+        "The 2017 encoder-decoder: train it on pairs of texts, translate, show its attention.",
+        ("vitreous translate train", 'vitreous translate runs/numbers "<de> twenty-one"'),
     ),
 }
 

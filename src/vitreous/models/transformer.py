@@ -133,8 +133,7 @@ class Transformer(nn.Module):
 
     def encode(self, source: Int[Tensor, "B S"], real: Bool[Tensor, "B S"] | None = None) -> Memory:
         """What the decoder reads. `real` is false at padding; by default, that is where the pad token is."""
-        real = source != self.config.pad if real is None else real
-        mask = None if bool(real.all()) else padding_mask(real)
+        mask = padding_mask(source != self.config.pad if real is None else real)
         tokens = self.source_tokens or self.text.tokens
         return Memory(self.encoder(tokens(source), mask), mask)
 

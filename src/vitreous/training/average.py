@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import copy
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+
+
+@runtime_checkable
+class Averaging(Protocol):
+    """Weights that follow those that learn: `model` is the result so far, `update` is called after each
+    step."""
+
+    @property
+    def model(self) -> nn.Module: ...
+    def update(self, step: int) -> None: ...
 
 
 class Average:

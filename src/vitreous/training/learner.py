@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous.training.average import Average
+from vitreous.training.average import Average, Averaging
 from vitreous.training.config import TrainingConfig
 from vitreous.training.optimisers import make_optimisers
 from vitreous.training.state import State
@@ -30,7 +30,7 @@ class Learner:
 
     model: nn.Module
     optimisers: list[torch.optim.Optimizer]
-    average: Average | None = None
+    average: Averaging | None = None
     step: int = 0
     lr_factor: float = 1.0
     setbacks: int = 0

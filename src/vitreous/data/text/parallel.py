@@ -133,9 +133,8 @@ def hugging_face(name: str) -> Iterator[tuple[str, str]]:
 
 
 def number_pairs(count: int = 20_000) -> Iterator[Pair]:
-    """Numbers in words in every direction between Korean, English and German, the source begins with the
-    language that is wanted: "<de> 이십일" is "einundzwanzig". Numbers of few digits are as frequent as those of
-    many."""
+    """Numbers in words in every direction between Korean, English and German. The source begins with the
+    wanted language: "<de> 이십일" is "einundzwanzig". Few digits are as frequent as many."""
     rng = np.random.default_rng(2017)
     digits = rng.integers(1, len(str(LARGEST)) + 1, size=count)
     numbers = sorted({int(rng.integers(10 ** (d - 1) if d > 1 else 0, 10**d)) for d in digits})

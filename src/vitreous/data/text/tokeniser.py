@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from vitreous.errors import InputError
@@ -55,21 +54,6 @@ class Tokeniser:
         model = json.loads(learner.to_str())["model"]
         return cls(model["vocab"], [tuple(merge) for merge in model["merges"]])
 
-    @classmethod
-    def load(cls, path: Path) -> Tokeniser:
-        """A tokeniser that `save` wrote.
-
-        Raises:
-            InputError: it cannot be read, or is something else.
-        """
-        try:
-            model = json.loads(path.read_text(encoding="utf-8"))["model"]
-            return cls(model["vocab"], [tuple(merge) for merge in model["merges"]])
-        except OSError as error:
-            raise InputError(f"cannot read the tokeniser {path}: {error.strerror}") from None
-        except Exception:  # whatever the library or the file's shape raises: there is no tokeniser in it
-            raise InputError(f"{path} holds no byte-pair tokeniser: it is damaged, or another file") from None
-
     def to_json(self) -> str:
         """The tokenizers library's own format."""
         return str(self.inner.to_str(pretty=False))
@@ -94,6 +78,19 @@ class Tokeniser:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Each token as it looks, for pictures of attention: "▁" where a word begins."""
         return [str(self.inner.id_to_token(int(token))) for token in ids]
+
+
+def tokeniser_from_json(text: str, *, where: str) -> Tokeniser:
+    """The tokeniser that `Tokeniser.to_json` described.
+
+    Raises:
+        InputError: `text`, which stands at `where`, describes none.
+    """
+    try:
+        model = json.loads(text)["model"]
+        return Tokeniser(model["vocab"], [tuple(merge) for merge in model["merges"]])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{where} holds no byte-pair tokeniser: it is damaged, or another file") from None
 
 
 def tokenizers_library() -> Any:

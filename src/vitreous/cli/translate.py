@@ -1,0 +1,176 @@
+"""`vitreous translate train [PAIRS]` and `vitreous translate RUN "text"`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from vitreous.cli.options import ConfigFile, Device, Json, Out, Settings, print_json, settings_tree
+from vitreous.errors import InputError
+
+
+def translate(
+    *words: str,
+    out: Out = None,
+    resume: Annotated[Path | None, Parameter(help="a translator's run: go on where it stopped")] = None,
+    steps: Annotated[int | None, Parameter(help="training steps")] = None,
+    batch_size: Annotated[int | None, Parameter(help="pairs in one step")] = None,
+    seed: Annotated[int | None, Parameter(help="of weights, order and split")] = None,
+    set: Settings = None,
+    config: ConfigFile = None,
+    beams: Annotated[int, Parameter(help="of the search; 1 is greedy")] = 4,
+    length_penalty: Annotated[float, Parameter(help="higher favours longer translations")] = 0.6,
+    device: Device = "auto",
+    json: Json = False,
+) -> int:
+    """Train the Transformer of 2017 on pairs of texts, or translate with it.
+
+    Parameters
+    ----------
+    words
+        train, then a TSV file, two text files, or hf:NAME (nothing: numbers in words between Korean, English
+        and German); or a run, then texts (nothing: a text in each line of standard input)
+    """
+    if words and words[0] != "train":
+        return translate_texts(
+            Path(words[0]),
+            words[1:],
+            beams=beams,
+            length_penalty=length_penalty,
+            device=device,
+            json=json,
+        )
+    given = {
+        "seed": seed,
+        "training.steps": steps,
+        "training.batch_size": batch_size,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    if resume and (words[1:] or settings or set or config or out):
+        raise InputError("--resume goes on with the run's own configuration: give no other settings")
+    return train_and_judge(
+        ",".join(words[1:]) or None,
+        settings_with(settings_tree(config, set), settings),
+        out=out,
+        resume=resume,
+        beams=beams,
+        device=device,
+        json=json,
+    )
+
+
+def settings_with(tree: dict[str, Any], leaves: dict[str, Any]) -> dict[str, Any]:
+    """The tree with dotted leaves laid over it."""
+    from vitreous.models.settings import set_leaf
+
+    for name, value in leaves.items():
+        set_leaf(tree, name, value)
+    return tree
+
+
+def translate_texts(
+    run: Path, texts: Sequence[str], *, beams: int, length_penalty: float, device: str, json: bool
+) -> int:
+    """Print a translation of each text, or one JSON object."""
+    from vitreous.training.device import pick_device
+    from vitreous.training.sequence.translator import Translator
+
+    if not run.exists():
+        raise InputError(f"no such run: {run}; to make one: vitreous translate train")
+    if beams < 1:
+        raise InputError(f"--beams {beams}: at least one is needed")
+    translator = Translator.load(run)
+    translator.model.to(pick_device(device))
+    if not texts:
+        texts = [line for line in sys.stdin.read().split("\n") if line.strip()]
+    found = translator.translate(texts, beams=beams, length_penalty=length_penalty)
+    if json:
+        rows = zip(texts, found, strict=True)
+        print_json({"translations": [{"source": text, **each._asdict()} for text, each in rows]})
+    else:
+        print("\n".join(each.text for each in found))
+    return 0
+
+
+def train_and_judge(
+    source: str | None,
+    settings: dict[str, Any],
+    *,
+    out: Path | None,
+    resume: Path | None,
+    beams: int,
+    device: str,
+    json: bool,
+) -> int:
+    """Train, translate what was held out, print the scores."""
+    from vitreous.data.text.parallel import open_parallel
+    from vitreous.evaluation.translation import evaluate_translator
+    from vitreous.training.device import pick_device
+    from vitreous.training.display import Display
+    from vitreous.training.run import default_path
+    from vitreous.training.sequence.plan import plan_translation
+    from vitreous.training.sequence.translation import TranslationRun, prepare, train_translator
+    from vitreous.training.sequence.translator import Translator
+    from vitreous.training.signals import Interrupted
+
+    chosen = pick_device(device)
+    if resume:
+        run = TranslationRun.open(resume)
+        data = open_parallel(run.config.source, seed=run.config.seed, test_fraction=run.config.test_fraction)
+    else:
+        planned, data = plan_translation(source, settings)
+        run = TranslationRun.create(out or default_path(data.name), planned)
+    prepared = prepare(data, run.config)
+    for line in prepared.left_out:
+        print(line, file=sys.stderr)
+    try:
+        model, seconds = train_translator(run, prepared, device=chosen, display=Display())
+    except Interrupted as stopped:
+        print(
+            f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
+            f"vitreous translate train --resume {run.path}",
+            file=sys.stderr,
+        )
+        return 130
+    evaluation = evaluate_translator(Translator(model, prepared.tokeniser), data.test, beams=beams)
+    result = {
+        "run": str(run.path),
+        **evaluation.to_json(),
+        "seconds": seconds,
+        "train_count": len(prepared.train.sources),
+        "skipped": {"empty": data.empty, "too_long": prepared.train.too_long},
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+    write_card(run, result)
+    if json:
+        print_json(result)
+    else:
+        print_table(result, example=data.test[0].source)
+    return 0
+
+
+def write_card(run: Any, result: dict[str, Any]) -> None:
+    """README.md of the run."""
+    from vitreous.training.sequence.card import card
+    from vitreous.training.state import write_text
+
+    write_text(run.path / "README.md", card(run.config, result))
+
+
+def print_table(result: dict[str, Any], *, example: str) -> None:
+    """What came out, for people."""
+    low, high = result["exact_match_interval"]
+    print(f"held-out pairs: {result['test_count']}")
+    print(f"  the same to the letter  {result['exact_match']:7.2%}   ({low:.2%} to {high:.2%}, 95 %)")
+    print(f"  BLEU                    {result['bleu']:6.2f}")
+    print(f"  chrF                    {result['chrf']:6.2f}")
+    print(
+        f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} pairs, "
+        f"{result['parameters']:,} parameters"
+    )
+    print(f"run  {result['run']}")
+    print(f'try  vitreous translate {result["run"]} "{example}"')

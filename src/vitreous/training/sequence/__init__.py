@@ -1,0 +1,1 @@
+"""Training what writes text: translators, and readers of pictures."""

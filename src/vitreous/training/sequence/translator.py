@@ -1,0 +1,109 @@
+"""A trained Transformer and its tokeniser: texts in, texts out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vitreous.checkpoints.sequences import load_sequence_model
+from vitreous.data.text.batches import padded
+from vitreous.data.text.tokeniser import END, Tokeniser, tokeniser_from_json
+from vitreous.errors import InputError
+from vitreous.models.decoding import beam_search, greedy
+from vitreous.models.transformer import Transformer
+
+BATCH = 128  # texts decoded together
+
+
+class Translation(NamedTuple):
+    """What a text became. `score` is its log probability divided by a power of its length; None if greedy."""
+
+    text: str
+    score: float | None
+
+
+class Translator:
+    """Translates texts with a beam (or greedily), many at a time.
+
+    Attributes:
+        model: the Transformer.
+        tokeniser: the one that it was trained with.
+    """
+
+    def __init__(self, model: Transformer, tokeniser: Tokeniser) -> None:
+        if len(tokeniser) > model.config.vocabulary:
+            raise InputError(
+                f"the tokeniser has {len(tokeniser)} tokens, the model knows {model.config.vocabulary}: "
+                "they do not belong together"
+            )
+        self.model, self.tokeniser = model, tokeniser
+
+    @classmethod
+    def load(cls, path: Path) -> Translator:
+        """From a run directory or its `model/`.
+
+        Raises:
+            InputError: it holds no translator, or it is damaged.
+        """
+        model, tokeniser = load_sequence_model(path)
+        if not isinstance(model, Transformer):
+            raise InputError(f"{path} reads pictures, not text: use vitreous predict")
+        return cls(model, tokeniser_from_json(tokeniser, where=str(path)))
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of a source text.
+
+        Raises:
+            InputError: it is empty, or longer than the model can read.
+        """
+        if not text.strip():
+            raise InputError("there is no text to translate in an empty line: write some")
+        ids = [*self.tokeniser.encode(text.strip()), END]
+        if len(ids) > self.model.config.max_length:
+            raise InputError(
+                f"the text {text[:40]!r}... has {len(ids)} tokens, and the model reads "
+                f"{self.model.config.max_length}: translate it sentence by sentence"
+            )
+        return ids
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        beams: int = 4,
+        length_penalty: float = 0.6,
+        max_length: int | None = None,
+    ) -> list[Translation]:
+        """A translation of each text, in order. One beam decodes greedily.
+
+        Args:
+            max_length: tokens that a translation may have; by default 50 more than its source (section 6.1),
+                and
+                never more than the model can write.
+        """
+        rows = [self.encode(text) for text in texts]
+        by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+        results: dict[int, Translation] = {}
+        for start in range(0, len(rows), BATCH):
+            some = by_length[start : start + BATCH]
+            source = padded([rows[row] for row in some]).to(self.model.text.tokens.weight.device)
+            limit = min(max_length or source.shape[1] + 50, self.model.config.max_length)
+            results |= zip(some, self.decode(source, beams, length_penalty, limit), strict=True)
+        return [results[row] for row in range(len(rows))]
+
+    @torch.inference_mode()
+    def decode(self, source: Tensor, beams: int, length_penalty: float, limit: int) -> list[Translation]:
+        """The translations of one padded batch (B, S)."""
+        memory = self.model.encode(source)
+        if beams == 1:
+            ids = greedy(self.model.text, memory, max_length=limit)
+            return [Translation(self.tokeniser.decode(row), None) for row in ids.tolist()]
+        found = beam_search(
+            self.model.text, memory, max_length=limit, beams=beams, length_penalty=length_penalty
+        )
+        best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
+        return [Translation(self.tokeniser.decode(row), score) for row, score in best]
