@@ -16,7 +16,7 @@ from vitreous.data.sources.files import FilePictures
 from vitreous.data.sources.folders import subfolders, walk
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
-from vitreous.models.config import PositionConfig, ViTConfig
+from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitreous.pretraining.config import ObjectiveName, PretrainingConfig, PretrainingRunConfig
 from vitreous.pretraining.dino import DINOConfig
@@ -74,43 +74,56 @@ def open_unlabelled(source: str, data: DataConfig) -> Splits:
     return Splits(train, validation, test, source, summarise(train))
 
 
+class Scale(NamedTuple):
+    """The encoder for pictures of a size."""
+
+    patch: int
+    width: int
+    depth: int
+    heads: int
+
+
+def scale_for(pixels: int) -> Scale:
+    """By the longer side: icons, small pictures as they are, photographs scaled down."""
+    if pixels < 16:
+        return Scale(patch=2, width=64, depth=4, heads=4)
+    if pixels <= SMALL_PICTURE:
+        return Scale(patch=4, width=128, depth=6, heads=4)
+    return Scale(patch=6, width=192, depth=6, heads=3)
+
+
 def rules(data: DataSummary, objective: ObjectiveName) -> PretrainingRunConfig:
     """A small ViT with plain patches, trained for long: pictures cost nothing without labels."""
     small = max(data.height, data.width) <= SMALL_PICTURE
-    patch = (2, 2) if small and max(data.height, data.width) < 16 else (4, 4) if small else (6, 6)
-    size = (whole(data.height, patch[0]), whole(data.width, patch[1])) if small else (48, 48)
+    scale = scale_for(max(data.height, data.width))
+    size = (whole(data.height, scale.patch), whole(data.width, scale.patch)) if small else (48, 48)
+    dino = objective == "dino"
     model = ViTConfig(
         image_size=size,
         channels=data.channels,
-        patch_size=patch,
+        patch_size=(scale.patch, scale.patch),
         num_classes=None,
-        width=192,
-        depth=6,
-        heads=3,
-        mlp_dim=384,
-        class_token=objective == "dino",
-        pooling="class" if objective == "dino" else "mean",
-        position=PositionConfig(kind="learned", init_std=0.5 if size[0] < 16 else 0.02),
+        width=scale.width,
+        depth=scale.depth,
+        heads=scale.heads,
+        mlp_dim=2 * scale.width,
+        class_token=dino,
+        pooling="class" if dino else "mean",
     )
-    grey = {"channels": 1, "mean": (0.5,), "std": (0.5,)}
-    colour = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+    grey = Preprocessing(size=size, channels=1, mean=(0.5,), std=(0.5,))
+    colour = Preprocessing(size=size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    crop = RandomResizedCropConfig(scale=(0.2, 1.0))
     return PretrainingRunConfig(
         source="photos",
         recipe=f"pretrain-{objective}",
         model=model,
-        preprocessing=Preprocessing(size=size, **(grey if data.channels == 1 else colour)),
-        augmentation=AugmentationConfig(
-            random_resized_crop=None
-            if small or objective == "dino"
-            else RandomResizedCropConfig(scale=(0.2, 1.0))
-        ),
+        preprocessing=grey if data.channels == 1 else colour,
+        augmentation=AugmentationConfig(random_resized_crop=None if small or dino else crop),
         training=TrainingConfig(
             epochs=100,
             batch_size=min(64, data.pictures),
-            peak_lr=5e-4 if objective == "dino" else 1e-3,
-            optimiser=OptimiserConfig(
-                betas=(0.9, 0.999) if objective == "dino" else (0.9, 0.95), weight_decay=0.05
-            ),
+            peak_lr=5e-4 if dino else 1e-3,
+            optimiser=OptimiserConfig(betas=(0.9, 0.999) if dino else (0.9, 0.95), weight_decay=0.05),
             schedule=ScheduleConfig(warmup=0.05),
         ),
         evaluation=EvaluationConfig(every_epochs=10),
@@ -125,7 +138,7 @@ def by_model(config: PretrainingRunConfig, data: DataSummary) -> dict[str, Any]:
         prototypes=min(65_536, max(64, data.pictures // 4)),
         head_hidden=min(2048, 4 * width),
         head_bottleneck=min(256, width),
-        views=ViewsConfig(flip=0.5 if data.channels == 3 else 0.0),
+        views=ViewsConfig(small_count=4, flip=0.5 if data.channels == 3 else 0.0),
     )
     tree: dict[str, Any] = {"dino": dino.model_dump()}
     if isinstance(config.model, ViTConfig):

@@ -1,0 +1,173 @@
+"""`vitreous pretrain DATA`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from vitreous.cli.options import (
+    ConfigFile,
+    Device,
+    ImageSize,
+    Json,
+    Out,
+    Precision,
+    Settings,
+    parse_size,
+    print_json,
+    settings_tree,
+)
+from vitreous.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    import torch
+
+    from vitreous.data.sources import Splits
+    from vitreous.pretraining.config import PretrainingRunConfig
+    from vitreous.training.run import Run
+
+
+def pretrain(
+    data: str | None = None,
+    /,
+    *,
+    objective: Annotated[
+        str | None, Parameter(help="masked-patch, mae (the default), simmim or dino")
+    ] = None,
+    model: Annotated[str | None, Parameter(help="ViT-Ti/16, ViT-B/16; by default the data decide")] = None,
+    init: Annotated[str | None, Parameter(help="a checkpoint or run to begin with")] = None,
+    image_size: ImageSize = None,
+    epochs: Annotated[float | None, Parameter(help="passes over the data")] = None,
+    batch_size: Annotated[int | None, Parameter(help="pictures in one step")] = None,
+    out: Out = None,
+    resume: Annotated[Path | None, Parameter(help="a run directory: go on where it stopped")] = None,
+    device: Device = "auto",
+    precision: Precision | None = None,
+    seed: Annotated[int | None, Parameter(help="of weights, order and masks")] = None,
+    set: Settings = None,
+    config: ConfigFile = None,
+    json: Json = False,
+) -> int:
+    """Pre-train an encoder on pictures alone. Labels, where there are any, are not looked at.
+
+    Fine-tune the result with vitreous train --init RUN, measure it with vitreous probe RUN DATA.
+
+    Parameters
+    ----------
+    data
+        digits, any folder of pictures, a manifest, shards, cifar10:PATH
+    """
+    from vitreous.training.device import pick_device
+    from vitreous.training.signals import Interrupted
+
+    chosen = pick_device(device)
+    options = {
+        "model.name": model,
+        "model.image_size": parse_size(image_size),
+        "training.epochs": epochs,
+        "training.batch_size": batch_size,
+        "training.precision": precision,
+        "pretraining.objective": objective,
+        "seed": seed,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    if resume:
+        if data or given or set or config or init or out:
+            raise InputError("--resume goes on with the run's own configuration: give no other settings")
+        run, run_config, splits = reopened(resume)
+    else:
+        run, run_config, splits = planned(data, settings_tree(config, set), given, init=init, out=out)
+    try:
+        result = carry_out(run, run_config, splits, device=chosen)
+    except Interrupted as stopped:
+        print(
+            f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
+            f"vitreous pretrain --resume {run.path}",
+            file=sys.stderr,
+        )
+        return 130
+    if json:
+        print_json(result)
+    else:
+        print_result(result)
+    return 0
+
+
+def planned(
+    data: str | None, settings: dict[str, Any], given: dict[str, Any], *, init: str | None, out: Path | None
+) -> tuple[Run, PretrainingRunConfig, Splits]:
+    """A new run directory, and the data that it names."""
+    from vitreous.models.settings import set_leaf
+    from vitreous.pretraining.config import OBJECTIVES
+    from vitreous.pretraining.plan import plan
+    from vitreous.training.run import Run, default_path
+
+    for name, value in given.items():
+        set_leaf(settings, name, value)
+    objective = settings.get("pretraining", {}).get("objective", "mae")
+    if objective not in OBJECTIVES:
+        raise InputError(f"unknown objective {objective!r}: {nearest(str(objective), OBJECTIVES)}")
+    source = data or settings.get("source", "digits")
+    planned = plan(source, settings, objective=objective, init=init or settings.get("init"))
+    run = Run.create(out or default_path(f"{planned.splits.name}-{objective}"), planned.config)
+    for reason in planned.reasons:
+        print(f"recipe: {reason}", file=sys.stderr)
+    return run, planned.config, planned.splits
+
+
+def reopened(path: Path) -> tuple[Run, PretrainingRunConfig, Splits]:
+    """A run that goes on, and its data."""
+    from vitreous.pretraining.config import PretrainingRunConfig
+    from vitreous.pretraining.plan import open_unlabelled
+    from vitreous.training.run import Run
+
+    run = Run.open(path, PretrainingRunConfig)
+    config = run.config
+    assert isinstance(config, PretrainingRunConfig)
+    return run, config, open_unlabelled(config.source, config.data)
+
+
+def carry_out(
+    run: Run, config: PretrainingRunConfig, splits: Splits, *, device: torch.device
+) -> dict[str, Any]:
+    """Pre-train, write the report; what came out."""
+    from vitreous.inspection.reconstruction_report import write_reconstruction_report
+    from vitreous.pretraining.pretrainer import pretrain
+    from vitreous.training.display import Display
+    from vitreous.training.starting import count_parameters
+
+    pretrained = pretrain(run, config, splits, device=device, display=Display("pre-training"))
+    pictures = splits.validation or splits.test or splits.train
+    report = write_reconstruction_report(
+        run.path, objective=pretrained.objective, config=config, pictures=pictures
+    )
+    last = run.metrics()[-1]
+    return {
+        "run": str(run.path),
+        "objective": config.pretraining.objective,
+        "loss": last["loss"],
+        "held_out_loss": last.get("validation_loss"),
+        "seconds": pretrained.seconds,
+        "train_count": len(splits.train),
+        "parameters": count_parameters(pretrained.encoder),
+        "bad_files": [{"path": path, "reason": reason} for path, reason in pretrained.bad.items()],
+        "report": str(report),
+    }
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """What came out, for people."""
+    held_out = "" if result["held_out_loss"] is None else f", {result['held_out_loss']:.4f} held out"
+    print(f"{result['objective']}: loss {result['loss']:.4f} in training{held_out}")
+    print(
+        f"pre-trained in {result['seconds']:.1f} s on {result['train_count']} pictures, "
+        f"{result['parameters']:,} parameters"
+    )
+    if result["bad_files"]:
+        print(f"{len(result['bad_files'])} pictures could not be read: see {result['run']}/bad_files.txt")
+    print(f"run     {result['run']}")
+    print(f"report  {result['report']}")
+    print(f"next    vitreous train DATA --init {result['run']}")

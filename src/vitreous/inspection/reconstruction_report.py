@@ -1,0 +1,142 @@
+"""report.html of a pre-training run: what was hidden, what the model made of it, how it learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from markupsafe import Markup
+from torch import Tensor
+
+from vitreous import __version__
+from vitreous.data.pictures import Pictures
+from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
+from vitreous.inspection.page import Exhibit, LeftOut, img, write_page
+from vitreous.inspection.pictures import rgb
+from vitreous.inspection.training_figures import curves_figure
+from vitreous.inspection.training_report import describe, sample
+from vitreous.pretraining.config import PretrainingRunConfig
+from vitreous.pretraining.dino import DINO
+from vitreous.pretraining.objectives import SelfSupervision
+from vitreous.training.journal import read_metrics
+
+NAMES = {
+    "masked-patch": "masked patch prediction (appendix B.1.2 of the ViT paper)",
+    "mae": "a masked autoencoder (He et al., 2021)",
+    "simmim": "SimMIM (Xie et al., 2021)",
+    "dino": "self-distillation, DINO (Caron et al., 2021)",
+}
+RECONSTRUCTIONS = (
+    "Pictures that training never saw. In each row: the picture, what the model was shown (hidden patches in "
+    "the mean colour), and the hidden patches as the model fills them in. Fillings are blurred where several "
+    "contents would be possible: the loss asks for their mean. A filling that ignores its surroundings is a "
+    "model that has not learned yet."
+)
+TARGETS = {
+    "mean-colour": " Here it predicts one of 512 colours for a patch, so its fillings are plain squares.",
+    "small-colours": " Here it predicts 4x4 cells of 512 colours for a patch.",
+    "pixels": "",
+}
+VIEWS = (
+    "Pictures that training never saw. In each row: the picture, a large view, and a small view. The student "
+    "has to say of the small view what the teacher says of the large one."
+)
+
+
+def write_reconstruction_report(
+    run: Path, *, objective: SelfSupervision, config: PretrainingRunConfig, pictures: Pictures
+) -> Path:
+    """Write report.html into the run's directory: one file, which needs no network.
+
+    Args:
+        pictures: held-out ones, to show the objective on.
+    """
+    encoder = objective.encoder
+    images, names = sample(encoder, pictures)
+    rows = read_metrics(run / "metrics.jsonl")
+    shown = (
+        views_figure(objective, images, names)
+        if isinstance(objective, DINO)
+        else reconstruction_figure(objective, images, names, config)
+    )
+    parts: list[Exhibit | LeftOut] = [
+        shown,
+        curves_figure(rows),
+        attention_figure(encoder, images, names),
+        positions_figure(encoder),
+        filters_figure(encoder),
+    ]
+    last = rows[-1] if rows else {}
+    return write_page(
+        run / "report.html",
+        "pretraining.html.j2",
+        title=f"Report of {run.name}",
+        run=run.name,
+        kind=describe(encoder),
+        objective=NAMES[config.pretraining.objective],
+        facts={
+            "parameters": f"{sum(parameter.numel() for parameter in encoder.parameters()):,}",
+            "epochs": f"{last.get('epoch', 0):g}",
+            "training time": f"{last.get('seconds', 0):,.0f} s",
+            "loss": f"{last.get('loss', float('nan')):.4f}",
+            "loss, held out": f"{last.get('validation_loss', float('nan')):.4f}",
+        },
+        exhibits=[part for part in parts if isinstance(part, Exhibit)],
+        left_out=[part for part in parts if isinstance(part, LeftOut)],
+        configuration=(run / "config.toml").read_text(encoding="utf-8"),
+        version=__version__,
+    )
+
+
+def reconstruction_figure(
+    objective: SelfSupervision,
+    images: Float[Tensor, "B C H W"],
+    names: list[str],
+    config: PretrainingRunConfig,
+) -> Exhibit:
+    """Each picture, what was shown of it, and what the model made of that."""
+    assert not isinstance(objective, DINO)
+    masked, reconstructed = objective.eval().reconstruct(images, torch.Generator().manual_seed(0))
+    named = config.pretraining.objective == "masked-patch"
+    return Exhibit(
+        name="reconstruction",
+        title="What was hidden, and what it made of it",
+        caption=RECONSTRUCTIONS + (TARGETS[config.pretraining.masked_patch.target] if named else ""),
+        html=triples(objective, names, (images, masked, reconstructed), ("picture", "shown", "filled in")),
+        arrays={"masked": masked.numpy(), "reconstructed": reconstructed.numpy()},
+    )
+
+
+def views_figure(objective: DINO, images: Float[Tensor, "B C H W"], names: list[str]) -> Exhibit:
+    """Each picture, one of its large views, and a small one (the other large one where there are none)."""
+    large, small = objective.crops(images, torch.Generator().manual_seed(0))
+    second = small[0] if small else large[1]
+    return Exhibit(
+        name="views",
+        title="Views of one picture",
+        caption=VIEWS,
+        html=triples(objective, names, (images, large[0], second), ("picture", "large view", "small view")),
+    )
+
+
+def triples(
+    objective: SelfSupervision,
+    names: list[str],
+    columns: tuple[Float[Tensor, "B C H W"], ...],
+    words: tuple[str, ...],
+) -> Markup:
+    """Pictures in rows of three, with the name of what they show below."""
+    shown = [
+        [rgb(each) for each in objective.encoder.preprocessing.denormalise(column)] for column in columns
+    ]
+    rows = Markup("").join(
+        Markup('<figure class="triple">{}<figcaption>{}</figcaption></figure>').format(
+            Markup("").join(
+                img(picture, f"{name}: {word}") for picture, word in zip(row, words, strict=True)
+            ),
+            name,
+        )
+        for name, *row in zip(names, *shown, strict=True)
+    )
+    return Markup('<div class="triples">{}</div>').format(rows)
