@@ -63,7 +63,7 @@ class Preprocessing(Config):
         mean = torch.tensor(self.mean, device=pixels.device).view(-1, 1, 1)
         std = torch.tensor(self.std, device=pixels.device).view(-1, 1, 1)
         # In place: as the formula says, without three more copies of the batch.
-        return pixels.float().div_(255).sub_(mean).div_(std)
+        return pixels.to(torch.float32, copy=True).div_(255).sub_(mean).div_(std)
 
     def denormalise(self, images: Float[Tensor, "*B C H W"]) -> UInt8[Tensor, "*B C H W"]:
         """The inverse of `normalise`, for showing what the model sees."""
