@@ -1,0 +1,80 @@
+"""What the user did wrong is one sentence on stderr that says what to do; the exit code is 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+
+WRONG = {
+    "unknown command": (["evaluat", "runs/mine"], "did you mean 'evaluate'"),
+    "unknown option": (["describe", "ViT-B/16", "--jsn"], "--json"),
+    "no argument": (["describe"], "MODEL"),
+    "unknown model size": (["describe", "ViT-Q/16"], "known are"),
+    "misspelt model": (["describe", "VIT-B16"], "ViT-B/16"),
+    "size no multiple of the patch": (["describe", "ViT-B/16", "--image-size", "222"], "use 224"),
+    "no size": (["describe", "ViT-B/16", "--image-size", "2o"], "384x512"),
+    "unknown setting": (["describe", "ViT-B/16", "--set", "model.widht=3"], "did you mean 'width'"),
+    "setting without value": (["describe", "ViT-B/16", "--set", "model.width"], "--set training.peak_lr"),
+    "setting of another command": (["describe", "ViT-B/16", "--set", "seed=1"], "begin with model."),
+    "value that does not fit": (["describe", "ViT-B/16", "--set", "model.heads=5"], "multiple of 5 heads"),
+    "value of another kind": (["describe", "ViT-B/16", "--set", "model.depth=deep"], "model.depth"),
+    "no such config file": (["describe", "ViT-B/16", "--config", "gone.toml"], "gone.toml"),
+    "no such data": (["train", "nowhere/"], "nowhere"),
+    "folder without class folders": (["train", "photos/3"], "class"),
+    "one class only": (["train", "single"], "single class"),
+    "class without a picture": (["train", "hollow"], "hollow/empty"),
+    "run that exists": (["train", "--out", "runs/mine"], "exists already"),
+    "unknown recipe": (["train", "--recipe", "digit"], "digits"),
+    "unknown device": (["train", "--device", "gpu"], "cuda"),
+    "no such run to resume": (["train", "--resume", "runs/gone"], "runs/gone"),
+    "no such run": (["evaluate", "runs/gone"], "runs/gone"),
+    "name without weights": (["evaluate", "ViT-Ti/16", "photos"], "without weights"),
+    "checkpoint without data": (["evaluate", "runs/mine/model"], "name the data"),
+    "other classes": (["evaluate", "runs/mine", "strange"], "does not know 'cat'"),
+    "no picture": (["predict", "runs/mine"], "no picture to classify"),
+    "no such picture": (["predict", "runs/mine", "gone.png"], "gone.png"),
+    "no label wanted": (["predict", "runs/mine", "photo.jpg", "--top", "0"], "use 1 or more"),
+    "checkpoint cut short": (["predict", "cut", "photo.jpg"], "cut"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _wrong_places(workplace: Path) -> None:
+    """Folders that are no data, and a run whose weights end too early."""
+    if (workplace / "single").exists():
+        return
+    photo = (workplace / "photo.jpg").read_bytes()
+    for name in ("single/only/1.jpg", "hollow/full/1.jpg", "strange/cat/1.jpg", "strange/dog/1.jpg"):
+        (workplace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workplace / name).write_bytes(photo)
+    (workplace / "hollow" / "empty").mkdir()
+    cut = workplace / "cut"
+    cut.mkdir()
+    whole = workplace / "runs" / "mine" / "model"
+    (cut / "config.json").write_bytes((whole / "config.json").read_bytes())
+    (cut / "model.safetensors").write_bytes((whole / "model.safetensors").read_bytes()[:-500])
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_one_sentence_and_exit_code_two(case: str, command: Call) -> None:
+    arguments, part = WRONG[case]
+    code, out, err = command(*arguments)
+    assert code == 2, err
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert err.startswith("vitreous: ")
+    assert part in err
+    assert "Traceback" not in err
+
+
+def test_a_torn_picture_is_named_and_the_others_are_classified(command: Call, tmp_path: Path) -> None:
+    (tmp_path / "torn.jpg").write_bytes(b"\xff\xd8 and no more")
+    code, out, err = command("predict", "runs/mine", "photo.jpg", tmp_path / "torn.jpg")
+    assert code == 2
+    assert out.startswith("photo.jpg  ")
+    assert err.count("\n") == 1
+    assert "torn.jpg" in err

@@ -1,0 +1,105 @@
+"""What evaluate, predict and describe print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def test_evaluate_judges_the_held_out_part_of_the_run(command: Call) -> None:
+    code, out, err = command("evaluate", "runs/mine", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["run"] == "runs/mine"
+    assert result["test_count"] == 360, "a fifth of the digits"
+    low, high = result["test_accuracy_interval"]
+    assert low < result["test_accuracy"] < high < 0.5, "it never learned"
+    assert {"seconds", "per_class", "confusion", "calibration"} <= result.keys()
+    assert len(result["confusion"]) == 10
+
+
+def test_another_split_is_another_split(command: Call) -> None:
+    results = [
+        json.loads(command("evaluate", "runs/mine", "--json", "--set", f"data.split_seed={seed}").out)  # type: ignore[attr-defined]
+        for seed in (0, 0, 1)
+    ]
+    confusions = [result["confusion"] for result in results]
+    assert confusions[0] == confusions[1] != confusions[2]
+
+
+def test_other_data_are_judged_whole(command: Call) -> None:
+    code, out, _ = command("evaluate", "runs/mine", "photos/", "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert result["test_count"] == 24
+    supports = {score["label"]: score["support"] for score in result["per_class"]}
+    assert supports["3"] == supports["7"] == 12
+    assert sum(supports.values()) == 24
+
+
+def test_evaluate_for_people(command: Call) -> None:
+    code, out, _ = command("evaluate", "runs/mine")
+    assert code == 0
+    for word in ("accuracy", "95 %", "calibration (ECE)", "precision", "recall", "F1", "confusion", "surest"):
+        assert word in out
+
+
+def test_predict_gives_the_contracts_json(command: Call) -> None:
+    code, out, err = command("predict", "runs/mine", "photos/", "photo.jpg", "--json", "--top", "2")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result.keys() == {"predictions", "failed"}
+    assert result["failed"] == []
+    assert len(result["predictions"]) == 25
+    first = result["predictions"][0]
+    assert first.keys() == {"path", "label", "probability", "top"}
+    assert first["top"][0] == {"label": first["label"], "probability": first["probability"]}
+    assert len(first["top"]) == 2
+
+
+def test_predict_and_evaluate_say_the_same(command: Call) -> None:
+    """Through two doors, with one preprocessing."""
+    predictions = json.loads(command("predict", "runs/mine", "photos/", "--json")[1])["predictions"]
+    right = sum(each["label"] == Path(each["path"]).parent.name for each in predictions)
+    evaluation = json.loads(command("evaluate", "runs/mine", "photos/", "--json")[1])
+    assert evaluation["test_accuracy"] == pytest.approx(right / 24)
+
+
+def test_describe_shows_the_journey_that_one_can_follow_by_hand(command: Call) -> None:
+    settings = (
+        "width=3",
+        "heads=3",
+        "head_dim=4",
+        "mlp_dim=4",
+        "stem.norm_before=true",
+        "stem.norm_after=true",
+    )
+    options = [word for setting in settings for word in ("--set", f"model.{setting}")]
+    code, out, _ = command("describe", "ViT-Ti/16", "--image-size", "32", *options)
+    assert code == 0
+    place = 0
+    for shape in ("1x3x32x32", "4x768", "4x3", "5x3", "3 heads of 5x4", "5x12", "5x3"):
+        place = out.index(shape, place) + 1
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_describe_knows_runs_checkpoints_and_names(command: Call) -> None:
+    run = json.loads(command("describe", "runs/mine", "--json")[1])
+    checkpoint = json.loads(command("describe", "runs/mine/model", "--json")[1])
+    assert run["parameters"] == checkpoint["parameters"] > 0
+    assert run["tokens"] == 5
+    named = json.loads(command("describe", "R50+ViT-B/16", "--json")[1])
+    assert named["gmacs"] == pytest.approx(21.6, abs=0.1)
+    assert {"stages", "memory", "layer_costs"} <= named.keys()
+
+
+@pytest.mark.parametrize("model", ["ViT-B/16", "R50+ViT-B/16", "BiT-R50x1", "ViT-G/14"])
+def test_describe_keeps_within_100_columns(model: str, command: Call) -> None:
+    code, out, _ = command("describe", model)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 100

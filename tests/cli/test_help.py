@@ -1,0 +1,72 @@
+"""Every command explains itself, quickly, with two examples that run."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vitreous import __version__
+from vitreous.cli import COMMANDS
+
+# What trains, measures or waits for visitors: run with `make test-slow`, or by the tests of its own command.
+LONG = {"train", "pretrain", "study", "bench", "translate", "serve", "export"}
+
+IMPORT_NOTHING_HEAVY = """
+import sys
+from vitreous.cli import COMMANDS, run
+for command in ["", *COMMANDS]:
+    run([*command.split(), "--help"])
+heavy = {"torch", "numpy", "sklearn", "matplotlib", "pydantic", "PIL"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """What keeps `vitreous --help` under 0.3 s."""
+    done = subprocess.run([sys.executable, "-c", IMPORT_NOTHING_HEAVY], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_the_two_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from vitreous.cli import run
+
+    assert run([name, "--help"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[-3:] == ["Examples:", *COMMANDS[name].examples]
+
+
+EXAMPLES = [
+    pytest.param(example, marks=[pytest.mark.slow] if name in LONG else [], id=example)
+    for name, command in COMMANDS.items()
+    for example in command.examples
+    if name != "serve"
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_run(example: str, command: Callable[..., tuple[int, str, str]]) -> None:
+    program, *arguments = shlex.split(example)
+    assert program == "vitreous"
+    code, out, err = command(*arguments)
+    assert code == 0, err
+    assert out.strip()
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    from vitreous.cli import run
+
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"vitreous {__version__}"
+
+
+def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "vitreous", "--version"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout.strip() == f"vitreous {__version__}"

@@ -1,0 +1,106 @@
+"""Files are classified as in training; what cannot be decoded is named and does not stop the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitreous.deployment.predictor import Failure, Predictor, find_pictures
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
+
+
+def make_model(classes: int | None = 3, labels: tuple[str, ...] | None = ("a", "b", "c")) -> ViT:
+    config = ViTConfig(image_size=16, patch_size=8, width=8, depth=1, heads=2, mlp_dim=8, num_classes=classes)
+    preprocessing = Preprocessing(size=(16, 16), crop_fraction=0.8, interpolation="bilinear")
+    model = ViT(config, preprocessing=preprocessing, labels=labels)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Pictures of several kinds, a torn one, and files that are none."""
+    generator = np.random.default_rng(0)
+    noise = Image.fromarray(generator.integers(0, 255, (40, 30, 3), dtype=np.uint8))
+    (tmp_path / "inner").mkdir()
+    noise.save(tmp_path / "one.png")
+    noise.convert("L").save(tmp_path / "two.jpg")
+    noise.rotate(90, expand=True).save(tmp_path / "inner" / "three.webp")
+    torn = (tmp_path / "one.png").read_bytes()[:200]
+    (tmp_path / "torn.png").write_bytes(torn)
+    (tmp_path / "notes.txt").write_text("not a picture")
+    (tmp_path / ".hidden.png").write_bytes(torn)
+    return tmp_path
+
+
+def test_predictions_are_what_the_models_own_preprocessing_gives(folder: Path) -> None:
+    model = make_model().eval()
+    paths = [folder / "one.png", folder / "inner" / "three.webp"]
+    predictions, failed = Predictor(model).predict(paths, top=3, batch_size=1)
+    assert not failed
+    with torch.no_grad():
+        images = model.preprocessing([Image.open(path) for path in paths])
+        expected = model(images).softmax(dim=-1)
+    for path, prediction, row in zip(paths, predictions, expected, strict=True):
+        assert prediction.path == str(path)
+        assert prediction.label == "abc"[int(row.argmax())]
+        # The loader resizes with torch, the preprocessing with Pillow: within 1 of 255.
+        found = {choice.label: choice.probability for choice in prediction.top}
+        np.testing.assert_allclose([found[label] for label in "abc"], row.numpy(), atol=5e-3)
+        assert prediction.probability == max(found.values())
+
+
+def test_a_torn_file_is_a_failure_and_the_others_are_classified(folder: Path) -> None:
+    paths, missing = find_pictures([str(folder)])
+    assert not missing
+    predictions, failed = Predictor(make_model()).predict(paths, batch_size=2)
+    assert [Path(each.path).name for each in predictions] == ["three.webp", "one.png", "two.jpg"]
+    assert [Path(each.path).name for each in failed] == ["torn.png"]
+    assert "truncated" in failed[0].reason
+
+
+def test_progress_counts_every_file(folder: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    paths, _ = find_pictures([str(folder)])
+    Predictor(make_model()).predict(
+        paths, batch_size=1, progress=lambda done, total: seen.append((done, total))
+    )
+    assert seen[-1] == (4, 4)
+
+
+def test_no_more_labels_than_there_are() -> None:
+    predictor = Predictor(make_model(classes=2, labels=None))
+    (choices,) = predictor.choices(torch.zeros(1, 3, 16, 16), top=5)
+    assert {choice.label for choice in choices} == {"0", "1"}
+
+
+def test_a_model_without_a_head_cannot_classify() -> None:
+    with pytest.raises(InputError, match="no head"):
+        Predictor(make_model(classes=None, labels=None))
+
+
+def test_files_folders_and_globs_each_picture_once(folder: Path) -> None:
+    found, missing = find_pictures(
+        [str(folder / "two.jpg"), str(folder / "*.png"), str(folder / "**" / "*.webp"), str(folder)]
+    )
+    assert [Path(each).name for each in found] == ["two.jpg", "one.png", "torn.png", "three.webp"]
+    assert not missing
+
+
+def test_what_is_not_there_is_named(folder: Path) -> None:
+    gone = str(folder / "gone.png")
+    found, missing = find_pictures([str(folder / "one.png"), gone])
+    assert len(found) == 1
+    assert missing == [Failure(gone, "no such file or folder")]
+    (folder / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no picture found.*gone.png.*folder without pictures"):
+        find_pictures([gone, str(folder / "empty")])
