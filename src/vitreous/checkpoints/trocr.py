@@ -1,0 +1,107 @@
+"""Hugging Face's VisionEncoderDecoderModel of a ViT and TrOCR's decoder (microsoft/trocr-*): pictures to
+text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitreous.checkpoints import huggingface
+from vitreous.checkpoints.building import fill, stored
+from vitreous.checkpoints.files import read_json
+from vitreous.checkpoints.loading import built
+from vitreous.checkpoints.marian import activation, take_decoder_layer
+from vitreous.checkpoints.source import Source, open_source
+from vitreous.errors import InputError
+from vitreous.models.captioner import Captioner
+from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig
+from vitreous.models.vit import ViT
+
+OFFSET = 2  # rows in front of a learned table of BART's descendants
+DECODER = "decoder.model.decoder."
+
+
+def load_trocr(folder: str | Path) -> Captioner:
+    """The captioner of a TrOCR checkpoint's folder, in evaluation mode, with the encoder's preprocessing.
+
+    Raises:
+        InputError: a file is missing or damaged, or holds something else.
+    """
+    folder = Path(folder)
+    told = read_json(folder / "config.json")
+    if told.get("model_type") != "vision-encoder-decoder" or told["decoder"].get("model_type") != "trocr":
+        raise InputError(
+            f"{folder / 'config.json'} is not of a ViT with TrOCR's decoder: model_type says otherwise"
+        )
+    source = open_source(folder)
+    encoder = built(huggingface.read(encoder_part(source, told), {}))
+    assert isinstance(encoder, ViT)  # huggingface reads nothing else
+    decoder = decoder_config(told)
+    weights = {f"encoder.{name}": tensor for name, tensor in stored(encoder).items()}
+    weights |= decoder_weights(decoder_part(source), decoder)
+    with torch.device("meta"):
+        model = Captioner(
+            CaptionerConfig(encoder=encoder.config, decoder=decoder),
+            preprocessing=encoder.preprocessing,
+        )
+    model.encoder = encoder  # with its position tables, which are not on the meta device
+    fill(model, weights, where=str(folder))
+    return model.eval()
+
+
+def encoder_part(source: Source, told: Mapping[str, Any]) -> Source:
+    """The ViT alone; its pooler, which the decoder does not read, is left out."""
+    kept = source.with_tensors(
+        lambda name: None if name.startswith(("encoder.pooler.", "decoder.")) else name
+    )
+    return kept._replace(config=dict(told["encoder"]))
+
+
+def decoder_part(source: Source) -> dict[str, Tensor]:
+    """The decoder's tensors without their common prefix; tied copies are left out."""
+    part = source.with_tensors(lambda name: name.removeprefix(DECODER) if name.startswith(DECODER) else None)
+    return dict(part.tensors)
+
+
+def decoder_config(told: Mapping[str, Any]) -> DecoderConfig:
+    """Theirs as ours."""
+    decoder = told["decoder"]
+    if not decoder["use_learned_position_embeddings"]:
+        raise InputError("a TrOCR decoder with sinusoidal positions is not supported: only learned ones are")
+    return DecoderConfig(
+        vocabulary=decoder["vocab_size"],
+        width=decoder["d_model"],
+        depth=decoder["decoder_layers"],
+        heads=decoder["decoder_attention_heads"],
+        mlp_dim=decoder["decoder_ffn_dim"],
+        max_length=decoder["max_position_embeddings"],
+        activation=activation(decoder["activation_function"]),
+        position="learned",
+        position_offset=OFFSET,
+        scale_embedding=decoder["scale_embedding"],
+        embedding_norm=decoder["layernorm_embedding"],
+        dropout=decoder["dropout"],
+        attention_dropout=decoder["attention_dropout"],
+        mlp_dropout=decoder["activation_dropout"],
+        pad=told.get("pad_token_id", decoder["pad_token_id"]),
+        start=told.get("decoder_start_token_id", decoder["decoder_start_token_id"]),
+        end=told.get("eos_token_id", decoder["eos_token_id"]),
+    )
+
+
+def decoder_weights(left: dict[str, Tensor], config: DecoderConfig) -> dict[str, Tensor]:
+    """Their weights under our names."""
+    ours = {
+        "text.tokens.weight": left.pop("embed_tokens.weight"),
+        "text.decoder.position.table": left.pop("embed_positions.weight"),
+    }
+    if config.embedding_norm:
+        for kind in ("weight", "bias"):
+            ours[f"text.decoder.embedding_norm.{kind}"] = left.pop(f"layernorm_embedding.{kind}")
+    for layer in range(config.depth):
+        take_decoder_layer(left, f"layers.{layer}.", ours, f"text.decoder.blocks.{layer}.")
+    return ours | left  # what is left over is named by `fill`

@@ -1,0 +1,116 @@
+"""Parity with the encoder-decoders of PyTorch and Hugging Face: vectors, logits, attention, decoded ids."""
+
+import pytest
+import torch
+
+import vitreous as vt
+from vitreous.checkpoints.marian import load_marian
+from vitreous.checkpoints.torch_transformer import load_torch_transformer
+from vitreous.checkpoints.trocr import load_trocr
+from vitreous.layers.sequence import causal_mask, padding_mask, sinusoids
+from vitreous.models.decoding import beam_search, greedy
+
+TOLERANCE = 2e-5
+
+
+def difference(ours, theirs):
+    assert ours.shape == theirs.shape
+    return float((ours - theirs).abs().max())
+
+
+@torch.no_grad()
+def test_torch_nn_transformer(golden):
+    case = golden("torch_nn_transformer")
+    folder, given, expected = case.folder, case.array, case.expected
+    state = torch.load(folder / "model.pt", weights_only=True)
+    model = load_torch_transformer(state, heads=4)
+    source, target = given("src"), given("tgt")
+    source_mask = padding_mask(~given("src_key_padding_mask"))
+    causal = causal_mask(5)
+    assert torch.equal(causal[0, 0] != 0, given("tgt_mask"))
+    target_mask = causal + padding_mask(~given("tgt_key_padding_mask"))
+    assert difference(model.encoder(source, source_mask), expected["memory"]) < TOLERANCE
+    assert difference(model(source, target), expected["output_nomask"]) < TOLERANCE
+    assert difference(model(source, target, None, causal), expected["output_causal"]) < TOLERANCE
+    assert difference(model(source, target, source_mask, target_mask), expected["output"]) < TOLERANCE
+
+
+def test_torch_nn_transformer_pre_norm_of_the_installed_torch():
+    torch.manual_seed(0)
+    theirs = torch.nn.Transformer(
+        16, 2, 2, 3, 32, norm_first=True, activation="gelu", batch_first=True, dropout=0.0
+    ).eval()
+    ours = load_torch_transformer(theirs.state_dict(), heads=2, norm="pre", activation="gelu")
+    source, target = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
+    with torch.no_grad():
+        assert difference(ours(source, target), theirs(source, target)) < TOLERANCE
+
+
+def test_what_is_no_torch_transformer_is_said():
+    with pytest.raises(vt.InputError, match="no state dict"):
+        load_torch_transformer({"weight": torch.zeros(1)}, heads=1)
+
+
+@torch.no_grad()
+def test_marian_logits(golden):
+    case = golden("hf_marian")
+    folder, given, expected = case.folder, case.array, case.expected
+    model = load_marian(folder)
+    memory = model.encode(given("input_ids"), given("attention_mask").bool())
+    assert difference(memory.context, expected["encoder_last_hidden_state"]) < TOLERANCE
+    logits = model.decode(given("decoder_input_ids"), memory)
+    assert difference(logits, expected["logits"]) < TOLERANCE
+    # Hugging Face leaves out of the loss only what is marked -100; here every label counts.
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), given("labels").flatten())
+    assert float(loss) == pytest.approx(float(expected["loss"]), abs=TOLERANCE)
+    assert difference(sinusoids(16, 32, halves=True), expected["embed_positions"]) < 1e-6
+
+
+@torch.no_grad()
+def test_marian_attention(golden):
+    case = golden("hf_marian")
+    folder, given, expected = case.folder, case.array, case.expected
+    model = load_marian(folder)
+    seen = {}
+
+    def keep(module, arguments):
+        seen[module] = module.maps(*arguments[:3] if len(arguments) == 4 else arguments[:2])
+
+    encoder = [block.attention for block in model.encoder.blocks]
+    cross = [block.cross_attention for block in model.text.decoder.blocks]
+    for module in encoder + cross:
+        module.register_forward_pre_hook(keep)
+    model.decode(given("decoder_input_ids"), model.encode(given("input_ids"), given("attention_mask").bool()))
+    assert difference(torch.stack([seen[each] for each in encoder]), expected["encoder_attn"]) < TOLERANCE
+    assert difference(torch.stack([seen[each] for each in cross]), expected["cross_attn"]) < TOLERANCE
+
+
+def test_marian_decoding(golden):
+    case = golden("hf_marian")
+    folder, given, expected = case.folder, case.array, case.expected
+    model = load_marian(folder)
+    memory = model.encode(given("input_ids"), given("attention_mask").bool())
+    assert difference(greedy(model.text, memory, max_length=14), expected["greedy"]) == 0
+    beams = beam_search(model.text, memory, max_length=14, length_penalty=1.0)
+    assert difference(beams.ids[:, 0], expected["beam4"]) == 0
+    assert difference(beams.scores[:, 0], expected["beam4_scores"]) < TOLERANCE
+    early = beam_search(model.text, memory, max_length=14, length_penalty=0.6, early_stopping="first")
+    assert difference(early.ids.flatten(0, 1), expected["beam4_lp06_early_all"]) == 0
+    assert difference(early.scores.flatten(), expected["beam4_lp06_early_scores"]) < TOLERANCE
+
+
+def test_trocr(golden):
+    case = golden("hf_trocr")
+    folder, given, expected = case.folder, case.array, case.expected
+    model = load_trocr(folder)
+    with torch.no_grad():
+        memory = model.encode(given("input"))
+        assert difference(memory.context, expected["encoder_last_hidden_state"]) < TOLERANCE
+        assert difference(model.decode(given("decoder_input_ids"), memory), expected["logits"]) < TOLERANCE
+    assert difference(greedy(model.text, memory, max_length=12), expected["greedy"]) == 0
+    beams = beam_search(model.text, memory, max_length=12, length_penalty=1.0)
+    assert difference(beams.ids[:, 0, :9], expected["beam4"]) == 0
+    assert (
+        beams.ids[:, 0, 9:] == model.text.config.pad
+    ).all()  # ours are as long as the longest of all beams
+    assert difference(beams.scores[:, 0], expected["beam4_scores"]) < TOLERANCE
