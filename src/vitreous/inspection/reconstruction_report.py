@@ -18,6 +18,7 @@ from vitreous.inspection.training_figures import curves_figure
 from vitreous.inspection.training_report import describe, sample
 from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.pretraining.dino import DINO
+from vitreous.pretraining.masked_patch import MaskedPatchPrediction
 from vitreous.pretraining.objectives import SelfSupervision
 from vitreous.training.journal import read_metrics
 
@@ -33,9 +34,12 @@ RECONSTRUCTIONS = (
     "contents would be possible: the loss asks for their mean. A filling that ignores its surroundings is a "
     "model that has not learned yet."
 )
+CORRUPTION = (
+    " The model saw a tenth of the hidden patches as they are and a tenth as another patch; that is left out."
+)
 TARGETS = {
-    "mean-colour": " Here it predicts one of 512 colours for a patch, so its fillings are plain squares.",
-    "small-colours": " Here it predicts 4x4 cells of 512 colours for a patch.",
+    "mean-colour": " It predicts one colour for a patch, of 8 levels a channel: fillings are plain squares.",
+    "small-colours": " It predicts 4x4 cells for a patch, each a colour of 8 levels a channel.",
     "pixels": "",
 }
 VIEWS = (
@@ -98,11 +102,12 @@ def reconstruction_figure(
     """Each picture, what was shown of it, and what the model made of that."""
     assert not isinstance(objective, DINO)
     masked, reconstructed = objective.eval().reconstruct(images, torch.Generator().manual_seed(0))
-    named = config.pretraining.objective == "masked-patch"
+    corrupted = isinstance(objective, MaskedPatchPrediction)
+    target = config.pretraining.masked_patch.target
     return Exhibit(
         name="reconstruction",
         title="What was hidden, and what it made of it",
-        caption=RECONSTRUCTIONS + (TARGETS[config.pretraining.masked_patch.target] if named else ""),
+        caption=RECONSTRUCTIONS + (CORRUPTION + TARGETS[target] if corrupted else ""),
         html=triples(objective, names, (images, masked, reconstructed), ("picture", "shown", "filled in")),
         arrays={"masked": masked.numpy(), "reconstructed": reconstructed.numpy()},
     )
