@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -122,7 +123,7 @@ def read_block(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ..
         return read_stream(file, dtype, shape, where=path)
 
 
-def read_stream(file: BinaryIO, dtype: torch.dtype, shape: tuple[int, ...], *, where: Path) -> Tensor:
+def read_stream(file: BufferedIOBase, dtype: torch.dtype, shape: tuple[int, ...], *, where: Path) -> Tensor:
     """A tensor from the next bytes of `file`, written straight to where it will stay."""
     tensor = torch.empty(shape, dtype=dtype)
     if not tensor.numel():
@@ -130,7 +131,7 @@ def read_stream(file: BinaryIO, dtype: torch.dtype, shape: tuple[int, ...], *, w
     target = memoryview(tensor.view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
     done = 0
     while done < len(target):
-        count = file.readinto(target[done:])  # type: ignore[attr-defined]
+        count = file.readinto(target[done:])
         if not count:
             raise InputError(f"{where} is cut: {len(target) - done} bytes are missing")
         done += count

@@ -54,7 +54,12 @@ LIMITS: Limits = {
     "final_norm": ("tokens",),
     "qk_norm": (False,),
 }
-BIT_LIMITS: Limits = {"norm_eps": (1e-6,), "standardisation": ("std",), "standardisation_eps": (1e-5,)}
+BIT_LIMITS: Limits = {
+    "order": ("post-activation",),
+    "norm_eps": (1e-6,),
+    "standardisation": ("std",),
+    "standardisation_eps": (1e-5,),
+}
 
 # Where a model lies inside a training checkpoint, or among the towers of a two-tower one.
 PREFIXES = ("", "params/", "params/img/", "img/", "opt/target/", "target/")
@@ -89,6 +94,8 @@ def read_bit(source: Source, told: Told) -> Reading:
     """big_vision's BiT: a ResNet and a linear head."""
     fields = resnet_fields(source) | {"image_size": (224, 224)}
     fields["num_classes"] = source.size("head/kernel", 1, ndim=2) if "head/kernel" in source.tensors else None
+    fields |= {"order": "post-activation", "norm_eps": 1e-6}
+    fields |= {"standardisation": "std", "standardisation_eps": 1e-5}
     config: BiTConfig = build(BiTConfig, fields, {k: v for k, v in told.items() if k not in AFTERWARDS})
     preprocessing, assumed = assumed_preprocessing(config, "BiT", resize="squash", interpolation="bilinear")
     size = () if "image_size" in told else ("pictures of 224x224 (any size works)",)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vitreous.checkpoints import dinov2, frankzvit, google, huggingface, timm, torchvision, vit_pytorch
+from vitreous.checkpoints import bit, dinov2, frankzvit, google, huggingface, timm, torchvision, vit_pytorch
 from vitreous.checkpoints.algebra import read_rows
 from vitreous.checkpoints.building import empty_model, fill, stored
 from vitreous.checkpoints.native import load_native
@@ -36,6 +36,7 @@ class Reader(NamedTuple):
 # In the order of detection: DINOv2's keys are timm's and one more.
 READERS = {
     "google": Reader(google.recognises, google.read, google.INTERPOLATION),
+    "bit": Reader(bit.recognises, bit.read, bit.INTERPOLATION),
     "torchvision": Reader(torchvision.recognises, torchvision.read, torchvision.INTERPOLATION),
     "vit-pytorch": Reader(vit_pytorch.recognises, vit_pytorch.read, vit_pytorch.INTERPOLATION),
     "frankzvit": Reader(frankzvit.recognises, frankzvit.read, frankzvit.INTERPOLATION),

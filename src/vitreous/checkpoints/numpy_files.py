@@ -7,9 +7,10 @@ import ast
 import zipfile
 import zlib
 from collections.abc import Mapping
+from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -60,12 +61,25 @@ def member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry
     """One array: its type and shape are read and compared with its size; the numbers are left for later."""
     name = info.filename.removesuffix(".npy")
     with archive.open(info) as stream:
-        dtype, shape, start = array_header(stream, f"{path}: {name!r}")
+        dtype, shape, start, columns_first = array_header(stream, f"{path}: {name!r}")
     numbers = prod(shape) * dtype.itemsize
     stored = info.compress_type == zipfile.ZIP_STORED
     if start + numbers != info.file_size or info.file_size > (1 if stored else FOLDED) * info.compress_size:
         raise InputError(f"{path}: {name!r} is damaged: its size is not that of an array of shape {shape}")
-    if stored:
+    if columns_first:
+        return transposed(entry(path, info, dtype, shape[::-1], start))
+    return entry(path, info, dtype, shape, start)
+
+
+def transposed(entry: Entry) -> Entry:
+    """An array that was written in Fortran's order, as NumPy does when it is given a transposed view."""
+    axes = range(len(entry.shape))[::-1]
+    return Entry(entry.shape[::-1], lambda: entry.read().permute(*axes))
+
+
+def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[int, ...], start: int) -> Entry:
+    """The array whose numbers begin `start` bytes into a member of the archive."""
+    if info.compress_type == zipfile.ZIP_STORED:
         offset = data_offset(path, info) + start
         return Entry(shape, lambda: read_block(path, offset, dtype, shape))
 
@@ -73,9 +87,9 @@ def member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry
         try:
             with zipfile.ZipFile(path) as archive, archive.open(info) as stream:
                 stream.read(start)
-                return read_stream(stream, dtype, shape, where=path)  # type: ignore[arg-type]
+                return read_stream(cast(BufferedIOBase, stream), dtype, shape, where=path)
         except (zipfile.BadZipFile, zlib.error, EOFError):
-            raise InputError(f"{path}: {name!r} is damaged") from None
+            raise InputError(f"{path}: {info.filename!r} is damaged") from None
 
     return Entry(shape, read)
 
@@ -93,8 +107,8 @@ def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     )
 
 
-def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], int]:
-    """Type, shape and length of the header of one .npy."""
+def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], int, bool]:
+    """Type, shape, length of the header of one .npy, and whether its numbers are in Fortran's order."""
     magic = stream.read(8)
     width = 2 if magic[6:7] == b"\x01" else 4
     length = int.from_bytes(stream.read(width), "little")
@@ -107,13 +121,9 @@ def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], 
         raise InputError(f"{what}: the header of the array is damaged") from None
     if not isinstance(descr, str) or descr not in NUMPY_TYPES:
         raise InputError(f"{what} holds {descr!r}: only plain numbers are read, no Python objects")
-    if (
-        not isinstance(shape, tuple)
-        or not all(type(n) is int and n >= 0 for n in shape)
-        or (fortran and len(shape) > 1)
-    ):
-        raise InputError(f"{what} has shape {shape!r} in an order that is not read here")
-    return NUMPY_TYPES[descr], shape, 8 + width + length
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise InputError(f"{what} has no shape that an array can have: {shape!r}")
+    return NUMPY_TYPES[descr], shape, 8 + width + length, bool(fortran)
 
 
 def write_npz(tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -1,5 +1,5 @@
-"""ResNet with GroupNorm and weight standardisation: the paper's baseline BiT (arXiv 1912.11370) and the
-first half of its hybrids (section 3.1).
+"""ResNet with GroupNorm and weight standardisation: the first half of the paper's hybrids (section 3.1), and
+big_vision's BiT. The published BiT is in `resnet_v2.py`.
 
 As in Google's code: ResNet-v1 order (normalisation and ReLU behind each convolution, ReLU behind the sum),
 the stride on the 3x3 convolution of a stage's first unit, padding "SAME" in TensorFlow's sense (the odd pixel

@@ -6,27 +6,43 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.resnet import ResNet
+from vitreous.layers.resnet_v2 import PreActivationResNet
 from vitreous.models.config import Config, Positive
 from vitreous.models.initialisation import initialise
 from vitreous.models.preprocessing import Preprocessing
 
 
 class BiTConfig(Config):
-    """A ResNet with GroupNorm and weight standardisation."""
+    """A ResNet with GroupNorm and weight standardisation.
+
+    The defaults are those of the published BiT: units of version 2 ("pre-activation"). big_vision's
+    re-implementation, like the hybrids, has version 1 ("post-activation"), GroupNorm's eps 1e-6, and divides
+    kernels by std + 1e-5.
+    """
 
     image_size: tuple[Positive, Positive] = (224, 224)
     channels: Positive = 3
     num_classes: Positive | None = 1000
     layers: tuple[Positive, ...] = Field(default=(3, 4, 6, 3), description="units in each stage")
     width_factor: float = Field(default=1.0, gt=0)
-    norm_eps: float = 1e-6
-    standardisation: Literal["std", "variance"] = "std"
-    standardisation_eps: float = 1e-5
+    order: Literal["pre-activation", "post-activation"] = "pre-activation"
+    norm_eps: float = 1e-5
+    standardisation: Literal["std", "variance"] = Field(
+        default="variance",
+        description="kernels divided by sqrt(variance + eps), or std + eps (version 1 only)",
+    )
+    standardisation_eps: float = 1e-10
+
+    @model_validator(mode="after")
+    def _published(self) -> BiTConfig:
+        if self.order == "pre-activation" and self.standardisation != "variance":
+            raise ValueError("the pre-activation ResNet standardises kernels by their variance")
+        return self
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -48,15 +64,7 @@ class BiT(nn.Module):
         self.config = config
         self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
         self.labels = None if labels is None else list(labels)
-        self.backbone = ResNet(
-            config.channels,
-            layers=config.layers,
-            widths=config.widths,
-            root_width=round(64 * config.width_factor),
-            norm_eps=config.norm_eps,
-            standardisation=config.standardisation,
-            standardisation_eps=config.standardisation_eps,
-        )
+        self.backbone = backbone(config)
         self.head = (
             nn.Identity() if config.num_classes is None else nn.Linear(config.widths[-1], config.num_classes)
         )
@@ -75,3 +83,25 @@ class BiT(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
         return self.head(self.features(images))
+
+
+def backbone(config: BiTConfig) -> nn.Module:
+    """The ResNet, in the order of its units that the configuration says."""
+    if config.order == "pre-activation":
+        return PreActivationResNet(
+            config.channels,
+            layers=config.layers,
+            widths=config.widths,
+            root_width=round(64 * config.width_factor),
+            norm_eps=config.norm_eps,
+            standardisation_eps=config.standardisation_eps,
+        )
+    return ResNet(
+        config.channels,
+        layers=config.layers,
+        widths=config.widths,
+        root_width=round(64 * config.width_factor),
+        norm_eps=config.norm_eps,
+        standardisation=config.standardisation,
+        standardisation_eps=config.standardisation_eps,
+    )
