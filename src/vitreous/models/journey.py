@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vitreous.layers.attention import attention_map
 from vitreous.layers.block import PreNormBlock
 from vitreous.layers.mlp import SwiGLU
-from vitreous.layers.resnet import ResNet, ResNetStem
+from vitreous.layers.resnet import ResNetStem
 from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, to_patches
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
@@ -115,15 +115,17 @@ def through_bit(journal: Journal, model: BiT, images: Tensor) -> None:
     journal.optional("head", "", model.head, y)
 
 
-def through_resnet(journal: Journal, resnet: ResNet, images: Tensor) -> Tensor:
+def through_resnet(journal: Journal, resnet: nn.Module, images: Tensor) -> Tensor:
     """Root and stages of a BiT, or of a hybrid's first half (section 3.1)."""
-    stages, resnet.stages = resnet.stages, nn.Sequential()
+    stages, last = cast(nn.Sequential, resnet.stages), resnet._modules.get("norm")
+    resnet.stages = nn.Sequential()  # so that a call stops behind the root
+    if last:
+        resnet.norm = nn.Identity()
     x = journal.step("ResNet root", "1912.11370", resnet, images)
-    resnet.stages = stages
     for number, stage in enumerate(cast(Iterable[nn.Sequential], stages), start=1):
         units = f"{len(stage)} unit{'s' if len(stage) > 1 else ''}"
         x = journal.step(f"ResNet stage {number}, {units}", "1912.11370", stage, x)
-    return x
+    return journal.step("GroupNorm", "1912.11370", last, x) if last else x
 
 
 def through_embedding(journal: Journal, model: ViT, images: Tensor) -> Tensor:
