@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,29 @@ def split(pictures: Pictures, config: DataConfig) -> tuple[Pictures, Pictures | 
     kept, held = stratified(pictures.targets, config.test_fraction, config.split_seed)
     train, validation = carve(Subset(pictures, kept), config)
     return train, validation, Subset(pictures, held) if len(held) else None
+
+
+VALIDATION = ("val", "valid", "validation", "dev")
+
+
+def by_name(
+    pictures: Pictures, names: Sequence[str], config: DataConfig, *, where: str
+) -> tuple[Pictures, Pictures | None, Pictures | None]:
+    """(train, validation, test) as each picture's split says. A single held-out part is the test set."""
+    part = np.array([dict.fromkeys(VALIDATION, "val").get(name.lower(), name.lower()) for name in names])
+    if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
+        raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
+    train, validation, test = (
+        Subset(pictures, np.flatnonzero(part == name)) for name in ("train", "val", "test")
+    )
+    if not len(train):
+        raise InputError(f"{where} has no picture in the split 'train': name some")
+    if len(validation) and len(test):
+        return train, validation, test
+    held = validation if len(validation) else test
+    if not len(held):
+        return split(train, config)
+    return *carve(train, config), held
 
 
 def carve(train: Pictures, config: DataConfig) -> tuple[Pictures, Pictures | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +12,23 @@ from vitreous.data.config import DataConfig
 from vitreous.data.decoding import Encoded
 from vitreous.data.pictures import BadPicture, DataSummary, Pictures
 from vitreous.data.pictures import Splits as Splits
+from vitreous.data.sources.binaries import open_cifar10, open_cifar100, open_mnist
 from vitreous.data.sources.digits import open_digits
 from vitreous.data.sources.folders import open_folder
+from vitreous.data.sources.hub import open_hub
+from vitreous.data.sources.manifests import SUFFIXES, open_manifest
+from vitreous.data.sources.shards import open_shards
 from vitreous.data.sources.synthetic import open_synthetic
 from vitreous.data.splitting import split, strata
 from vitreous.errors import InputError
 
 SAMPLE = 64  # pictures whose size and colour are looked at
-FORMS = "digits; a folder with a sub-folder for each class, or with train/ and val/; synthetic:N@SIZE"
+FORMS = (
+    "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
+    ".parquet; shards name-{000..099}.tar; cifar10:PATH, cifar100:PATH, mnist:PATH; hf:NAME; "
+    "synthetic:N@SIZE"
+)
+Parts = tuple[Pictures, Pictures | None, Pictures | None]
 
 
 def open_data(spec: str, config: DataConfig) -> Splits:
@@ -26,19 +37,46 @@ def open_data(spec: str, config: DataConfig) -> Splits:
     return Splits(train, validation, test, spec, summarise(train))
 
 
-def open_parts(spec: str, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+def open_parts(spec: str, config: DataConfig) -> Parts:
     """(train, validation, test), by the form of the specification."""
     kind, colon, rest = spec.partition(":")
     if spec == "digits":
         return open_digits(config)
-    if colon and kind == "synthetic":
-        return split(open_synthetic(rest), config)
+    if colon and kind in PREFIXES:
+        return PREFIXES[kind](rest, config)
     path = Path(spec).expanduser()
     if path.is_dir():
         return open_folder(path, config)
+    if spec.endswith(".tar"):
+        return open_shards(spec, config)
+    if path.is_file() and path.suffix in SUFFIXES:
+        return open_manifest(path, config)
     if path.exists():
-        raise InputError(f"{spec} is no data set that is known here: DATA is {FORMS}")
-    raise InputError(f"there is no {spec}: DATA is {FORMS}")
+        raise InputError(f"{spec} is a file of no known form: DATA is {FORMS}")
+    close = get_close_matches(kind, ["digits", *PREFIXES], n=1, cutoff=0.7)
+    hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
+    raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
+
+
+def binary(opener: Callable[[Path, DataConfig], Parts]) -> Callable[[str, DataConfig], Parts]:
+    """An opener of a folder of binary files, which must be there."""
+
+    def open_checked(rest: str, config: DataConfig) -> Parts:
+        path = Path(rest).expanduser()
+        if not rest or not path.is_dir():
+            raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
+        return opener(path, config)
+
+    return open_checked
+
+
+PREFIXES: dict[str, Callable[[str, DataConfig], Parts]] = {
+    "synthetic": lambda rest, config: split(open_synthetic(rest), config),
+    "cifar10": binary(open_cifar10),
+    "cifar100": binary(open_cifar100),
+    "mnist": binary(open_mnist),
+    "hf": open_hub,
+}
 
 
 def summarise(train: Pictures) -> DataSummary:

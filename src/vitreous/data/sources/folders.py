@@ -13,10 +13,8 @@ from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.file_table import FileTable
 from vitreous.data.pictures import Pictures
 from vitreous.data.sources.files import FilePictures
-from vitreous.data.splitting import carve, split
+from vitreous.data.splitting import VALIDATION, carve, split
 from vitreous.errors import InputError
-
-VALIDATION = ("val", "valid", "validation")
 
 
 def open_folder(root: Path, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:

@@ -1,0 +1,129 @@
+"""`hf:NAME`: a data set of the datasets library: a name on the Hub, a folder saved by `save_to_disk`, or a
+folder of Parquet files. `hf:NAME@CONFIG` picks one of several configurations.
+
+The columns are found by their types: the first picture and the class label (`label` or `fine_label` if there
+are several).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from vitreous.data.config import DataConfig
+from vitreous.data.decoding import decode
+from vitreous.data.pictures import BadPicture, Pictures
+from vitreous.data.splitting import VALIDATION, carve, split
+from vitreous.errors import InputError
+
+PREFERRED = ("label", "fine_label", "labels")
+
+
+class HubPictures:
+    """One split of a data set, memory-mapped by Arrow; encoded bytes are taken as they are."""
+
+    def __init__(self, table: Any, picture: str, label: str, *, name: str) -> None:
+        import datasets
+
+        self.source = name
+        self.column = table.cast_column(picture, datasets.Image(decode=False))[picture]
+        self.classes, self.targets = labels(table, label, name)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def name(self, index: int) -> str:
+        return f"{self.source}[{index}]"
+
+    def encoded(self, index: int) -> bytes:
+        entry = self.column[index]
+        if entry and entry["bytes"] is not None:
+            data: bytes = entry["bytes"]
+            return data
+        if not entry or not entry["path"]:
+            raise BadPicture(self.name(index), "no picture in this row")
+        try:
+            return Path(entry["path"]).read_bytes()
+        except OSError as error:
+            raise BadPicture(self.name(index), error.strerror or str(error)) from error
+
+    def picture(self, index: int) -> Image.Image:
+        return decode(self.encoded(index), self.name(index))
+
+
+def open_hub(spec: str, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+    """(train, validation, test). A single held-out split, often called validation, is the test set."""
+    tables = load(spec)
+    if "train" not in tables:
+        raise InputError(f"hf:{spec} has no split 'train', only: {', '.join(tables)}")
+    picture, label = columns(tables["train"], spec)
+    parts = {
+        name: HubPictures(table, picture, label, name=f"hf:{spec}/{name}")
+        for name, table in tables.items()
+        if name in ("train", "test", *VALIDATION) and labelled(table, label)
+    }
+    train = parts.pop("train")
+    if not parts:
+        return split(train, config)
+    if len(parts) == 1:
+        return *carve(train, config), next(iter(parts.values()))
+    validation = next(part for name, part in parts.items() if name != "test")
+    return train, validation, parts["test"]
+
+
+def load(spec: str) -> dict[str, Any]:
+    """Every split, by name."""
+    try:
+        import datasets
+    except ImportError:
+        raise InputError("hf: needs the datasets library: pip install 'vitreous[data]'") from None
+    name, _, config = spec.partition("@")
+    try:
+        if any((Path(name) / file).exists() for file in ("dataset_dict.json", "state.json")):
+            loaded = datasets.load_from_disk(name)
+        else:
+            loaded = datasets.load_dataset(name, config or None)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"hf:{spec} cannot be loaded: {reason}") from None
+    return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
+
+
+def columns(table: Any, spec: str) -> tuple[str, str]:
+    """(picture, label): names of the two columns."""
+    import datasets
+
+    kinds = table.features
+    pictures = [name for name, kind in kinds.items() if isinstance(kind, datasets.Image)]
+    classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
+    plain = [name for name in PREFERRED if name in kinds]
+    if not pictures or not (classes or plain):
+        raise InputError(
+            f"hf:{spec} has no column of {'labels' if pictures else 'pictures'}; its columns are: "
+            f"{', '.join(kinds)}"
+        )
+    preferred = [name for name in PREFERRED if name in classes]
+    return pictures[0], (preferred or classes or plain)[0]
+
+
+def labelled(table: Any, label: str) -> bool:
+    """Whether a split has labels: published test splits often hold -1."""
+    values = table[label][:1]
+    return len(values) > 0 and values[0] not in (-1, None)
+
+
+def labels(table: Any, label: str, name: str) -> tuple[tuple[str, ...], np.ndarray[Any, np.dtype[np.int64]]]:
+    """(classes, targets) of a column of class labels, numbers or words."""
+    import datasets
+
+    kind, values = table.features[label], list(table[label])
+    if isinstance(kind, datasets.ClassLabel):
+        return tuple(kind.names), np.array(values, dtype=np.int64)
+    if any(isinstance(value, list) or value is None for value in values):
+        raise InputError(f"{name}: the column {label!r} has not one label for each picture")
+    classes = sorted(set(values))
+    number = {value: index for index, value in enumerate(classes)}
+    return tuple(map(str, classes)), np.array([number[value] for value in values], dtype=np.int64)

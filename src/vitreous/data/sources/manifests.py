@@ -1,0 +1,137 @@
+"""A table of pictures: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
+
+A label is a class name; several, separated by `data.label_separator` ("|"), make the task multi-label; a
+number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are relative to the manifest's folder. split
+is train, val (also valid, validation) or test; without it the pictures are split class by class.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitreous.data.config import DataConfig
+from vitreous.data.file_table import FileTable
+from vitreous.data.pictures import Pictures
+from vitreous.data.sources.files import FilePictures
+from vitreous.data.splitting import by_name, split
+from vitreous.errors import InputError
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+COLUMNS = "the columns path, label and, if wanted, split"
+
+
+class Rows(NamedTuple):
+    """A manifest's columns, of equal length; splits is empty if there is no such column."""
+
+    paths: list[str]
+    labels: list[str]
+    splits: list[str]
+
+
+def open_manifest(path: Path, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+    """(train, validation, test). Raises InputError that names the line."""
+    rows = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
+    if not rows.paths:
+        raise InputError(f"{path} lists no picture: write {COLUMNS}, a line for each picture")
+    targets, classes = read_labels(rows.labels, config.label_separator, path)
+    table = FileTable.of(rows.paths)
+    pictures = FilePictures(path.parent, table, targets, classes)
+    if not rows.splits:
+        return split(pictures, config)
+    return by_name(pictures, rows.splits, config, where=str(path))
+
+
+def read_text(path: Path) -> Rows:
+    """CSV, or TSV with tabs; UTF-8 with or without a byte-order mark."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            table = list(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({error.reason}): save it as UTF-8") from None
+    header = [name.strip().lower() for name in table[0]] if table else []
+    check_columns(header, path)
+    lines = [(number, line) for number, line in enumerate(table[1:], start=2) if line]
+    for number, line in lines:
+        if len(line) != len(header):
+            raise InputError(
+                f"{path}, line {number} has {len(line)} fields and not {len(header)}: quote fields that hold "
+                "the separator"
+            )
+    return Rows(*(column([line for _, line in lines], header, name) for name in ("path", "label", "split")))
+
+
+def column(lines: Sequence[Sequence[str]], header: Sequence[str], name: str) -> list[str]:
+    """One column's fields; none if there is no such column."""
+    if name not in header:
+        return []
+    place = header.index(name)
+    return [line[place].strip() for line in lines]
+
+
+def read_parquet(path: Path) -> Rows:
+    """Parquet, by pyarrow."""
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError:
+        raise InputError(f"{path} needs pyarrow: pip install 'vitreous[data]'") from None
+    try:
+        table = parquet.read_table(path)
+    except ArrowInvalid as error:
+        raise InputError(f"{path} is no Parquet file: {error}") from None
+    check_columns(table.column_names, path)
+    columns = [
+        [str(value) for value in table.column(name).to_pylist()] if name in table.column_names else []
+        for name in ("path", "label", "split")
+    ]
+    return Rows(*columns)
+
+
+def check_columns(header: Sequence[str], path: Path) -> None:
+    """Path and label must be there."""
+    for name in ("path", "label"):
+        if name not in header:
+            raise InputError(
+                f"{path} has no column {name!r} (it has: {', '.join(header) or 'none'}): write {COLUMNS} in "
+                "its first line"
+            )
+
+
+def read_labels(labels: Sequence[str], separator: str, path: Path) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """(targets, classes): numbers where every picture has one plain label, else a row for each picture."""
+    parsed = [parse_label(text, separator, path) for text in labels]
+    classes = tuple(sorted({name for label in parsed for name in label}))
+    if len(classes) < 2:
+        raise InputError(
+            f"{path} names a single class, {classes[0]!r}: a classifier needs two or more"
+            if classes
+            else f"{path} names no class: fill its column label"
+        )
+    number = {name: index for index, name in enumerate(classes)}
+    if all(len(label) == 1 and 1.0 in label.values() for label in parsed):
+        return np.array([number[next(iter(label))] for label in parsed], dtype=np.int64), classes
+    targets = np.zeros((len(parsed), len(classes)), dtype=np.float32)
+    for row, label in zip(targets, parsed, strict=True):
+        for name, weight in label.items():
+            row[number[name]] = weight
+    return targets, classes
+
+
+def parse_label(text: str, separator: str, path: Path) -> dict[str, float]:
+    """ "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label is no class."""
+    label: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(separator))):
+        name, colon, number = part.rpartition(":")
+        try:
+            weight = float(number) if colon else 1.0
+        except ValueError:
+            name, colon, weight = part, "", 1.0  # a colon in the class's name
+        if not 0 <= weight <= 1:
+            raise InputError(f"{path}: the label {part!r} has a weight outside 0 ... 1")
+        label[name if colon else part] = weight
+    return label

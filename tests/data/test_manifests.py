@@ -1,0 +1,77 @@
+"""CSV, TSV and Parquet tables: one label, several, soft ones; splits; mistakes."""
+
+import numpy as np
+import pytest
+
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+
+
+def write(path, rows, separator=","):
+    path.write_text("".join(separator.join(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+ROWS = [("path", "label")] + [(f"{name}/{index}.jpg", name) for name in ("cat", "dog") for index in range(10)]
+
+
+@pytest.mark.parametrize(("suffix", "separator"), [(".csv", ","), (".tsv", "\t")])
+def test_paths_are_relative_to_the_manifest(photos, suffix, separator):
+    splits = open_data(write(photos / f"list{suffix}", ROWS, separator), DataConfig())
+    assert (len(splits.train), len(splits.test)) == (16, 4)
+    assert splits.train.picture(0).size == (64, 48)
+    assert splits.train.classes[splits.train.targets[0]] in splits.train.name(0)
+
+
+def test_parquet_gives_what_csv_gives(photos):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    header, *rows = ROWS
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
+    parquet.write_table(pyarrow.table(columns), photos / "list.parquet")
+    one = open_data(str(photos / "list.parquet"), DataConfig())
+    two = open_data(write(photos / "list.csv", ROWS), DataConfig())
+    assert [one.train.name(i) for i in range(16)] == [two.train.name(i) for i in range(16)]
+    assert np.array_equal(one.train.targets, two.train.targets)
+
+
+def test_a_split_column_is_kept(photos):
+    part = ["train"] * 6 + ["valid"] * 2 + ["test"] * 2
+    rows = [(*ROWS[0], "split"), *((*row, part[i % 10]) for i, row in enumerate(ROWS[1:]))]
+    splits = open_data(write(photos / "list.csv", rows), DataConfig())
+    assert [len(each) for each in splits[:3]] == [12, 4, 4]
+
+
+def test_several_labels_are_rows(photos):
+    rows = [ROWS[0], *((path, f"{label}|animal") for path, label in ROWS[1:]), ("cat/0.jpg", "")]
+    splits = open_data(write(photos / "list.csv", rows), DataConfig(test_fraction=0))
+    assert splits.train.classes == ("animal", "cat", "dog")
+    assert splits.train.targets[0].tolist() == [1, 1, 0]
+    assert splits.train.targets[-1].tolist() == [0, 0, 0]
+    assert splits.train.targets.dtype == np.float32
+    assert splits.summary.multi_label
+
+
+def test_soft_labels(photos):
+    rows = [ROWS[0], ("cat/0.jpg", "cat:0.7 | dog:0.3"), ("cat/1.jpg", "dog")]
+    splits = open_data(write(photos / "list.csv", rows), DataConfig(test_fraction=0))
+    assert np.allclose(splits.train.targets, [[0.7, 0.3], [0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([("file", "label"), ("a", "b")], "no column 'path'"),
+        ([("path", "label")], "lists no picture"),
+        ([("path", "label"), ("a.jpg", "cat"), ("b.jpg",)], "line 3 has 1 fields and not 2"),
+        ([("path", "label"), ("a.jpg", "cat")], "single class, 'cat'"),
+        ([("path", "label"), ("a.jpg", "cat:2"), ("b.jpg", "dog")], "outside 0 ... 1"),
+        ([("path", "label", "split"), ("a", "x", "train"), ("b", "y", "tarin")], "split 'tarin'"),
+        ([], "no column 'path'"),
+    ],
+)
+def test_each_mistake_has_its_sentence(tmp_path, rows, sentence):
+    with pytest.raises(InputError, match=sentence):
+        open_data(write(tmp_path / "list.csv", rows), DataConfig())
