@@ -8,18 +8,13 @@ open_model  what the command line calls MODEL: all of these, a run directory, or
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.loading import load as load
-from vitreous.checkpoints.native import save_native
+from vitreous.checkpoints.saving import save as save
 from vitreous.errors import InputError
 from vitreous.models.names import Model, create
-
-
-def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequence[str] = ()) -> Path:
-    return save_native(model, path)
 
 
 def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any) -> Model:

@@ -97,9 +97,10 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
         value = value_of(config, field)
         if value in allowed or (value is None and "." in field):
             continue
-        known = " or ".join(str(each) for each in allowed)
-        hint = f"; drop it with drop=({field!r},) or --drop {field}" if can_drop(field) else ""
-        raise InputError(f"{format} cannot hold {field}={value}, only {known}{hint}")
+        part = "head" if field == "num_classes" else field
+        known = "" if part == "head" else f"={value}, only {' or '.join(str(each) for each in allowed)}"
+        hint = f"; drop it with drop=({part!r},) or --drop {part}" if part in DROPPABLE else ""
+        raise InputError(f"{format} cannot hold {part}{known}{hint}")
 
 
 # Fields whose change takes no weight away, or only those of the part itself.
@@ -116,10 +117,6 @@ DROPPABLE = (
 )
 
 
-def can_drop(field: str) -> bool:
-    return field in DROPPABLE
-
-
 def dropped(model: Model, drop: Sequence[str], limits: Limits) -> Model:
     """The model without the parts in `drop`, which from then on is another model: the head goes together with
     the representation layer that it was trained on.
@@ -131,7 +128,7 @@ def dropped(model: Model, drop: Sequence[str], limits: Limits) -> Model:
         return model
     tree = model.config.model_dump()
     for field in drop:
-        if not can_drop(field):
+        if field not in DROPPABLE:
             raise InputError(f"cannot drop {field!r}: known are {', '.join(sorted(set(DROPPABLE)))}")
         if field in ("head", "representation"):
             tree |= {

@@ -45,7 +45,7 @@ def stored(model: nn.Module) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, weights: Mapping[str, Tensor], *, where: str) -> None:
-    """Give `model` exactly these weights, without copying those that are float32 already.
+    """Give `model` exactly these weights, without copying those that are float32 and in order already.
 
     Raises:
         InputError: a weight is missing, left over, or of another shape; the names are listed.
@@ -61,7 +61,7 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], *, where: str) -> None
                 f"{where}: {name} has shape {tuple(tensor.shape)}, "
                 f"the model needs {tuple(wanted[name].shape)}"
             )
-    floats = {name: tensor.to(torch.float32) for name, tensor in weights.items()}
+    floats = {name: tensor.to(torch.float32).contiguous() for name, tensor in weights.items()}
     model.load_state_dict(floats, strict=False, assign=True)
 
 

@@ -22,7 +22,7 @@ from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 INTERPOLATION = "dinov2"
 SUFFIXES = (".pth", ".pt")
 LIMITS: Limits = {
-    "head": (None,),
+    "num_classes": (None,),
     "representation": (None,),
     "mlp": ("gelu", "swiglu"),
     "norm_eps": (1e-6,),
@@ -113,8 +113,6 @@ def block_rows(block: str, config: ViTConfig) -> list[Row]:
 def write(model: Model, path: Path) -> None:
     if isinstance(model, BiT):
         raise InputError("dinov2 cannot hold a BiT, only a ViT")
-    if model.config.num_classes is not None:
-        raise InputError("dinov2 cannot hold a head; drop it with drop=('head',) or --drop head")
     config, weights = plain(model, keep=("layer_scale", "qkv_bias"))
     check_limits(config, LIMITS, "dinov2")
     mask_token = {"mask_token": torch.zeros(1, config.width)}  # not used after pre-training, but expected

@@ -1,0 +1,231 @@
+"""A model as transformers holds it: a folder with model.safetensors, config.json and
+preprocessor_config.json, of the family that has its parts. Dinov2's head sees the class token and the mean of
+the patches side by side, so it holds heads on either of them, with zeros for the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from vitreous.checkpoints.absorbing import Limits, check_limits, plain, without_patch_bias
+from vitreous.checkpoints.algebra import write_rows
+from vitreous.checkpoints.huggingface import CLIP, DINOV2, SIGLIP, VIT, Family, rows
+from vitreous.checkpoints.huggingface_preprocessing import label_fields, preprocessor_config
+from vitreous.errors import InputError
+from vitreous.models.bit import BiT
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
+from vitreous.models.vit import ViT
+
+EVERY: dict[str, Collection[Any]] = {
+    "norm": ("pre",),
+    "position.where": ("stem",),
+    "position.kind": ("learned",),
+    "stem.kind": ("patch",),
+    "stem.norm_before": (False,),
+    "stem.norm_after": (False,),
+    "pad": (False,),
+    "final_norm": ("tokens",),
+    "qk_norm": (False,),
+    "head_dim": (None,),
+}
+DINOV2_LIMITS: Limits = EVERY | {
+    "class_token": (True,),
+    "distillation_token": (False,),
+    "embedding_norm": (False,),
+    "representation": (None,),
+    "pooling": ("class", "mean", "class+mean"),
+}
+VIT_LIMITS: Limits = EVERY | {
+    "class_token": (True,),
+    "registers": (0,),
+    "pooling": ("class", "class+distillation"),
+}
+CLIP_LIMITS: Limits = EVERY | {
+    "class_token": (True,),
+    "distillation_token": (False,),
+    "registers": (0,),
+    "representation": (None,),
+    "pooling": ("class",),
+}
+SIGLIP_LIMITS: Limits = EVERY | {
+    "class_token": (False,),
+    "registers": (0,),
+    "embedding_norm": (False,),
+    "representation": (None,),
+    "num_classes": (None,),
+}
+HEADS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.")
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swiglu": "gelu",  # not used there
+}
+
+
+def family_for(config: ViTConfig) -> tuple[Family, Limits]:
+    """The family that has this model's parts, and what it can hold."""
+    if config.embedding_norm:
+        return CLIP, CLIP_LIMITS
+    if config.pooling == "attention":
+        return SIGLIP, SIGLIP_LIMITS
+    more = config.registers or config.mlp == "swiglu" or config.layer_scale is not None
+    if more or config.pooling in ("mean", "class+mean"):
+        return DINOV2, DINOV2_LIMITS
+    return VIT, VIT_LIMITS
+
+
+def write(model: Model, path: Path) -> None:
+    if isinstance(model, BiT):
+        raise InputError("huggingface cannot hold this BiT, only a ViT")
+    family, limits = family_for(model.config)
+    keep = ("layer_scale", "qkv_bias") if family is DINOV2 else ("qkv_bias",) if family is VIT else ()
+    config, weights = plain(model, keep=keep)
+    check_limits(config, limits, "huggingface")
+    config, weights, told = FORMS[family](config, weights)
+    tensors = write_rows(rows(config, family), weights)
+    prefix = told.pop("prefix")
+    named = {
+        name if name.startswith(HEADS) else prefix + name: tensor.contiguous().clone()
+        for name, tensor in tensors.items()
+    }
+    path.mkdir(parents=True, exist_ok=True)
+    save_file(named, path / "model.safetensors", metadata={"format": "pt"})
+    description = common(config) | told | (label_fields(model) if family in (VIT, DINOV2) else {})
+    for name, content in (
+        ("config", description),
+        ("preprocessor_config", preprocessor_config(model.preprocessing)),
+    ):
+        (path / f"{name}.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def common(config: ViTConfig) -> dict[str, Any]:
+    """What every family's config.json says."""
+    height, width = config.image_size
+    p, q = config.patch_size
+    return {
+        "hidden_size": config.width,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.heads,
+        "hidden_act": ACTIVATIONS[config.mlp],
+        "layer_norm_eps": config.norm_eps,
+        "image_size": height if height == width else [height, width],
+        "patch_size": p if p == q else [p, q],
+        "num_channels": config.channels,
+        "dtype": "float32",
+    }
+
+
+Form = tuple[ViTConfig, dict[str, Tensor], dict[str, Any]]
+
+
+def vit_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
+    """ViT, or DeiT with its second token."""
+    if config.representation and config.num_classes is not None:
+        raise InputError(
+            "huggingface cannot hold a representation layer under a head; drop both with "
+            "drop=('representation',) or --drop representation, or the head alone with --drop head"
+        )
+    told: dict[str, Any] = {
+        "model_type": "deit" if config.distillation_token else "vit",
+        "intermediate_size": config.mlp_dim,
+        "qkv_bias": config.qkv_bias,
+    }
+    if config.distillation_token:
+        name = "DeiTForImageClassificationWithTeacher" if config.num_classes is not None else "DeiTModel"
+    else:
+        name = "ViTForImageClassification" if config.num_classes is not None else "ViTModel"
+    if config.representation:
+        told |= {"pooler_output_size": config.representation, "pooler_act": "tanh"}
+    prefix = "" if config.num_classes is None else f"{told['model_type']}."
+    return config, weights, told | {"architectures": [name], "prefix": prefix}
+
+
+def dinov2_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
+    """Dinov2, with registers or without."""
+    kind = "dinov2_with_registers" if config.registers else "dinov2"
+    ratio = config.mlp_dim / config.width
+    if config.mlp == "swiglu":
+        ratio = fitting_ratio(config)
+    if ratio != int(ratio) and config.mlp != "swiglu":
+        raise InputError(
+            f"huggingface's Dinov2 cannot hold mlp_dim={config.mlp_dim}, only multiples of the width"
+        )
+    told: dict[str, Any] = {
+        "model_type": kind,
+        "mlp_ratio": int(ratio),
+        "use_swiglu_ffn": config.mlp == "swiglu",
+        "qkv_bias": config.qkv_bias,
+        "layerscale_value": config.layer_scale or 1.0,
+    }
+    if config.registers:
+        told["num_register_tokens"] = config.registers
+    if config.layer_scale is None:
+        for layer in range(config.depth):
+            for branch in ("attention_branch", "mlp_branch"):
+                weights[f"blocks.{layer}.{branch}.scale.gamma"] = torch.ones(config.width)
+    pooling = config.pooling
+    if config.num_classes is None:
+        if pooling != "class":
+            raise InputError(f"huggingface cannot hold pooling={pooling} without a head")
+    elif pooling != "class+mean":
+        weight = weights["head.weight"]
+        both = (
+            (weight, torch.zeros_like(weight)) if pooling == "class" else (torch.zeros_like(weight), weight)
+        )
+        weights["head.weight"] = torch.cat(both, dim=1)
+    config = config.model_copy(update={"layer_scale": config.layer_scale or 1.0, "pooling": "class+mean"})
+    name = {"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters"}[kind]
+    name += "Model" if config.num_classes is None else "ForImageClassification"
+    prefix = "" if config.num_classes is None else f"{kind}."
+    return config, weights, told | {"architectures": [name], "prefix": prefix}
+
+
+def fitting_ratio(config: ViTConfig) -> int:
+    """The mlp_ratio that gives Dinov2's SwiGLU our width: two thirds of it, rounded up to a multiple of 8."""
+    for ratio in range(1, 17):
+        if (int(config.width * ratio * 2 / 3) + 7) // 8 * 8 == config.mlp_dim:
+            return ratio
+    raise InputError(f"huggingface's Dinov2 cannot hold swiglu with mlp_dim={config.mlp_dim}")
+
+
+def clip_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
+    """CLIP's image tower: no bias at the patches (the positions take it) nor in the projection."""
+    told: dict[str, Any] = {"model_type": "clip_vision_model", "intermediate_size": config.mlp_dim}
+    weights = without_patch_bias(config, weights)
+    config = config.model_copy(
+        update={"stem": config.stem.model_copy(update={"bias": False}), "head_bias": False}
+    )
+    if config.num_classes is None:
+        return config, weights, told | {"architectures": ["CLIPVisionModel"], "prefix": ""}
+    if weights.pop("head.bias").any():
+        raise InputError("huggingface's CLIP cannot hold head_bias=True; drop the head with --drop head")
+    told |= {"architectures": ["CLIPVisionModelWithProjection"], "projection_dim": config.num_classes}
+    return config, weights, told | {"prefix": "vision_model."}
+
+
+def siglip_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
+    """SigLIP's image tower."""
+    told: dict[str, Any] = {"model_type": "siglip_vision_model", "intermediate_size": config.mlp_dim}
+    return (
+        config,
+        weights,
+        told | {"architectures": ["SiglipVisionModel"], "prefix": "", "vision_use_head": True},
+    )
+
+
+FORMS = {VIT: vit_form, DINOV2: dinov2_form, CLIP: clip_form, SIGLIP: siglip_form}
+
+
+def limits_of(model: Model) -> Limits:
+    return family_for(model.config)[1] if isinstance(model, ViT) else {}

@@ -1,0 +1,147 @@
+"""A model as timm holds it: a folder with model.safetensors and the config.json that `timm.create_model`
+reads ("local-dir:PATH" or the hub), or, for a path that ends in .safetensors or .pth, the state dict alone.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from vitreous.checkpoints.absorbing import check_limits, plain, without_patch_bias
+from vitreous.checkpoints.algebra import write_rows
+from vitreous.checkpoints.timm import LIMITS, Names, rows
+from vitreous.errors import InputError
+from vitreous.models.bit import BiT
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import Preprocessing
+
+STATE_DICTS = (".safetensors", ".pth", ".pt", ".bin")
+POOLS = {
+    "class": "token",
+    "class+distillation": "token",
+    "mean": "avg",
+    "mean-all": "avg",
+    "attention": "map",
+}
+HYBRIDS = {
+    (): "vit_tiny_r_s16_p8_224",
+    (2, 2, 2, 2): "vit_small_r26_s32_224",
+    (3, 4, 9): "vit_base_r50_s16_224",
+    (3, 4, 6, 3): "vit_large_r50_s32_224",
+}
+
+
+def write(model: Model, path: Path) -> None:
+    """A folder, or one file of weights where the path's ending asks for it."""
+    if isinstance(model, BiT):
+        raise InputError("timm cannot hold this BiT, only a ViT")
+    config, weights = plain(model, keep=("layer_scale", "qkv_bias"))
+    check_limits(config, LIMITS, "timm")
+    if config.pooling == "attention" and (config.prefix or config.mlp == "swiglu"):
+        raise InputError("timm cannot hold pooling=attention together with class token, registers or swiglu")
+    if config.embedding_norm:
+        weights = without_patch_bias(config, weights)
+        config = config.model_copy(update={"stem": config.stem.model_copy(update={"bias": False})})
+    tensors = write_rows(rows(config, Names(embedded=True)), weights)
+    tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+    if path.suffix in STATE_DICTS:
+        if path.suffix == ".safetensors":
+            save_file(tensors, path, metadata={"format": "pt"})
+        else:
+            torch.save(tensors, path)
+        return
+    told = description(config, model)
+    path.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    (path / "config.json").write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def architecture(config: ViTConfig) -> str:
+    """The name in timm's registry whose defaults, with our arguments over them, give this model."""
+    if config.stem.kind == "resnet":
+        stem = config.stem
+        if stem.layers not in HYBRIDS or stem.width_factor != 1 or not usual_widths(stem.widths):
+            raise InputError(
+                f"timm has no architecture with a ResNet of {stem.layers} units: write a state dict "
+                "(a path that ends in .safetensors)"
+            )
+        return HYBRIDS[stem.layers]
+    special = [config.distillation_token, config.mlp == "swiglu", config.norm_eps != 1e-6]
+    if sum(special) > 1:
+        raise InputError(
+            "timm has no architecture with more than one of distillation, swiglu and norm_eps=1e-5"
+        )
+    if config.distillation_token:
+        return "deit_base_distilled_patch16_224"
+    if config.mlp == "swiglu":
+        return "vit_giant_patch14_dinov2"
+    return "vit_base_patch16_224" if config.norm_eps == 1e-6 else "vit_base_patch16_clip_224"
+
+
+def usual_widths(widths: tuple[int, ...] | None) -> bool:
+    return widths is None or all(width == 256 * 2**stage for stage, width in enumerate(widths))
+
+
+def description(config: ViTConfig, model: Model) -> dict[str, Any]:
+    """config.json."""
+    told: dict[str, Any] = {
+        "architecture": architecture(config),
+        "num_classes": config.num_classes or 0,
+        "num_features": config.width,
+        "global_pool": POOLS[config.pooling],
+        "model_args": arguments(config),
+        "pretrained_cfg": pretrained_cfg(config, model.preprocessing),
+    }
+    return told | ({"label_names": model.labels} if model.labels else {})
+
+
+def arguments(config: ViTConfig) -> dict[str, Any]:
+    """The keyword arguments of timm's VisionTransformer, all of them said."""
+    cell = config.stem.stride if config.stem.kind == "resnet" else 1
+    hidden = 2 * config.mlp_dim if config.mlp == "swiglu" else config.mlp_dim
+    ratio = hidden / config.width
+    args: dict[str, Any] = {
+        "img_size": list(config.image_size),
+        "patch_size": [p // cell for p in config.patch_size],
+        "in_chans": config.channels,
+        "num_classes": config.num_classes or 0,
+        "global_pool": POOLS[config.pooling],
+        "embed_dim": config.width,
+        "depth": config.depth,
+        "num_heads": config.heads,
+        # timm rounds width * ratio down, which may fall short by one
+        "mlp_ratio": ratio if int(config.width * ratio) == hidden else (hidden + 0.5) / config.width,
+        "qkv_bias": config.qkv_bias,
+        "qk_norm": config.qk_norm,
+        "init_values": config.layer_scale,
+        "class_token": config.class_token,
+        "no_embed_class": False,
+        "reg_tokens": config.registers,
+        "pre_norm": config.embedding_norm,
+        "final_norm": config.final_norm != "none",
+        "fc_norm": config.final_norm == "pooled",
+        "pool_include_prefix": config.pooling == "mean-all",
+    }
+    return args if config.mlp == "swiglu" else args | {"act_layer": config.mlp}
+
+
+def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, Any]:
+    modes = {"crop": "center", "squash": "squash", "fit": "border"}
+    return {
+        "input_size": [config.channels, *config.image_size],
+        "fixed_input_size": True,
+        "interpolation": preprocessing.interpolation,
+        "crop_pct": preprocessing.crop_fraction,
+        "crop_mode": modes[preprocessing.resize],
+        "mean": list(preprocessing.mean),
+        "std": list(preprocessing.std),
+        "num_classes": config.num_classes or 0,
+        "pool_size": None,
+        "first_conv": "patch_embed.proj",
+        "classifier": ["head", "head_dist"] if config.distillation_token else "head",
+    }
