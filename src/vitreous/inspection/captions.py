@@ -73,8 +73,8 @@ token, whatever the picture shows.
 
 IMPORTANCE = """
 How much the logit of the model's answer would change, to first order, without the head (Michel et al.
-2019), on {count} pictures; 100 is the mean head. Framed: the {prunable} of {all} heads below {limit:.0%} of
-it, the first candidates for pruning. Measure the accuracy before trusting it.
+2019), on {count} pictures; 100 is the mean head. Framed: the {prunable} of {all} heads below {limit} of it,
+the first candidates for pruning. Measure the accuracy before trusting it.
 """
 
 RELEVANCE = """
@@ -96,14 +96,20 @@ these pictures. Heads are trained for the last layer only, so low values early s
 """
 
 ALIGNMENT = """
-Centred kernel alignment of the token (or mean) that the head would read, between layers, in %, over {count}
-pictures: 100 where two layers hold the same information up to rotation. The estimate is unbiased, so that
-few pictures do not make everything look alike. Vision Transformers are more uniform than ResNets (Raghu et
-al. 2021); a block of near 100 at the end suggests layers that do little.
+Centred kernel alignment of the mean of the patch tokens between layers, in %, over {count} pictures: 100
+where two layers hold the same information up to rotation; layer 0 is the embedding. The estimate is
+unbiased, so that few pictures do not make everything look alike. Vision Transformers are more uniform than
+ResNets (Raghu et al. 2021); a block of near 100 at the end suggests layers that do little.
 """
 
 NORMS = """
 {unusual} of {all} patch tokens have an unusually high norm.{where} Large models that were trained long use
 some patches of the background as scratch space; such tokens spoil attention maps and dense features, and
 register tokens cure it (Darcet et al. 2024). A second hump at the right is the sign.
+"""
+
+EXPLORER = """
+Choose a picture, a layer, a head. At first {readout} asks, whose row of the attention the head reads; click
+on a patch to see what that patch attends to. Below, the same question to all heads: a row for each layer, a
+column for each head; click on one to enlarge it. Each map is scaled to its own largest value.{left_out}
 """

@@ -97,7 +97,7 @@ def lines(
         axes.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
 
 
-def per_head(values: Float[np.ndarray, "L K"], *, title: str, largest: float | None = None) -> Figure:
+def per_head(values: Float[np.ndarray, "L K"], *, title: str) -> Figure:
     """A dot for each head over its layer, and a line through the layers' means: the form of Fig. 7 right."""
     layers, heads = values.shape
     with canvas(6.4, 3.0) as (figure, (axes,)):
@@ -107,7 +107,7 @@ def per_head(values: Float[np.ndarray, "L K"], *, title: str, largest: float | N
         axes.set_title(title)
         axes.set_xlabel("layer")
         axes.set_xticks(range(1, layers + 1, max(1, layers // 12)))
-        axes.set_ylim(0, largest)
+        axes.set_ylim(0, max(1.08 * values.max(), 1e-9))
     return figure
 
 
@@ -123,9 +123,10 @@ def matrix(
 ) -> Figure:
     """Squares whose depth of colour is a value in 0 ... 1, with `numbers` in them; `marked` ones framed."""
     side = min(0.36, 7.2 / max(len(columns), 1))
-    with canvas(side * len(columns) + 1.3, side * len(rows) + 0.9) as (figure, (axes,)):
+    width = max(side * len(columns) + 1.3, 4.0)  # room for the title
+    with canvas(width, side * len(rows) + 0.9) as (figure, (axes,)):
         for row, column in np.ndindex(values.shape):
-            value = float(np.clip(values[row, column], 0, 1))
+            value = float(np.nan_to_num(np.clip(values[row, column], 0, 1)))
             frame = marked is not None and bool(marked[row, column])
             axes.add_patch(
                 Rectangle(
@@ -155,7 +156,7 @@ def matrix(
                 )
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_aspect("equal")
+        axes.set_aspect("equal", anchor="W")
         axes.grid(False)
         for spine in axes.spines.values():
             spine.set_visible(False)

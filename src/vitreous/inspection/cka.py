@@ -15,6 +15,7 @@ from torch import Tensor
 from vitreous.errors import InputError
 
 FEWEST = 4  # the estimate divides by n - 3
+ROUNDING = 1e-6  # of float32 features
 
 
 def hsic(first: Float[Tensor, "n n"], second: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
@@ -37,7 +38,8 @@ def linear_cka(first: Float[Tensor, "n d1"], second: Float[Tensor, "n d2"]) -> f
 def cka_matrix(
     first: Sequence[Float[Tensor, "n _"]], second: Sequence[Float[Tensor, "n _"]], *, batch: int = 256
 ) -> Float[Tensor, "layers1 layers2"]:
-    """Alignment between every layer of `first` and every layer of `second`, for the same n pictures.
+    """Alignment between every layer of `first` and every layer of `second`, for the same n pictures; NaN for
+    a layer that says the same of all pictures, such as the class token before the first.
 
     Args:
         batch: pictures in one Gram matrix; the criterion is averaged over batches before the division.
@@ -52,11 +54,16 @@ def cka_matrix(
         own_first += torch.stack([hsic(each, each) for each in grams_first])
         own_second += torch.stack([hsic(each, each) for each in grams_second])
         cross += torch.stack([torch.stack([hsic(a, b) for b in grams_second]) for a in grams_first])
-    scale = (own_first.clamp_min(0)[:, None] * own_second.clamp_min(0)).sqrt()
-    return (cross / scale.clamp_min(1e-30)).float()
+    scale = (own_first[:, None] * own_second).sqrt()
+    varies = (own_first > 0)[:, None] & (own_second > 0)
+    return torch.where(varies, cross / scale, torch.nan).float()
 
 
 def gram(features: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-    """Inner products of all pairs of pictures, in double precision: the sums of `hsic` cancel."""
+    """Inner products of all pairs of pictures, in double precision and about their mean, since the sums of
+    `hsic` cancel; zero where all pictures are alike but for rounding."""
     features = features.double()
-    return features @ features.T
+    centred = features - features.mean(dim=0)
+    if centred.norm() <= ROUNDING * features.norm():
+        centred = torch.zeros_like(centred)
+    return centred @ centred.T

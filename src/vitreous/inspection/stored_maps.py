@@ -53,28 +53,31 @@ def membership(config: ViTConfig, factor: int) -> Float[Tensor, "S T"]:
 
 @torch.inference_mode()
 def store_maps(model: ViT, image: Float[Tensor, "1 C H W"], factor: int) -> bytes:
-    """All layers' maps of one picture: gzip of bytes (L, K, S, S), each row as shares of its largest entry in
-    255ths, and behind them those largest entries as little-endian float32 (L, K, S)."""
+    """All layers' maps of one picture, compressed (L, K, S, S)."""
 
-    def pack(maps: Tensor) -> tuple[bytes, bytes]:
-        coarse = coarsen(maps[0].float().cpu(), model.config, factor)
-        largest = coarse.amax(dim=-1)
-        shares = (coarse / largest.clamp_min(1e-30)[..., None] * 255).round().to(torch.uint8)
-        return shares.numpy().tobytes(), largest.numpy().astype("<f4").tobytes()
+    def coarse(maps: Tensor) -> Tensor:
+        return coarsen(maps[0].float().cpu(), model.config, factor)
 
-    with capture_attention(model, reduce=pack) as attention:
+    with capture_attention(model, reduce=coarse) as attention:
         model(image.to(next(model.parameters()).device))
-    shares, largest = zip(*attention.maps, strict=True)
-    return gzip.compress(b"".join(shares + largest), compresslevel=6, mtime=0)
+    return pack(torch.stack(attention.maps))
 
 
-def unpack(stored: bytes, config: ViTConfig, factor: int) -> Float[np.ndarray, "L K S S"]:
-    """The maps as they were, to within 1/510 of each row's largest entry."""
-    tokens = tokens_at(config, factor)
-    shape = config.depth, config.heads, tokens
-    raw = gzip.decompress(stored)
-    shares = np.frombuffer(raw, np.uint8, count=int(np.prod(shape)) * tokens).reshape(*shape, tokens)
-    largest = np.frombuffer(raw, "<f4", offset=shares.size).reshape(*shape, 1)
+def pack(rows: Float[Tensor, "*B S"]) -> bytes:
+    """gzip of one byte for each entry, its share of the row's largest in 255ths, and behind them the largest
+    entries as little-endian float32."""
+    largest = rows.amax(dim=-1)
+    shares = (rows / largest.clamp_min(1e-30)[..., None] * 255).round().to(torch.uint8)
+    raw = shares.numpy().tobytes() + largest.numpy().astype("<f4").tobytes()
+    return gzip.compress(raw, compresslevel=6, mtime=0)
+
+
+def unpack(packed: bytes, *shape: int) -> Float[np.ndarray, "*B S"]:
+    """The rows as they were, to within 1/510 of the largest entry of each."""
+    raw = gzip.decompress(packed)
+    entries = int(np.prod(shape))
+    shares = np.frombuffer(raw, np.uint8, count=entries).reshape(shape)
+    largest = np.frombuffer(raw, "<f4", offset=entries).reshape(*shape[:-1], 1)
     return (shares / np.float32(255) * largest).astype(np.float32)
 
 

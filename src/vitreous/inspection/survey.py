@@ -65,7 +65,7 @@ class Survey:
         reading: what the tokens that the head reads attend to.
         asked: what one chosen patch attends to, mean of the heads.
         rollout: which patches reach the head through all layers.
-        features: the token (or mean) that the head would read, of the embedding and behind each layer.
+        features: the mean of the patch tokens, of the embedding and behind each layer.
         norms: of each token behind the last layer, before the final norm.
         patches: the patch tokens behind the final norm.
         lens: None where the model has no classes.
@@ -132,7 +132,7 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
     features, said = [], []
     with capture_attention(model, reduce=partial(view, config=config, token=token)) as attention:
         for z in layer_tokens(model, images):
-            features.append(torch.einsum("t,btd->bd", weights.to(z), z).float().cpu())
+            features.append(z[:, config.prefix :].mean(dim=1).float().cpu())
             if config.num_classes is not None:
                 said.append(read(model, z).float().cpu())
     views: list[LayerView] = attention.maps
@@ -173,11 +173,21 @@ def follow(said: Float[Tensor, "B layers classes"]) -> Lens:
     )
 
 
-def relevances(model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None) -> Relevance:
-    """`relevance`, one picture at a time: a backward pass keeps every layer's activations."""
-    device = next(model.parameters()).device
+@torch.inference_mode()
+def layer_features(model: ViT, images: Float[Tensor, "B C H W"]) -> tuple[Float[Tensor, "B D"], ...]:
+    """`Survey.features` alone."""
+    prefix, device = model.config.prefix, next(model.parameters()).device
     parts = [
-        relevance(model, image.to(device), None if classes is None else classes[i : i + 1])
-        for i, image in enumerate(torch.split(images, 1))
+        [z[:, prefix:].mean(dim=1).float().cpu() for z in layer_tokens(model, batch.to(device))]
+        for batch in torch.split(images, batch_size(model.config))
     ]
+    return tuple(torch.cat(layer) for layer in zip(*parts, strict=True))
+
+
+def relevances(model: ViT, images: Float[Tensor, "B C H W"], number: int | None) -> Relevance:
+    """Evidence for class `number`, or for each picture's likeliest, one picture at a time: a backward pass
+    keeps every layer's activations."""
+    device = next(model.parameters()).device
+    wanted = None if number is None else torch.tensor([number])
+    parts = [relevance(model, image.to(device), wanted) for image in torch.split(images, 1)]
     return Relevance(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))

@@ -68,9 +68,9 @@ def marked(picture: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels
     return framed
 
 
-def heads_figure(survey: Survey) -> Exhibit:
+def entropy_figure(survey: Survey) -> Exhibit:
     entropy = survey.entropy.mean(dim=0).numpy()
-    figure = by_layer_and_head(entropy, "entropy of attention, % of the largest possible")
+    figure = by_layer_and_head(entropy, "entropy, % of the largest possible")
     return Exhibit(
         name="entropy",
         title="How widely each head spreads its attention",
@@ -81,16 +81,29 @@ def heads_figure(survey: Survey) -> Exhibit:
     )
 
 
-def importance_figure(evidence: Relevance) -> Exhibit:
+def head_shares(evidence: Relevance) -> Float[Tensor, "L K"]:
+    """What each head matters, as a share of the mean head."""
     importance = evidence.heads.mean(dim=0)
-    share = (importance / importance.mean().clamp_min(1e-30)).numpy()
+    return importance / importance.mean().clamp_min(1e-30)
+
+
+def prunable_heads(evidence: Relevance) -> list[tuple[int, int]]:
+    """(layer, head), counted from 1, of the heads that matter least."""
+    return [(layer + 1, head + 1) for layer, head in (head_shares(evidence) < PRUNABLE).nonzero().tolist()]
+
+
+def importance_figure(evidence: Relevance) -> Exhibit:
+    share = head_shares(evidence).numpy()
     prunable = share < PRUNABLE
-    figure = by_layer_and_head(share / share.max(), "", numbers=share * 100, marked=prunable)
+    figure = by_layer_and_head(share / max(share.max(), 1e-30), "", numbers=share * 100, marked=prunable)
     return Exhibit(
         name="importance",
         title="Which heads matter, and which could be pruned",
         caption=captions.IMPORTANCE.format(
-            count=len(evidence.heads), prunable=int(prunable.sum()), all=prunable.size, limit=PRUNABLE
+            count=len(evidence.heads),
+            prunable=int(prunable.sum()),
+            all=prunable.size,
+            limit=percent(PRUNABLE),
         ),
         html=Markup(inline_svg(figure)),
         files={"importance": figure},
@@ -119,17 +132,18 @@ def by_layer_and_head(
 
 
 def relevance_figure(
-    evidence: Relevance, shown: Sequence[Pixels], names: Sequence[str], said: Sequence[str]
+    evidence: Relevance, pictures: Sequence[tuple[Pixels, str]], label: str | None
 ) -> Exhibit:
-    tiles = [overlay(picture, patches) for picture, patches in zip(shown, evidence.patches, strict=True)]
-    rows = [
-        (tile, f"evidence for {label} · {name}") for tile, label, name in zip(tiles, said, names, strict=True)
+    """Evidence for the class named, or for each picture's own answer."""
+    tiles = [
+        overlay(picture, patches) for (picture, _), patches in zip(pictures, evidence.patches, strict=True)
     ]
+    what = "the model's answer" if label is None else f"“{label}”"
     return Exhibit(
         name="relevance",
-        title="Which patches speak for the class",
+        title=f"Which patches speak for {what}",
         caption=captions.RELEVANCE,
-        html=picture_row(rows),
+        html=picture_row([(tile, words) for tile, (_, words) in zip(tiles, pictures, strict=True)]),
         files={"relevance": contact_sheet(tiles, columns=8)},
         arrays={"relevance": evidence.patches.numpy()},
     )
@@ -171,9 +185,10 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         for place in range(lens.classes.shape[1]):
             probabilities = lens.probabilities[0, :, place].tolist()
             colour, weight = (FIRST, 1.8) if place == 0 else (SECOND, 1.4) if place == 1 else (MUTED, 0.9)
-            first.plot(layers, probabilities, color=colour, linewidth=weight)
-        leaders = [labels[number] for number in lens.classes[0, :2].tolist()]
-        first.set_title("first picture: " + " (teal), ".join(leaders) + " (orange)"[: 9 * (len(leaders) > 1)])
+            name = labels[int(lens.classes[0, place])] if place < 2 else None
+            first.plot(layers, probabilities, color=colour, linewidth=weight, label=name)
+        first.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
+        first.set_title("first picture: probability of its likeliest classes")
         first.set_xlabel("layer")
         first.set_ylim(0, 1.03)
     return Exhibit(
@@ -204,7 +219,7 @@ def alignment_figure(
         columns=[str(layer) for layer in range(alignment.shape[1])],
         title="",
         axes_names=("layer", "layer" if second is None else f"layer of {name}"),
-        numbers=[[f"{100 * value:.0f}" for value in row] for row in alignment],
+        numbers=[["–" if value != value else f"{100 * value:.0f}" for value in row] for row in alignment],
     )
     return Exhibit(
         name="alignment" if second is None else "alignment-with-other",

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
+from PIL import Image
 from torch import Tensor
 
 from vitreous import __version__
@@ -74,17 +75,23 @@ def write_training_report(
 
 
 def sample(model: Model, pictures: Pictures) -> tuple[Float[Tensor, "B C H W"], list[str]]:
-    """Pictures spread over the set (which is often sorted by class), prepared, and what they show."""
+    """Some of the pictures, prepared for the model, and what they show."""
+    chosen, names = spread(pictures, SAMPLES)
+    return model.preprocessing(chosen).to(next(model.parameters()).device), names
+
+
+def spread(pictures: Pictures, count: int) -> tuple[list[Image.Image], list[str]]:
+    """Pictures from all over the set, which is often sorted by class, and what they show; those that cannot
+    be read are left out."""
     chosen, names = [], []
-    for index in torch.linspace(0, len(pictures) - 1, min(SAMPLES, len(pictures))).long().tolist():
+    for index in torch.linspace(0, len(pictures) - 1, min(count, len(pictures))).long().tolist():
         try:
             chosen.append(pictures.picture(index))
         except BadPicture:
             continue  # counted and named where the set was judged
         target = pictures.targets[index]
         names.append(pictures.classes[int(target)] if target.ndim == 0 else pictures.name(index))
-    device = next(model.parameters()).device
-    return model.preprocessing(chosen).to(device), names
+    return chosen, names
 
 
 def facts(model: Model, classes: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

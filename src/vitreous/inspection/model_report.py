@@ -1,0 +1,131 @@
+"""The paper's figures for any model: an interactive page, the figures as files, the numbers as arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vitreous import __version__
+from vitreous.errors import InputError
+from vitreous.inspection.charts import save_chart
+from vitreous.inspection.close_look import CloseLook, Question, look_closely
+from vitreous.inspection.model_figures import filters_figure
+from vitreous.inspection.page import Exhibit, LeftOut, write_page
+from vitreous.inspection.pictures import Pixels, enlarged, png
+from vitreous.inspection.survey import Progress
+from vitreous.inspection.training_report import describe
+from vitreous.models.names import Model
+from vitreous.models.vit import ViT
+
+NO_TOKENS = "a convolutional network has no attention and no tokens"
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What was written, and the numbers in short."""
+
+    report: Path
+    figures: tuple[Path, ...]
+    arrays: Path
+    summary: Mapping[str, Any]
+
+
+def write_model_report(
+    model: Model,
+    pictures: Sequence[tuple[Image.Image, str]],
+    folder: Path,
+    *,
+    name: str,
+    about_pictures: str = "",
+    question: Question | None = None,
+    progress: Progress | None = None,
+) -> ModelReport:
+    """Look at `model` with pictures (and their names); write report.html, figures, arrays.npz into `folder`.
+
+    Args:
+        name: what the page calls the model.
+        about_pictures: a sentence on where the pictures come from.
+
+    Raises:
+        InputError: no picture; an unknown class, or a patch outside the grid.
+    """
+    if not pictures:
+        raise InputError("there is no picture to look at")
+    if model.preprocessing.channels not in (1, 3):
+        raise InputError(
+            f"the model takes {model.preprocessing.channels} channels: only grey and RGB pictures can be read"
+        )
+    model.eval()
+    if isinstance(model, ViT):
+        look = look_closely(model, pictures, question or Question(), progress)
+    else:
+        parts: list[Exhibit | LeftOut] = [
+            filters_figure(model),
+            LeftOut("Attention, rollout, positions and all else", NO_TOKENS),
+        ]
+        look = CloseLook(None, "", parts, {})
+    exhibits = [part for part in look.parts if isinstance(part, Exhibit)]
+    left_out = [part for part in look.parts if isinstance(part, LeftOut)]
+    folder.mkdir(parents=True, exist_ok=True)
+    page = write_page(
+        folder / "report.html",
+        "model.html.j2",
+        title=f"What {name} sees",
+        name=name,
+        kind=describe(model),
+        pictures=about_pictures,
+        facts=facts(model, len(pictures)),
+        explorer=look.explorer,
+        explorer_caption=look.explorer_caption,
+        exhibits=exhibits,
+        left_out=left_out,
+        version=__version__,
+    )
+    return ModelReport(
+        page,
+        tuple(path for each in exhibits for path in save_files(each.files, folder)),
+        save_arrays({key: value for each in exhibits for key, value in each.arrays.items()}, folder),
+        {
+            "pictures": len(pictures),
+            **look.summary,
+            "left_out": [{"figure": each.title, "reason": each.reason} for each in left_out],
+        },
+    )
+
+
+def facts(model: Model, pictures: int) -> dict[str, str]:
+    """What stands under the headline."""
+    return {
+        "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        "classes": f"{model.config.num_classes or 0:,}",
+        "pictures": f"{pictures:,}",
+    }
+
+
+def save_files(files: Mapping[str, Figure | Pixels], folder: Path) -> list[Path]:
+    """Charts as SVG and PNG, pictures as PNG."""
+    paths = []
+    for stem, drawing in files.items():
+        if isinstance(drawing, Figure):
+            paths += save_chart(drawing, folder / stem)
+        else:
+            paths.append(folder / f"{stem}.png")
+            paths[-1].write_bytes(png(enlarged(drawing, 512)))
+    return paths
+
+
+def save_arrays(arrays: Mapping[str, np.ndarray], folder: Path) -> Path:
+    """All numbers behind the figures in one compressed file."""
+    path = folder / "arrays.npz"
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with beside.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+    os.replace(beside, path)
+    return path
