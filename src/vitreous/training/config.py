@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -98,7 +98,7 @@ class TrainingConfig(Config):
     )
 
     @model_validator(mode="after")
-    def _parts(self) -> Self:
+    def _parts(self) -> TrainingConfig:
         if self.batch_size % self.accumulate:
             raise ValueError(
                 f"a batch of {self.batch_size} cannot be cut into {self.accumulate} equal parts: "
@@ -135,7 +135,7 @@ class RunConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")
-    def _same_pictures(self) -> Self:
+    def _same_pictures(self) -> RunConfig:
         for name, made, taken in (
             ("size", self.preprocessing.size, self.model.image_size),
             ("channels", self.preprocessing.channels, self.model.channels),

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -32,7 +31,7 @@ class Display:
         self.task = self.progress.add_task(title, total=None, numbers="")
         self.next_reading = 0.0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Display:
         self.progress.__enter__()
         return self
 

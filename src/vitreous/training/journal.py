@@ -6,13 +6,14 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from vitreous.training.state import write_text
 
 Row = Mapping[str, float]
 
 
+@runtime_checkable
 class Tracker(Protocol):
     """Somewhere that numbers are sent to."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from vitreous.training.step import StepTaker
 LONGEST_SILENCE = 200  # steps between lines of metrics.jsonl, unless configured
 
 
+@runtime_checkable
 class Loader(Protocol):
     """Where batches come from: `vitreous.data.loading.TrainLoader`, or anything like it."""
 

@@ -15,7 +15,7 @@ from vitreous.models.settings import explain
 from vitreous.training.choose import Choice, choose_recipe
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import recipe
-from vitreous.training.settings import check_known, configure
+from vitreous.training.settings import check_known, configure, without_none_words
 from vitreous.training.starting import absolute_source, fitted_to_checkpoint
 
 Tree = Mapping[str, Any]
@@ -50,6 +50,7 @@ def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: s
     if init:
         config = fitted_to_checkpoint(config, init, settings)
     config = configure(config, settings, with_classes(settings, splits))
+    check_batch(config, splits)
     return Plan(config.model_copy(update={"source": absolute_source(source)}), choice.reasons, splits)
 
 
@@ -63,8 +64,17 @@ def with_classes(settings: Tree, splits: Splits) -> dict[str, Any]:
     return {"model": {"num_classes": present}}
 
 
+def check_batch(config: RunConfig, splits: Splits) -> None:
+    """An epoch has at least one whole batch."""
+    if (pictures := len(splits.train)) < config.training.batch_size:
+        raise InputError(
+            f"a batch of {config.training.batch_size} is more than the {pictures} pictures to train on: set "
+            f"--batch-size {max(pictures // 4, 1)}, for example"
+        )
+
+
 def data_config(settings: Tree) -> DataConfig:
     try:
-        return DataConfig(**settings.get("data", {}))
+        return DataConfig(**without_none_words(settings.get("data", {}), DataConfig))
     except ValidationError as error:
         raise InputError(explain(error, "data")) from None

@@ -34,12 +34,17 @@ def configure(base: AnyRun, *overrides: Tree) -> AnyRun:
         tree = merged(tree, override)
         tree = with_model_of_its_kind(tree, override)
         following = {
-            key: tree["model"][source]
+            key: square(tree["model"][source]) if key == "size" else tree["model"][source]
             for key, source in (("size", "image_size"), ("channels", "channels"))
             if source in override.get("model", {}) and key not in override.get("preprocessing", {})
         }
         tree = merged(tree, {"preprocessing": following})
     return validated(tree, type(base))
+
+
+def square(size: Any) -> Any:
+    """A single number is a square, as `ViTConfig` has it."""
+    return (size, size) if isinstance(size, int) else size
 
 
 def validated(tree: Tree, run: type[AnyRun]) -> AnyRun:
@@ -65,11 +70,11 @@ def named_model(tree: Tree) -> Tree:
     model = tree.get("model")
     if not isinstance(model, Mapping) or "name" not in model:
         return tree
-    whole = config_of(str(model["name"])).model_dump()
+    # A name says nothing of the pictures: padded, so that the default size fits every patch.
+    whole = config_of(str(model["name"]), **({} if str(model["name"]).startswith("BiT") else {"pad": True}))
     rest = {key: value for key, value in model.items() if key != "name"}
-    kept = {
-        key: value for key, value in whole.items() if key not in ("image_size", "channels", "num_classes")
-    }
+    said = set(type(whole).model_fields) - {"image_size", "channels", "num_classes", "pad"}
+    kept = {key: value for key, value in whole.model_dump().items() if key in said}
     return {**tree, "model": merged(kept, rest)}
 
 
@@ -115,12 +120,14 @@ def check_known(tree: Tree, run: type[RunConfig]) -> None:
 
 def nearest_setting(name: str, known: list[str]) -> str:
     """The nearest name; one in the same group, or with the same last part, is nearer than another."""
-    leaf = name.rpartition(".")[2]
+    branch, dot, leaf = name.rpartition(".")
     same_leaf = [each for each in known if each.rpartition(".")[2] == leaf]
-    group = [each for each in known if each.rpartition(".")[0] == name.rpartition(".")[0]]
     if same_leaf:
         return f"did you mean {same_leaf[0]!r}?"
-    return nearest(name, group or known)
+    beside = {
+        each.removeprefix(branch + dot).split(".")[0]: None for each in known if each.startswith(branch)
+    }
+    return nearest(name, [branch + dot + each for each in beside] or known)
 
 
 def without_none_words(tree: Tree, kind: type[BaseModel]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any
 
 
 class Interrupted(Exception):
@@ -25,7 +25,7 @@ class StopRequest:
         self.made = False
         self.before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():  # Python allows handlers only there
             self.before = {number: signal.signal(number, self.note) for number in self.SIGNALS}
         return self

@@ -1,0 +1,83 @@
+"""A classifier so small that a step takes milliseconds, with everything that draws random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vitreous.data.config import AffineConfig, AugmentationConfig, DataConfig
+from vitreous.data.loading import TrainLoader
+from vitreous.data.pictures import Splits
+from vitreous.data.sources import open_data
+from vitreous.models.config import ViTConfig
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.training.learner import Learner
+from vitreous.training.loop import Surroundings, fit
+from vitreous.training.objectives import classification
+from vitreous.training.settings import configure
+from vitreous.training.starting import starting_model
+from vitreous.training.state import States
+
+
+@pytest.fixture(scope="session")
+def splits() -> Splits:
+    """200 digits to train on."""
+    return open_data("digits", DataConfig(test_fraction=0.85))
+
+
+@pytest.fixture
+def tiny() -> RunConfig:
+    """Dropout, stochastic depth, affine changes, noise, Mixup, averaged weights: all of it random."""
+    return RunConfig(
+        model=ViTConfig(
+            image_size=(8, 8),
+            channels=1,
+            patch_size=(4, 4),
+            num_classes=10,
+            width=16,
+            depth=2,
+            heads=2,
+            mlp_dim=16,
+            dropout=0.1,
+            drop_path=0.2,
+        ),
+        preprocessing=Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,)),
+        augmentation=AugmentationConfig(affine=AffineConfig(rotate=10), noise=0.1, mixup=0.2),
+        training=TrainingConfig(epochs=2, batch_size=32, ema_decay=0.9, save_every=0),
+    )
+
+
+Fit = Callable[..., Learner]
+
+
+@pytest.fixture
+def trained(tiny: RunConfig, splits: Splits) -> Fit:
+    """Trains the tiny model in this process: trained({"training": {...}}, states=..., trackers=...)."""
+
+    def run(settings: dict[str, Any] | None = None, *, resume: Path | None = None, **around: Any) -> Learner:
+        config = configure(tiny, settings or {})
+        learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
+        if resume and (state := States(resume).newest()):
+            learner.restore(state)
+        loader = TrainLoader(
+            splits.train,
+            preprocessing=config.preprocessing,
+            augmentation=config.augmentation,
+            batch_size=config.training.batch_size,
+            seed=config.seed,
+        )
+        objective = around.pop("objective", None) or classification(config.training)
+        fit(learner, loader, objective, config.training, Surroundings(seed=config.seed, **around))
+        return learner
+
+    return run
+
+
+def weights(learner: Learner) -> dict[str, torch.Tensor]:
+    """All that the learner is, as it would be saved."""
+    return {name: tensor.clone() for name, tensor in learner.state().tensors.items()}

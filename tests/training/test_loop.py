@@ -1,0 +1,163 @@
+"""The loop: parts of a batch, what is logged, and what happens when numbers go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vitreous.data.loading import Batch
+from vitreous.training.objectives import accuracy, sigmoid_loss, softmax_loss
+from vitreous.training.setbacks import PATIENCE, NotFinite
+from vitreous.training.signals import Interrupted
+from vitreous.training.state import States
+
+from .conftest import Fit, weights
+
+PLAIN = {"model": {"dropout": 0.0, "drop_path": 0.0}}
+
+
+class Rows:
+    """A tracker that remembers."""
+
+    def __init__(self) -> None:
+        self.rows: list[Mapping[str, float]] = []
+
+    def write(self, row: Mapping[str, float]) -> None:
+        self.rows.append(row)
+
+    def close(self) -> None: ...
+
+
+def test_a_batch_in_parts_gives_the_gradient_of_the_whole(trained: Fit) -> None:
+    whole = weights(trained({**PLAIN, "training": {"steps": 3}}))
+    parts = weights(trained({**PLAIN, "training": {"steps": 3, "accumulate": 4}}))
+    for name in whole:
+        torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=2e-5, msg=name)
+
+
+def test_the_loss_falls_and_every_epoch_has_a_line(trained: Fit) -> None:
+    rows = Rows()
+    trained({"training": {"epochs": 8, "peak_lr": 1e-2}, "augmentation": {"mixup": 0.0}}, trackers=[rows])
+    assert [row["epoch"] for row in rows.rows] == list(range(1, 9))
+    assert rows.rows[-1]["loss"] < 0.9 * rows.rows[0]["loss"]
+    assert 0 <= rows.rows[-1]["accuracy"] <= 1
+    assert all(0 <= row["waiting"] <= 1 for row in rows.rows)
+
+
+def test_the_average_follows_the_weights(trained: Fit) -> None:
+    learner = trained({"training": {"steps": 4, "ema_decay": 0.5}})
+    assert learner.average is not None
+    moved = dict(learner.model.named_parameters())["head.bias"]
+    averaged = dict(learner.average.model.named_parameters())["head.bias"]
+    assert 0 < (averaged - moved).abs().max() < moved.abs().max()
+
+
+def test_validation_sees_the_averaged_model_and_is_written(trained: Fit) -> None:
+    rows, seen = Rows(), []
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        seen.append(model)
+        return {"validation_accuracy": 0.5}
+
+    learner = trained({"training": {"epochs": 4}}, trackers=[rows], validate=validate, validate_every=2)
+    assert learner.average is not None
+    assert seen == [learner.average.model] * 2
+    assert ["validation_accuracy" in row for row in rows.rows] == [False, True, False, True]
+
+
+class Broken:
+    """A loss that is not a number at the steps of `when`."""
+
+    def __init__(self, when: range | set[int]) -> None:
+        self.when, self.calls = when, 0
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        loss = softmax_loss(model(batch.images), batch.targets, 0.0)
+        self.calls += 1
+        return (loss * float("nan") if self.calls - 1 in self.when else loss), {}
+
+
+def test_one_bad_step_is_skipped_and_counted(trained: Fit) -> None:
+    rows = Rows()
+    learner = trained({"training": {"steps": 6}}, objective=Broken({2}), trackers=[rows])
+    assert (learner.step, learner.skipped, learner.setbacks) == (6, 1, 0)
+    assert all(torch.isfinite(tensor).all() for tensor in weights(learner).values())
+    assert all(row["loss"] == row["loss"] for row in rows.rows)
+
+
+def test_several_bad_steps_lead_back_to_the_last_good_state_with_a_smaller_rate(
+    trained: Fit, tmp_path: Path
+) -> None:
+    with pytest.warns(UserWarning, match="not finite since step 4: back to step 3, with 0.5"):
+        learner = trained(
+            {"training": {"steps": 12}},
+            objective=Broken(range(3, 3 + PATIENCE)),
+            states=States(tmp_path),
+        )
+    assert (learner.step, learner.setbacks, learner.lr_factor) == (12, 1, 0.5)
+    assert learner.skipped == PATIENCE
+
+
+def test_a_loss_that_stays_bad_stops_training_with_good_weights(trained: Fit, tmp_path: Path) -> None:
+    states, broken = States(tmp_path), Broken(range(4, 10_000))
+    with (
+        pytest.warns(UserWarning, match="back to step 4"),
+        pytest.raises(NotFinite, match="not finite since step 5"),
+    ):
+        trained({"training": {"steps": 100}}, objective=broken, states=states)
+    assert broken.calls == 4 + 3 * PATIENCE
+    newest = states.newest()
+    assert newest is not None
+    assert all(torch.isfinite(tensor).all() for tensor in newest.tensors.values())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_the_state_and_gives_the_handlers_back(
+    trained: Fit, tmp_path: Path, number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+
+    class Strike(Rows):
+        def write(self, row: Mapping[str, float]) -> None:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(Interrupted) as stopped:
+        trained(
+            {"training": {"log_every": 4, "save_every": 1e9}}, states=States(tmp_path), trackers=[Strike()]
+        )
+    assert stopped.value.step == 4
+    assert States(tmp_path).steps() == [0, 4]
+    assert signal.getsignal(number) is before
+
+
+def test_soft_and_hard_targets_agree() -> None:
+    logits, hard = torch.randn(5, 4), torch.tensor([0, 3, 1, 1, 2])
+    soft = nn.functional.one_hot(hard, 4).float()
+    for measure in (softmax_loss, sigmoid_loss):
+        torch.testing.assert_close(measure(logits, hard, 0.1), measure(logits, soft, 0.1))
+    assert accuracy(logits, hard) == accuracy(logits, soft)
+
+
+def test_sigmoid_loss_is_summed_over_classes() -> None:
+    assert sigmoid_loss(torch.zeros(3, 7), torch.tensor([0, 1, 2]), 0.0) == pytest.approx(
+        7 * 0.693147, rel=1e-5
+    )
+
+
+def test_the_loader_is_asked_to_start_in_the_middle(trained: Fit, tmp_path: Path) -> None:
+    """A resumed run does not draw what it has learned from already."""
+    assert trained({"training": {"steps": 5}}, states=States(tmp_path)).step == 5
+    calls = []
+
+    def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        calls.append(batch.indices)
+        return softmax_loss(model(batch.images), batch.targets, 0.0), {}
+
+    trained({"training": {"steps": 7}}, resume=tmp_path, objective=objective)
+    assert len(calls) == 2

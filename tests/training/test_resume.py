@@ -1,0 +1,195 @@
+"""Saved states: resuming is exact to the bit, and no crash can spoil the last good state."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitreous.errors import InputError
+from vitreous.training.config import RunConfig
+from vitreous.training.learner import Learner
+from vitreous.training.signals import Interrupted
+from vitreous.training.state import State, States
+
+from .conftest import Fit, weights
+
+
+class StopAfter:
+    """A tracker that asks for a stop, as Ctrl-C does, at one step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def write(self, row: dict[str, float]) -> None:
+        if row["step"] == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def close(self) -> None: ...
+
+
+def assert_equal(one: Learner, other: Learner) -> None:
+    mine, theirs = weights(one), weights(other)
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        assert torch.equal(mine[name], theirs[name]), name
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor", "muon"])
+def test_a_resumed_run_is_bit_equal_in_the_middle_of_an_epoch(
+    trained: Fit, tmp_path: Path, kind: str
+) -> None:
+    """With dropout, stochastic depth, augmentation, Mixup and averaged weights; 8 steps make an epoch."""
+    settings = {"training": {"steps": 13, "log_every": 1, "save_every": 1e9, "optimiser": {"kind": kind}}}
+    never_stopped = trained(settings)
+    with pytest.raises(Interrupted):
+        trained(settings, states=States(tmp_path), trackers=[StopAfter(5)])
+    with pytest.raises(Interrupted):
+        trained(settings, resume=tmp_path, states=States(tmp_path), trackers=[StopAfter(11)])
+    assert_equal(trained(settings, resume=tmp_path), never_stopped)
+
+
+def test_the_last_two_states_are_kept(tmp_path: Path) -> None:
+    states = States(tmp_path)
+    for step in range(5):
+        states.save(step, State({"w": torch.full((3,), float(step))}, {"lr_factor": 1.0}))
+    assert states.steps() == [3, 4]
+    assert len(list(tmp_path.iterdir())) == 4
+    newest = states.newest()
+    assert newest is not None
+    assert newest.facts == {"lr_factor": 1.0, "step": 4}
+
+
+@pytest.mark.parametrize("harm", ["cut", "flipped", "gone", "no JSON", "empty JSON"])
+def test_a_torn_state_gives_way_to_the_one_before_it(tmp_path: Path, harm: str) -> None:
+    states = States(tmp_path)
+    for step in (7, 8):
+        states.save(step, State({"w": torch.full((300,), float(step))}, {}))
+    tensors, facts = states.files(8)
+    content = bytearray(tensors.read_bytes())
+    match harm:
+        case "cut":
+            tensors.write_bytes(content[:-10])
+        case "flipped":
+            content[-1] ^= 1
+            tensors.write_bytes(content)
+        case "gone":
+            tensors.unlink()
+        case "no JSON":
+            facts.write_text("{")
+        case "empty JSON":
+            facts.write_text("{}")
+    with pytest.warns(UserWarning, match="is torn"):
+        newest = states.newest()
+    assert newest is not None
+    assert newest.facts["step"] == 7
+    assert newest.tensors["w"][0] == 7
+
+
+def test_no_state_at_all_is_a_beginning(tmp_path: Path) -> None:
+    assert States(tmp_path / "nothing").newest() is None
+
+
+def test_a_full_disk_leaves_the_state_before_it(tmp_path: Path) -> None:
+    states = States(tmp_path)
+    states.save(1, State({"w": torch.ones(10)}, {}))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(
+            InputError, match=r"cannot save the state of step 2 .*the state of step 1 is kept"
+        ):
+            states.save(2, State({"w": torch.ones(1_000_000)}, {}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    newest = states.newest()
+    assert newest is not None
+    assert newest.facts["step"] == 1
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
+
+
+def test_states_hold_no_pickles(trained: Fit, tmp_path: Path) -> None:
+    trained({"training": {"steps": 1}}, states=States(tmp_path))
+    for path in tmp_path.iterdir():
+        assert path.suffix in (".json", ".safetensors")
+        if path.suffix == ".json":
+            assert isinstance(json.loads(path.read_text()), dict)
+
+
+DRIVER = """
+# Imports once; then each life of the run is a fork, killed at a random moment.
+import os, random, signal, sys, time
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from vitreous.data.config import DataConfig
+from vitreous.data.loading import TrainLoader
+from vitreous.data.sources import open_data
+from vitreous.training.config import RunConfig
+from vitreous.training.learner import Learner
+from vitreous.training.loop import Surroundings, fit
+from vitreous.training.objectives import classification
+from vitreous.training.starting import starting_model
+from vitreous.training.state import States
+
+config, folder, kills = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+splits = open_data("digits", DataConfig(test_fraction=0.85))
+chance = random.Random(0)
+
+def live():
+    states = States(folder)
+    learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
+    if state := states.newest():
+        learner.restore(state)
+    loader = TrainLoader(splits.train, preprocessing=config.preprocessing, augmentation=config.augmentation,
+                         batch_size=config.training.batch_size, seed=config.seed)
+    fit(learner, loader, classification(config.training), config.training,
+        Surroundings(states=states, seed=config.seed))
+
+died = saving = 0
+for _ in range(kills):
+    child = os.fork()
+    if not child:
+        live()
+        os._exit(0)
+    time.sleep(chance.uniform(0.05, 0.5))
+    os.kill(child, signal.SIGKILL)
+    died += os.waitpid(child, 0)[1] == signal.SIGKILL
+    saving += any(path.name.endswith(".partial") for path in folder.glob("*"))
+print(died, saving)
+"""
+
+
+def killed_again_and_again(trained: Fit, tiny: RunConfig, folder: Path, *, kills: int, steps: int) -> int:
+    """SIGKILL at random moments; every step saves, so that many of them fall into a save. How many did."""
+    training = {"steps": steps, "save_every": 0.0}
+    config = tiny.model_copy(update={"training": tiny.training.model_copy(update=training)})
+    driver = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DRIVER, config.model_dump_json(), str(folder), str(kills)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        text=True,
+        check=True,
+    )
+    died, saving = map(int, driver.stdout.split())
+    assert died == kills, "the run ended before it was killed: make it longer"
+    assert_equal(trained({"training": training}, resume=folder), trained({"training": training}))
+    return saving
+
+
+def test_kill_nine_at_random_moments(trained: Fit, tiny: RunConfig, tmp_path: Path) -> None:
+    killed_again_and_again(trained, tiny, tmp_path, kills=3, steps=150)
+
+
+@pytest.mark.slow
+def test_kill_nine_at_thirty_random_moments(trained: Fit, tiny: RunConfig, tmp_path: Path) -> None:
+    assert killed_again_and_again(trained, tiny, tmp_path, kills=30, steps=2500) > 0

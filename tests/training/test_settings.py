@@ -1,0 +1,110 @@
+"""Settings to a configuration and back."""
+
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitreous.errors import InputError
+from vitreous.training.config import RunConfig
+from vitreous.training.recipes import NAMES, recipe
+from vitreous.training.settings import configure, leaves, to_toml, validated
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_config_toml_is_complete(name: str) -> None:
+    config = recipe(name).config
+    tree = tomllib.loads(to_toml(config))
+    assert validated(tree, RunConfig) == config
+    assert configure(RunConfig(), tree) == config  # also laid over something else
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "training": st.fixed_dictionaries(
+                {},
+                optional={
+                    "steps": st.none() | st.integers(1, 9),
+                    "ema_decay": st.none() | st.floats(0.1, 0.9),
+                    "optimiser": st.fixed_dictionaries({"clip_norm": st.none() | st.floats(0.1, 9)}),
+                },
+            ),
+            "model": st.fixed_dictionaries(
+                {"position": st.fixed_dictionaries({"kind": st.sampled_from(["none", "learned"])})},
+                optional={"final_norm": st.sampled_from(["none", "tokens"]), "num_classes": st.none()},
+            ),
+            "augmentation": st.fixed_dictionaries({"affine": st.none() | st.just({"rotate": 3.0})}),
+        },
+    )
+)
+def test_any_settings_survive_the_file(tree: dict[str, Any]) -> None:
+    config = configure(recipe("digits").config, tree)
+    assert validated(tomllib.loads(to_toml(config)), RunConfig) == config
+
+
+def test_one_leaf_changes_one_leaf() -> None:
+    before = recipe("digits").config
+    after = configure(before, {"training": {"optimiser": {"clip_norm": 0.5}}})
+    changed = {name for name, value in leaves(after).items() if leaves(before)[name] != value}
+    assert changed == {"training.optimiser.clip_norm"}
+
+
+@pytest.mark.parametrize(
+    ("tree", "sentence"),
+    [
+        (
+            {"training": {"peak_lrr": 1}},
+            "unknown setting training.peak_lrr: did you mean 'training.peak_lr'?",
+        ),
+        ({"peak_lr": 1}, "did you mean 'training.peak_lr'?"),
+        ({"modell": {"depth": 1}}, "unknown setting modell: did you mean 'model'?"),
+        ({"model": {"depht": 1}}, "did you mean 'model.depth'?"),
+        ({"model": {"stem": 3}}, "model.stem is a group of settings"),
+        ({"model": {"patch_size": 3}}, "not a multiple of patch size 3: use 9"),
+        ({"training": {"epochs": -1}}, "training.epochs: Input should be greater than 0"),
+        ({"training": {"batch_size": 7, "accumulate": 2}}, "multiple of training.accumulate"),
+        ({"preprocessing": {"size": [4, 4]}}, "preprocessing.size is (4, 4), but the model takes (8, 8)"),
+        ({"model": {"name": "ViT-X/16"}}, "unknown size 'X'"),
+    ],
+)
+def test_mistakes_are_one_sentence(tree: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        configure(recipe("digits").config, tree)
+    assert sentence in str(caught.value)
+
+
+def test_pictures_follow_the_model() -> None:
+    config = configure(recipe("small").config, {"model": {"image_size": 64}})
+    assert config.preprocessing.size == config.model.image_size == (64, 64)
+
+
+def test_another_kind_of_branch_replaces_the_old_one() -> None:
+    config = configure(recipe("digits").config, {"model": {"stem": {"kind": "patch", "bias": False}}})
+    assert config.model.model_dump()["stem"] == {
+        "kind": "patch",
+        "bias": False,
+        "form": "convolution",
+        "norm_before": False,
+        "norm_after": False,
+    }
+
+
+def test_a_name_stands_for_an_architecture_and_leaves_the_pictures() -> None:
+    config = configure(recipe("digits").config, {"model": {"name": "ViT-Ti/4", "depth": 3}})
+    leaf = leaves(config)
+    assert (leaf["model.width"], leaf["model.depth"], leaf["model.patch_size"]) == (192, 3, (4, 4))
+    assert leaf["model.image_size"] == (8, 8)
+    assert leaf["model.stem.kind"] == "patch"
+
+
+def test_a_bit_can_take_the_place_of_a_vit_and_back() -> None:
+    bit = configure(recipe("digits").config, {"model": {"name": "BiT-R50x1"}})
+    assert type(bit.model).__name__ == "BiTConfig"
+    vit = configure(bit, {"model": {"name": "ViT-Ti/2"}})
+    assert type(vit.model).__name__ == "ViTConfig"
+    assert vit.model.channels == 1
