@@ -1,1 +1,1 @@
-""""""
+"""The paper's experiments, re-made at a scale that runs here."""

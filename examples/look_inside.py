@@ -1,0 +1,33 @@
+"""Where does a model look? Attention captured while the model runs as it always does.
+
+    python examples/look_inside.py [MODEL] [PICTURE]
+
+MODEL is a run directory or a checkpoint of any format; without one a small model with fresh weights shows what an
+untrained attention looks like: nearly even.
+"""
+
+import sys
+
+import torch
+from PIL import Image
+
+import vitreous as vt
+
+
+def main(model_path: str | None = None, picture_path: str | None = None) -> None:
+    torch.manual_seed(0)
+    model = vt.load(model_path) if model_path else vt.create("ViT-Ti/16", image_size=64, num_classes=10)
+    picture = Image.open(picture_path) if picture_path else Image.linear_gradient("L")
+    images = model.preprocessing(picture)
+    with vt.capture_attention(model) as attention, torch.inference_mode():
+        model.eval()(images)
+    rows, columns = model.config.grid
+    for layer, maps in enumerate(attention.maps, start=1):
+        # (heads, patches): how the class token (or the mean token) divides its attention over the patches
+        looked = maps[0, :, 0, model.config.prefix :]
+        entropy = -(looked * looked.log()).nansum(-1).mean() / torch.log(torch.tensor(rows * columns))
+        print(f"layer {layer:2d}: attention spread over {entropy:.0%} of what an even look would be")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,31 @@
+"""One model, four files: the same weights in the formats of four codebases, each read back and compared.
+
+python examples/weights_in_weights_out.py
+"""
+
+import logging
+import tempfile
+from pathlib import Path
+
+import torch
+
+import vitreous as vt
+
+
+def main() -> None:
+    logging.disable()  # what a file does not say is reported as a warning
+    torch.manual_seed(0)
+    model = vt.create("ViT-Ti/16", num_classes=10, image_size=64, mlp="gelu_tanh").eval()
+    torch.nn.init.normal_(model.head.weight)
+    images = torch.randn(2, 3, 64, 64)
+    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
+        for format, name in {"google": "model.npz", "timm": "timm", "huggingface": "hf"}.items():
+            path = Path(folder) / name
+            vt.save(model, path, format=format)
+            again = vt.load(path)
+            difference = (again(images) - model(images)).abs().max().item()
+            print(f"{format:12s} largest difference of the logits {difference:.1e}")
+
+
+if __name__ == "__main__":
+    main()
