@@ -2,7 +2,7 @@
 
     python examples/look_inside.py [MODEL] [PICTURE]
 
-MODEL is a run directory or a checkpoint of any format; without one a small model with fresh weights shows what an
+MODEL is a run directory or a checkpoint of any format; without one a model with fresh weights shows what an
 untrained attention looks like: nearly even.
 """
 
