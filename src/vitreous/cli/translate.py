@@ -107,58 +107,37 @@ def train_and_judge(
     json: bool,
 ) -> int:
     """Train, translate what was held out, print the scores."""
+    from vitreous.cli.sequence_training import carry_out
     from vitreous.data.text.parallel import open_parallel
     from vitreous.evaluation.translation import evaluate_translator
-    from vitreous.training.device import pick_device
-    from vitreous.training.display import Display
     from vitreous.training.run import default_path
-    from vitreous.training.sequence.plan import plan_translation
-    from vitreous.training.sequence.translation import TranslationRun, prepare, train_translator
+    from vitreous.training.sequence.config import TranslationConfig
+    from vitreous.training.sequence.plan import plan_translation, prepare_translation
+    from vitreous.training.sequence.run import SequenceRun
     from vitreous.training.sequence.translator import Translator
-    from vitreous.training.signals import Interrupted
 
-    chosen = pick_device(device)
     if resume:
-        run = TranslationRun.open(resume)
-        data = open_parallel(run.config.source, seed=run.config.seed, test_fraction=run.config.test_fraction)
+        run = SequenceRun.open(resume)
+        config = run.config
+        if not isinstance(config, TranslationConfig):
+            raise InputError(
+                f"{resume} reads pictures: go on with vitreous train --task text --resume {resume}"
+            )
+        data = open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
     else:
-        planned, data = plan_translation(source, settings)
-        run = TranslationRun.create(out or default_path(data.name), planned)
-    prepared = prepare(data, run.config)
-    for line in prepared.left_out:
-        print(line, file=sys.stderr)
-    try:
-        model, seconds = train_translator(run, prepared, device=chosen, display=Display())
-    except Interrupted as stopped:
-        print(
-            f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
-            f"vitreous translate train --resume {run.path}",
-            file=sys.stderr,
-        )
-        return 130
-    evaluation = evaluate_translator(Translator(model, prepared.tokeniser), data.test, beams=beams)
-    result = {
-        "run": str(run.path),
-        **evaluation.to_json(),
-        "seconds": seconds,
-        "train_count": len(prepared.train.sources),
-        "skipped": {"empty": data.empty, "too_long": prepared.train.too_long},
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-    }
-    write_card(run, result)
-    if json:
-        print_json(result)
-    else:
-        print_table(result, example=data.test[0].source)
-    return 0
-
-
-def write_card(run: Any, result: dict[str, Any]) -> None:
-    """README.md of the run."""
-    from vitreous.training.sequence.card import card
-    from vitreous.training.state import write_text
-
-    write_text(run.path / "README.md", card(run.config, result))
+        config, data = plan_translation(source, settings)
+        run = SequenceRun.create(out or default_path(data.name), config)
+    prepared = prepare_translation(config, data)
+    return carry_out(
+        run,
+        prepared,
+        judge=lambda model: evaluate_translator(
+            Translator(model, prepared.tokeniser), data.test, beams=beams
+        ).to_json(),
+        show=lambda result: print_table(result, example=data.test[0].source),
+        device=device,
+        json=json,
+    )
 
 
 def print_table(result: dict[str, Any], *, example: str) -> None:

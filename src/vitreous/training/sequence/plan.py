@@ -1,30 +1,97 @@
-"""From what a user gave to a checked configuration and its data."""
+"""From what a user gave to a checked configuration, its data, and a tokeniser that knows them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from vitreous.data.text.batches import BucketLoader, encode_pairs
+from vitreous.data.text.caption_batches import CaptionLoader
+from vitreous.data.text.captions import CaptionSplits, open_captions
+from vitreous.data.text.digit_lines import DIGIT_LINES
 from vitreous.data.text.parallel import NUMBERS, Parallel, open_parallel
+from vitreous.data.text.tokeniser import Tokeniser
+from vitreous.training.loop import Loader
 from vitreous.training.sequence.config import (
+    ReadingConfig,
     TranslationConfig,
-    configure_translation,
+    configure_sequence,
+)
+from vitreous.training.sequence.recipes import (
+    digit_lines_config,
     numbers_config,
     pairs_config,
+    pictures_config,
 )
 from vitreous.training.starting import absolute_source
 
+Tree = Mapping[str, Any]
 
-def plan_translation(source: str | None, settings: Mapping[str, Any]) -> tuple[TranslationConfig, Parallel]:
+
+class Prepared(NamedTuple):
+    """Training data in batches, the tokeniser that encoded them, how many examples they are, and how many
+    were left out, by reason."""
+
+    loader: Loader
+    tokeniser: Tokeniser
+    examples: int
+    longest: int
+    skipped: dict[str, int]
+
+
+def plan_translation(source: str | None, settings: Tree) -> tuple[TranslationConfig, Parallel]:
     """The configuration by the number of pairs (or that of the bundled job), with the user's settings over
     it.
 
     Raises:
         InputError: the data cannot be read, or a setting is unknown or does not fit.
     """
-    source = source or settings.get("source") or NUMBERS
-    source = ",".join(absolute_source(part) for part in source.split(","))
-    first = configure_translation(TranslationConfig(source=source), {**settings, "source": source})
-    data = open_parallel(source, seed=first.seed, test_fraction=first.test_fraction)
-    base = numbers_config() if source == NUMBERS else pairs_config(len(data.train))
-    return configure_translation(base, {**settings, "source": source}), data
+    settings = with_source(source or settings.get("source") or NUMBERS, settings)
+    first = configure_sequence(TranslationConfig(), settings)
+    data = open_parallel(first.source, seed=first.seed, test_fraction=first.test_fraction)
+    base = numbers_config() if first.source == NUMBERS else pairs_config(len(data.train))
+    return configure_sequence(base, settings), data
+
+
+def prepare_translation(config: TranslationConfig, data: Parallel) -> Prepared:
+    """The tokeniser is trained on the training pairs alone."""
+    texts = (text for pair in data.train for text in (pair.source, pair.target))
+    tokeniser = Tokeniser.train(texts, config.tokeniser.vocabulary)
+    encoded = encode_pairs(data.train, tokeniser, config.model.max_length)
+    loader = BucketLoader(encoded, batch_size=config.training.batch_size, seed=config.seed)
+    skipped = {"empty": data.empty, "too_long": encoded.too_long}
+    return Prepared(loader, tokeniser, len(encoded.sources), config.model.max_length, skipped)
+
+
+def plan_reading(source: str | None, settings: Tree) -> tuple[ReadingConfig, CaptionSplits]:
+    """The same for pictures and their texts."""
+    settings = with_source(source or settings.get("source") or DIGIT_LINES, settings)
+    base = digit_lines_config() if settings["source"] == DIGIT_LINES else pictures_config()
+    config = configure_sequence(base, settings)
+    return config, open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
+
+
+def prepare_reading(config: ReadingConfig, data: CaptionSplits) -> Prepared:
+    """The tokeniser is trained on the training texts alone."""
+    tokeniser = Tokeniser.train(data.train.texts, config.tokeniser.vocabulary)
+    loader = CaptionLoader(
+        data.train,
+        tokeniser,
+        preprocessing=config.preprocessing,
+        longest=config.model.decoder.max_length,
+        batch_size=config.training.batch_size,
+        seed=config.seed,
+    )
+    skipped = {"empty": data.empty, "too_long": loader.too_long}
+    return Prepared(loader, tokeniser, len(loader.rows), config.model.decoder.max_length, skipped)
+
+
+def with_source(source: str, settings: Tree) -> dict[str, Any]:
+    """The settings with the source's paths made absolute, so that config.toml runs from anywhere."""
+    return {**settings, "source": ",".join(absolute_source(part) for part in source.split(","))}
+
+
+def left_out(prepared: Prepared) -> list[str]:
+    """A sentence for each reason that left something out."""
+    reasons = {"empty": "without text on a side", "too_long": f"of more than {prepared.longest} tokens"}
+    return [f"skipped {n}: {reasons[key]}" for key, n in prepared.skipped.items() if n]

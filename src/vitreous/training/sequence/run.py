@@ -1,4 +1,4 @@
-"""Training a translator in a run directory: from parallel text to a Transformer and its tokeniser."""
+"""Training a model that writes text in a run directory."""
 
 from __future__ import annotations
 
@@ -11,36 +11,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.checkpoints.sequences import save_sequence_model
-from vitreous.data.text.batches import BucketLoader, Encoded, TextBatch, encode_pairs
-from vitreous.data.text.parallel import Parallel
+from vitreous.checkpoints.sequences import SequenceModel, save_sequence_model
 from vitreous.data.text.tokeniser import PAD, Tokeniser
 from vitreous.errors import InputError
+from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
 from vitreous.training.display import Display
 from vitreous.training.journal import MetricsFile, TensorBoard
 from vitreous.training.learner import Learner
-from vitreous.training.loop import Surroundings, fit
+from vitreous.training.loop import Loader, Surroundings, fit
 from vitreous.training.objectives import Objective
 from vitreous.training.sequence.averaging import LastCheckpoints
-from vitreous.training.sequence.config import TranslationConfig, read_translation_config, translation_toml
+from vitreous.training.sequence.config import (
+    ReadingConfig,
+    TranslationConfig,
+    config_toml,
+    read_config,
+)
 from vitreous.training.state import States, write_text
 
 
-class TranslationRun:
-    """What lies where in a translator's run directory.
+class SequenceRun:
+    """What lies where in the run directory of a translator or a reader of pictures.
 
     Attributes:
         config: all of the run, as config.toml has it.
         states: what `--resume` goes on from.
     """
 
-    def __init__(self, path: Path, config: TranslationConfig) -> None:
+    def __init__(self, path: Path, config: TranslationConfig | ReadingConfig) -> None:
         self.path, self.config = path, config
         self.states = States(path / "checkpoints")
 
     @classmethod
-    def create(cls, path: Path, config: TranslationConfig) -> TranslationRun:
+    def create(cls, path: Path, config: TranslationConfig | ReadingConfig) -> SequenceRun:
         """A new run directory.
 
         Raises:
@@ -49,48 +53,35 @@ class TranslationRun:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(
                 f"{path} exists already, and nothing is written over: choose another --out, or go on with "
-                f"vitreous translate train --resume {path}"
+                f"--resume {path}"
             )
         try:
             path.mkdir(parents=True, exist_ok=True)
-            write_text(path / "config.toml", translation_toml(config))
+            write_text(path / "config.toml", config_toml(config))
         except OSError as error:
             raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
         return cls(path, config)
 
     @classmethod
-    def open(cls, path: Path) -> TranslationRun:
+    def open(cls, path: Path) -> SequenceRun:
         """An existing one."""
-        return cls(path, read_translation_config(path / "config.toml"))
+        return cls(path, read_config(path / "config.toml"))
 
 
-class Prepared(NamedTuple):
-    """Pairs as token ids, the tokeniser that made them, and a sentence for each kind of pair that was left
-    out."""
+class TrainedSequence(NamedTuple):
+    """The mean of the last checkpoints, on the CPU, and the seconds of training over all sessions."""
 
-    tokeniser: Tokeniser
-    train: Encoded
-    left_out: list[str]
+    model: SequenceModel
+    seconds: float
 
 
-def prepare(data: Parallel, config: TranslationConfig) -> Prepared:
-    """Train the tokeniser on the training pairs alone, and encode them."""
-    texts = (text for pair in data.train for text in (pair.source, pair.target))
-    tokeniser = Tokeniser.train(texts, config.tokeniser.vocabulary)
-    longest = config.model.max_length
-    train = encode_pairs(data.train, tokeniser, longest)
-    reasons = {"have an empty side": data.empty, f"have more than {longest} tokens": train.too_long}
-    left_out = [f"skipped {count} pairs that {reason}" for reason, count in reasons.items() if count]
-    return Prepared(tokeniser, train, left_out)
-
-
-def objective(smoothing: float) -> Objective:
+def next_token(smoothing: float) -> Objective:
     """Cross-entropy of each target token, given the source and the tokens before it; targets are smoothed to
-    (1 - s) t + s / V (section 5.4). Padding counts nowhere."""
+    (1 - s) t + s / V (1706.03762, section 5.4). Padding counts nowhere."""
 
-    def measure(model: nn.Module, batch: TextBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        logits = model(batch.source, batch.target[:, :-1]).float()
-        wanted = batch.target[:, 1:]
+    def objective(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Mapping[str, Tensor]]:
+        source, target = batch
+        logits, wanted = model(source, target[:, :-1]).float(), target[:, 1:]
         loss = F.cross_entropy(
             logits.flatten(0, 1), wanted.flatten(), ignore_index=PAD, label_smoothing=smoothing
         )
@@ -98,35 +89,40 @@ def objective(smoothing: float) -> Objective:
         right = ((logits.detach().argmax(dim=-1) == wanted) & real).sum() / real.sum()
         return loss, {"accuracy": right}
 
-    return measure
+    return objective
 
 
-def train_translator(
-    run: TranslationRun,
-    prepared: Prepared,
+def fresh_model(config: TranslationConfig | ReadingConfig) -> SequenceModel:
+    """The model of a run, its weights drawn from the run's seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        if isinstance(config, TranslationConfig):
+            return Transformer(config.model)
+        return Captioner(config.model, preprocessing=config.preprocessing)
+
+
+def train_sequence_model(
+    run: SequenceRun,
+    loader: Loader,
+    tokeniser: Tokeniser,
     *,
     device: torch.device,
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     display: Display | None = None,
-) -> tuple[Transformer, float]:
+) -> TrainedSequence:
     """Train the run's model from where the run stands, and save it with its tokeniser.
-
-    Returns the model, the mean of its last checkpoints, on the CPU, and the seconds of training over all
-    sessions.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the loss stays non-finite, or a file cannot be written.
     """
     config = run.config
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        model = Transformer(config.model).to(device)
-    loader = BucketLoader(prepared.train, batch_size=config.training.batch_size, seed=config.seed)
-    total = config.training.total_steps(loader.steps_per_epoch)
-    learner = Learner.begin(model, config.training)
+    learner = Learner.begin(fresh_model(config).to(device), config.training)
     learner.average = LastCheckpoints(
-        model, total=total, count=config.averaging.checkpoints, every=config.averaging.every
+        learner.model,
+        total=config.training.total_steps(loader.steps_per_epoch),
+        count=config.averaging.checkpoints,
+        every=config.averaging.every,
     )
     if state := run.states.newest():
         learner.restore(state)
@@ -146,7 +142,8 @@ def train_translator(
             device=device,
             seed=config.seed,
         )
-        fit(learner, loader, objective(config.training.label_smoothing), config.training, surroundings)
+        objective = next_token(config.training.label_smoothing)
+        fit(learner, loader, objective, config.training, surroundings)
     result: Any = learner.result.cpu().eval()
-    save_sequence_model(result, run.path / "model", tokeniser=prepared.tokeniser.to_json())
-    return result, learner.seconds
+    save_sequence_model(result, run.path / "model", tokeniser=tokeniser.to_json())
+    return TrainedSequence(result, learner.seconds)

@@ -1,0 +1,60 @@
+"""`vitreous train --task text [DATA]`: pictures to text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vitreous.errors import InputError
+
+
+def train_text(
+    source: str | None,
+    settings: dict[str, Any],
+    *,
+    out: Path | None,
+    resume: Path | None,
+    device: str,
+    json: bool,
+) -> int:
+    """Train a reader of pictures, read what was held out, print the scores."""
+    from vitreous.cli.sequence_training import carry_out
+    from vitreous.data.text.captions import open_captions
+    from vitreous.evaluation.reading import evaluate_reader
+    from vitreous.training.run import default_path
+    from vitreous.training.sequence.config import ReadingConfig
+    from vitreous.training.sequence.plan import plan_reading, prepare_reading
+    from vitreous.training.sequence.reader import Reader
+    from vitreous.training.sequence.run import SequenceRun
+
+    if resume:
+        run = SequenceRun.open(resume)
+        config = run.config
+        if not isinstance(config, ReadingConfig):
+            raise InputError(f"{resume} translates: go on with vitreous translate train --resume {resume}")
+        data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
+    else:
+        config, data = plan_reading(source, settings)
+        run = SequenceRun.create(out or default_path(data.name), config)
+    prepared = prepare_reading(config, data)
+    return carry_out(
+        run,
+        prepared,
+        judge=lambda model: evaluate_reader(Reader(model, prepared.tokeniser), data.test).to_json(),
+        show=print_table,
+        device=device,
+        json=json,
+    )
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """What came out, for people."""
+    low, high = result["line_accuracy_interval"]
+    print(f"held-out pictures: {result['test_count']}")
+    print(f"  lines right       {result['line_accuracy']:7.2%}   ({low:.2%} to {high:.2%}, 95 %)")
+    print(f"  characters right  {result['character_accuracy']:7.2%}")
+    print(
+        f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} pictures, "
+        f"{result['parameters']:,} parameters"
+    )
+    print(f"run  {result['run']}")

@@ -1,0 +1,97 @@
+"""Pictures and texts as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from vitreous.data.pictures import BadFiles, BadPicture
+from vitreous.data.randomness import order_chance
+from vitreous.data.text.batches import padded
+from vitreous.data.text.captions import Captions
+from vitreous.data.text.tokeniser import END, START, Tokeniser
+from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing, to_tensor
+
+KEPT = 2**30  # bytes of pictures at the model's size that are kept in memory
+
+
+class CaptionBatch(NamedTuple):
+    """images: normalised, (B, C, H, W). target: (B, T), begun, ended and padded."""
+
+    images: Float[Tensor, "B C H W"]
+    target: Int64[Tensor, "B T"]
+
+
+class CaptionLoader:
+    """Shuffled batches of pictures and texts. Batch `step` of an epoch depends on (seed, epoch, step) alone.
+
+    Pictures that cannot be read are replaced by others of their batch and recorded in `bad`; texts of more
+    tokens than the model writes are left out and counted in `too_long`.
+    """
+
+    def __init__(
+        self,
+        captions: Captions,
+        tokeniser: Tokeniser,
+        *,
+        preprocessing: Preprocessing,
+        longest: int,
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        targets = [[START, *tokeniser.encode(text), END] for text in captions.texts]
+        self.rows = [row for row, target in enumerate(targets) if len(target) <= longest]
+        self.too_long = len(targets) - len(self.rows)
+        if len(self.rows) < batch_size:
+            raise InputError(
+                f"{len(self.rows)} pictures to train on are less than one batch of {batch_size}: set a "
+                "smaller training.batch_size"
+            )
+        self.captions, self.targets, self.preprocessing = captions, targets, preprocessing
+        self.batch_size, self.seed = batch_size, seed
+        self.bad = BadFiles()
+        self.wait_seconds = 0.0
+        height, width = preprocessing.size
+        keep = len(self.rows) * height * width * preprocessing.channels <= KEPT
+        self.kept: dict[int, UInt8[Tensor, "C H W"]] | None = {} if keep else None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.rows) // self.batch_size
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[CaptionBatch]:
+        """The batches of an epoch from step `start` on."""
+        order = order_chance(self.seed, number).permutation(self.rows)
+        for step in range(start, self.steps_per_epoch):
+            begun = perf_counter()
+            batch = self.batch([int(r) for r in order[step * self.batch_size : (step + 1) * self.batch_size]])
+            self.wait_seconds += perf_counter() - begun
+            yield batch
+
+    def batch(self, rows: Sequence[int]) -> CaptionBatch:
+        """These pictures and texts."""
+        read = [(row, pixels) for row in rows if (pixels := self.pixels(row)) is not None]
+        if not read:
+            raise InputError("no picture of a whole batch can be read: look at bad_files.txt")
+        read += [read[place % len(read)] for place in range(len(rows) - len(read))]
+        images = self.preprocessing.normalise(torch.stack([pixels for _, pixels in read]))
+        return CaptionBatch(images, padded([self.targets[row] for row, _ in read]))
+
+    def pixels(self, row: int) -> UInt8[Tensor, "C H W"] | None:
+        """One picture at the model's size; None if it cannot be read."""
+        if self.kept is not None and row in self.kept:
+            return self.kept[row]
+        try:
+            pixels = to_tensor(self.preprocessing.image(self.captions.pictures.picture(row)))
+        except BadPicture as bad:
+            self.bad.add(bad)
+            return None
+        if self.kept is not None:
+            self.kept[row] = pixels
+        return pixels

@@ -1,0 +1,89 @@
+"""Pictures with their text: from a manifest, or lines of handwritten digits composed from scikit-learn's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from vitreous.data.file_table import FileTable
+from vitreous.data.pictures import Pictures, Subset
+from vitreous.data.sources.files import FilePictures
+from vitreous.data.sources.manifests import SUFFIXES, read_parquet, read_text
+from vitreous.data.text.digit_lines import DIGIT_LINES, digit_lines
+from vitreous.errors import InputError
+
+
+class Captions(NamedTuple):
+    """Pictures, and the text of each."""
+
+    pictures: Pictures
+    texts: Sequence[str]
+
+    def subset(self, rows: np.ndarray) -> Captions:
+        return Captions(Subset(self.pictures, rows), [self.texts[row] for row in rows])
+
+
+class CaptionSplits(NamedTuple):
+    """Pictures to learn from and pictures to judge by, and how many were left out for want of a text."""
+
+    train: Captions
+    test: Captions
+    empty: int
+    name: str
+
+
+def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplits:
+    """The pictures and texts that `spec` names.
+
+    Args:
+        spec: "digit-lines", or a manifest (.csv, .tsv, .parquet) with the columns path, label (the text)
+            and, if
+            wanted, split (train or test).
+        test_fraction: held out at random where the manifest has no split.
+
+    Raises:
+        InputError: no such manifest, or fewer than two pictures with a text.
+    """
+    if spec == DIGIT_LINES:
+        train, test = (Captions(*lines) for lines in digit_lines(seed))
+        return CaptionSplits(train, test, 0, spec)
+    path = Path(spec).expanduser()
+    if not path.is_file() or path.suffix not in SUFFIXES:
+        raise InputError(
+            f"{spec} is no manifest: give a .csv, .tsv or .parquet file with the columns path and label (the "
+            f"text), or {DIGIT_LINES}"
+        )
+    table = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
+    targets = np.zeros(len(table.paths), dtype=np.int64)
+    pictures = FilePictures(path.parent, FileTable.of(table.paths), targets, ("text",))
+    everything = Captions(pictures, table.labels)
+    with_text = np.array([row for row, text in enumerate(table.labels) if text.strip()], dtype=np.int64)
+    if len(with_text) < 2:
+        raise InputError(f"{spec} has {len(with_text)} pictures with a text: at least two are needed")
+    train_rows, test_rows = split_rows(with_text, table.splits, seed, test_fraction, where=spec)
+    return CaptionSplits(
+        everything.subset(train_rows),
+        everything.subset(test_rows),
+        len(table.paths) - len(with_text),
+        path.stem,
+    )
+
+
+def split_rows(
+    rows: np.ndarray, splits: Sequence[str], seed: int, test_fraction: float, *, where: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """(train, test) rows, as the manifest says or at random."""
+    if splits:
+        train = np.array([row for row in rows if splits[row] == "train"], dtype=np.int64)
+        test = np.array([row for row in rows if splits[row] != "train"], dtype=np.int64)
+        if not len(train) or not len(test):
+            raise InputError(
+                f"{where}: its column split names {len(train)} pictures train and {len(test)} other"
+            )
+        return train, test
+    mixed = np.random.default_rng(seed).permutation(rows)
+    count = min(max(round(test_fraction * len(rows)), 1), 2000)
+    return np.sort(mixed[count:]), np.sort(mixed[:count])

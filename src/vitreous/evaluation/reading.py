@@ -1,0 +1,90 @@
+"""A reader of pictures against texts that are known: characters and lines that are right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitreous.data.pictures import BadPicture
+from vitreous.data.text.captions import Captions
+from vitreous.evaluation.scores import wilson_interval
+from vitreous.training.sequence.reader import BATCH, Reader
+
+SHOWN = 20  # mistakes in the JSON
+
+
+@dataclass(frozen=True)
+class ReadingEvaluation:
+    """What a reader made of each picture.
+
+    Attributes:
+        names: of the pictures that could be read from the disk.
+        wanted: their texts.
+        texts: its own.
+        failed: pictures that could not be decoded, and why.
+        seconds: of reading.
+    """
+
+    names: Sequence[str]
+    wanted: Sequence[str]
+    texts: Sequence[str]
+    failed: dict[str, str]
+    seconds: float
+
+    @property
+    def lines(self) -> int:
+        """Texts that are right to the letter."""
+        return sum(want == text for want, text in zip(self.wanted, self.texts, strict=True))
+
+    @property
+    def characters(self) -> float:
+        """1 - (insertions, deletions and replacements) / (characters of the wanted texts): one less the
+        character error rate."""
+        wrong = sum(edits(want, text) for want, text in zip(self.wanted, self.texts, strict=True))
+        return 1 - wrong / sum(len(want) for want in self.wanted)
+
+    def to_json(self) -> dict[str, Any]:
+        count = len(self.wanted)
+        rows = zip(self.names, self.wanted, self.texts, strict=True)
+        mistakes = [
+            {"picture": name, "wanted": want, "read": text} for name, want, text in rows if want != text
+        ]
+        return {
+            "test_count": count,
+            "line_accuracy": self.lines / count,
+            "line_accuracy_interval": list(wilson_interval(self.lines, count)),
+            "character_accuracy": self.characters,
+            "reading_seconds": self.seconds,
+            "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
+            "mistakes": mistakes[:SHOWN],
+        }
+
+
+def evaluate_reader(reader: Reader, captions: Captions, *, beams: int = 4) -> ReadingEvaluation:
+    """Read every picture with a beam, and compare."""
+    begun = time.perf_counter()
+    names, wanted, texts, failed = [], [], [], {}
+    for start in range(0, len(captions.texts), BATCH):
+        pictures = []
+        for row in range(start, min(start + BATCH, len(captions.texts))):
+            try:
+                pictures.append(captions.pictures.picture(row))
+            except BadPicture as bad:
+                failed[bad.name] = bad.reason
+                continue
+            names.append(captions.pictures.name(row))
+            wanted.append(captions.texts[row])
+        texts += [found.text for found in reader.read(pictures, beams=beams)]
+    return ReadingEvaluation(names, wanted, texts, failed, time.perf_counter() - begun)
+
+
+def edits(wanted: str, text: str) -> int:
+    """The fewest insertions, deletions and replacements from one text to the other (Levenshtein, 1966)."""
+    row = list(range(len(text) + 1))
+    for i, letter in enumerate(wanted, start=1):
+        above, row[0] = row[0], i
+        for j, other in enumerate(text, start=1):
+            above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (letter != other))
+    return row[-1]

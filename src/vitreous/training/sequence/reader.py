@@ -1,0 +1,71 @@
+"""A trained captioner and its tokeniser: pictures in, texts out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from PIL import Image
+
+from vitreous.checkpoints.sequences import load_sequence_model
+from vitreous.data.text.tokeniser import Tokeniser, tokeniser_from_json
+from vitreous.errors import InputError
+from vitreous.models.captioner import Captioner
+from vitreous.models.decoding import beam_search
+
+BATCH = 64  # pictures read together
+
+
+class ReadText(NamedTuple):
+    """What stands in a picture, and its log probability divided by a power of its length."""
+
+    text: str
+    score: float
+
+
+class Reader:
+    """Reads the text in pictures, many at a time.
+
+    Attributes:
+        model: the captioner.
+        tokeniser: the one that it was trained with.
+    """
+
+    def __init__(self, model: Captioner, tokeniser: Tokeniser) -> None:
+        if len(tokeniser) > model.config.decoder.vocabulary:
+            raise InputError(
+                f"the tokeniser has {len(tokeniser)} tokens, the model knows "
+                f"{model.config.decoder.vocabulary}: they do not belong together"
+            )
+        self.model, self.tokeniser = model, tokeniser
+
+    @classmethod
+    def load(cls, path: Path) -> Reader:
+        """From a run directory or its `model/`.
+
+        Raises:
+            InputError: it holds no reader, or it is damaged.
+        """
+        model, tokeniser = load_sequence_model(path)
+        if not isinstance(model, Captioner):
+            raise InputError(f"{path} translates text, it does not read pictures: use vitreous translate")
+        return cls(model, tokeniser_from_json(tokeniser, where=str(path)))
+
+    @torch.inference_mode()
+    def read(self, pictures: Sequence[Image.Image], *, beams: int = 4) -> list[ReadText]:
+        """The text of each picture, in order."""
+        device = self.model.text.tokens.weight.device
+        results: list[ReadText] = []
+        for start in range(0, len(pictures), BATCH):
+            images = self.model.preprocessing(pictures[start : start + BATCH]).to(device)
+            found = beam_search(
+                self.model.text,
+                self.model.encode(images),
+                max_length=self.model.config.decoder.max_length,
+                beams=beams,
+            )
+            best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
+            results += [ReadText(self.tokeniser.decode(row), score) for row, score in best]
+        return results

@@ -1,0 +1,193 @@
+"""Recipes for what writes text: the two bundled jobs, and rules for a user's own pairs and pictures."""
+
+from __future__ import annotations
+
+from vitreous.data.text.digit_lines import DIGIT_LINES, HEIGHT, WIDTH
+from vitreous.data.text.parallel import NUMBERS
+from vitreous.data.text.tokeniser import SMALLEST
+from vitreous.models.config import ConvolutionStemConfig, PositionConfig, ViTConfig
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.training.config import OptimiserConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.sequence.config import (
+    AveragingConfig,
+    ReadingConfig,
+    TokeniserConfig,
+    TranslationConfig,
+)
+
+
+def paper_rate(width: int, warmup: int) -> tuple[float, ScheduleConfig]:
+    """The paper's learning rate d^-0.5 min(step^-0.5, step warmup^-1.5) (section 5.3) as a peak and a
+    curve."""
+    return (width * warmup) ** -0.5, ScheduleConfig(kind="rsqrt", warmup=warmup, timescale=warmup)
+
+
+def paper_optimiser() -> OptimiserConfig:
+    """Adam with b1 0.9, b2 0.98, eps 1e-9 (section 5.3)."""
+    return OptimiserConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, clip_norm=1.0)
+
+
+def numbers_config() -> TranslationConfig:
+    """The bundled job: numbers in words between Korean, English and German.
+
+    vitreous translate train
+    """
+    rate, schedule = paper_rate(width=96, warmup=400)
+    return TranslationConfig(
+        source=NUMBERS,
+        test_fraction=0.02,
+        tokeniser=TokeniserConfig(vocabulary=400),
+        model=TransformerConfig(
+            vocabulary=400,
+            width=96,
+            depth=2,
+            encoder_depth=2,
+            heads=4,
+            mlp_dim=192,
+            max_length=64,
+            norm="pre",
+            final_norm=True,
+            dropout=0.0,
+            never=(0, 1),
+        ),
+        training=TrainingConfig(
+            steps=2000,
+            batch_size=128,
+            peak_lr=rate,
+            optimiser=paper_optimiser(),
+            schedule=schedule,
+            label_smoothing=0.1,
+        ),
+    )
+
+
+def pairs_config(count: int) -> TranslationConfig:
+    """For somebody's own pairs, by their number: the paper's base model from 200,000 pairs on, half and a
+    quarter of its width below."""
+    if count >= 200_000:
+        width, depth, dropout, vocabulary = 512, 6, 0.1, 32_000
+    elif count >= 20_000:
+        width, depth, dropout, vocabulary = 256, 3, 0.1, 8000
+    else:
+        width, depth, dropout, vocabulary = 128, 2, 0.2, 2000
+    steps = min(max(40 * count // 64, 1000), 100_000)
+    rate, schedule = paper_rate(width, warmup=min(4000, steps // 10))
+    return TranslationConfig(
+        tokeniser=TokeniserConfig(vocabulary=vocabulary),
+        model=TransformerConfig(
+            vocabulary=vocabulary,
+            width=width,
+            depth=depth,
+            encoder_depth=depth,
+            heads=width // 64,
+            mlp_dim=4 * width,
+            max_length=256,
+            dropout=dropout,
+            never=(0, 1),
+        ),
+        training=TrainingConfig(
+            steps=steps,
+            batch_size=64,
+            peak_lr=rate,
+            optimiser=paper_optimiser(),
+            schedule=schedule,
+            label_smoothing=0.1,
+        ),
+        averaging=AveragingConfig(every=max(steps // 100, 1)),
+    )
+
+
+def digit_lines_config() -> ReadingConfig:
+    """The bundled job: lines of handwritten digits.
+
+    vitreous train --task text
+    """
+    vocabulary = SMALLEST + 11  # ten digits, and the mark of a word's beginning
+    return ReadingConfig(
+        source=DIGIT_LINES,
+        tokeniser=TokeniserConfig(vocabulary=vocabulary),
+        model=CaptionerConfig(
+            encoder=ViTConfig(
+                image_size=(HEIGHT, WIDTH),
+                channels=1,
+                patch_size=(4, 4),
+                num_classes=None,
+                width=96,
+                depth=3,
+                heads=4,
+                mlp_dim=192,
+                stem=ConvolutionStemConfig(widths=(32, 64), strides=(2, 2)),
+                position=PositionConfig(init_std=0.5),
+                class_token=False,
+                pooling="mean",
+            ),
+            decoder=DecoderConfig(
+                vocabulary=vocabulary,
+                width=96,
+                depth=2,
+                heads=4,
+                mlp_dim=192,
+                max_length=16,
+                norm="pre",
+                final_norm=True,
+                dropout=0.0,
+                never=(0, 1),
+            ),
+        ),
+        preprocessing=Preprocessing(size=(HEIGHT, WIDTH), channels=1, mean=(0.13,), std=(0.28,)),
+        training=TrainingConfig(
+            steps=2400,
+            batch_size=64,
+            peak_lr=1.5e-3,
+            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            schedule=ScheduleConfig(warmup=0.1),
+            label_smoothing=0.05,
+        ),
+        averaging=AveragingConfig(checkpoints=5, every=40),
+    )
+
+
+def pictures_config() -> ReadingConfig:
+    """For somebody's own pictures of lines of text: scaled to a height of 32 and a width of 256 pixels."""
+    vocabulary = 2 * SMALLEST
+    size = (32, 256)
+    return ReadingConfig(
+        tokeniser=TokeniserConfig(vocabulary=vocabulary),
+        model=CaptionerConfig(
+            encoder=ViTConfig(
+                image_size=size,
+                patch_size=(8, 8),
+                num_classes=None,
+                width=192,
+                depth=4,
+                heads=6,
+                mlp_dim=768,
+                stem=ConvolutionStemConfig(widths=(32, 64, 128), strides=(2, 2, 2)),
+                class_token=False,
+                pooling="mean",
+                dropout=0.1,
+            ),
+            decoder=DecoderConfig(
+                vocabulary=vocabulary,
+                width=192,
+                depth=3,
+                heads=6,
+                mlp_dim=768,
+                max_length=128,
+                norm="pre",
+                final_norm=True,
+                dropout=0.1,
+                never=(0, 1),
+            ),
+        ),
+        preprocessing=Preprocessing(size=size, resize="fit"),
+        training=TrainingConfig(
+            epochs=30,
+            batch_size=32,
+            peak_lr=5e-4,
+            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            schedule=ScheduleConfig(warmup=0.1),
+            label_smoothing=0.1,
+        ),
+    )
