@@ -2,8 +2,8 @@
 
     python benchmarks/made_sets.py FOLDER [--sets letters shapes ...] [--pictures 150] [--seed 0]
 
-writes FOLDER/<set>/train/<class>/*.jpg and FOLDER/<set>/val/<class>/*.jpg. Every picture has its own size,
-background, colours, clutter, place, size and angle of the subject, blur and noise. What the subject looks like
+writes FOLDER/<set>/train/<class>/*.jpg and FOLDER/<set>/val/<class>/*.jpg. Every picture has its own
+size, background, colours, clutter, place and angle of the subject, blur and noise. What a subject looks like
 differs from set to set, and in validation it looks as training never shows it:
 
 | set | a class is | training shows | validation shows |
