@@ -2,7 +2,10 @@
 
     vitreous train
 
-Hardware: two CPU cores.
+Hardware: two CPU cores. What makes the difference on so few pictures: four 3x3 convolutions before the tokens
+(2106.14881), small affine changes, and above all Mixup (1710.09412), which halves the mistakes; wider models,
+elastic distortion and larger changes gave nothing. Everything was chosen by five folds inside the training part
+of split 0; `benchmarks/digits.py` measures splits that took no part in it.
 """
 
 from __future__ import annotations
@@ -31,23 +34,25 @@ def config() -> RunConfig:
             patch_size=(2, 2),
             num_classes=10,
             width=64,
-            depth=4,
+            depth=3,
             heads=4,
             mlp_dim=128,
-            stem=ConvolutionStemConfig(widths=(32, 64), strides=(1, 2)),
+            stem=ConvolutionStemConfig(widths=(64, 64, 64, 64), strides=(1, 1, 1, 2)),
             position=PositionConfig(init_std=0.5),
             pooling="class",
         ),
         preprocessing=Preprocessing(size=(8, 8), channels=1, mean=(0.305,), std=(0.376,)),
         augmentation=AugmentationConfig(
-            affine=AffineConfig(rotate=12, translate=0.12, scale=0.12, shear=8, fill="zeros"), noise=0.05
+            affine=AffineConfig(rotate=12, translate=0.1, scale=0.12, shear=8, fill="zeros"),
+            noise=0.05,
+            mixup=0.8,
         ),
         training=TrainingConfig(
             epochs=80,
-            batch_size=64,
+            batch_size=96,
             peak_lr=2e-3,
             optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
-            schedule=ScheduleConfig(warmup=0.05),
+            schedule=ScheduleConfig(warmup=0.1),
             ema_decay=0.99,
             label_smoothing=0.05,
         ),
