@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints import (
+    bit,
     dinov2,
     frankzvit,
     google,
@@ -61,6 +62,7 @@ WRITERS = {
     ),
     "frankzvit": Writer(frankzvit.write, lambda model: frankzvit.LIMITS, frankzvit.SUFFIXES, PLAIN),
     "dinov2": Writer(dinov2.write, lambda model: dinov2.LIMITS, dinov2.SUFFIXES, PLAIN),
+    "bit": Writer(bit.write, bit.limits_of, bit.SUFFIXES),
     "vitreous": Writer(native, lambda model: {}, ()),
 }
 STATE_DICT = (

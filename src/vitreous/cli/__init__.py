@@ -40,9 +40,31 @@ COMMANDS = {
         "Pre-train an encoder without labels: masked patches (the paper's), MAE, SimMIM, DINO.",
         ("vitreous pretrain digits", "vitreous pretrain photos/ --objective dino --epochs 50 --json"),
     ),
+    "probe": Command(
+        "Accuracy on frozen features: few-shot linear, nearest neighbours, logistic regression.",
+        (
+            "vitreous probe runs/mine digits",
+            "vitreous probe ViT-Ti/16 photos/ --image-size 32 --shots 1 --json",
+        ),
+    ),
+    "inspect": Command(
+        "The paper's figures for a model, as one page to explore.",
+        ("vitreous inspect runs/mine", "vitreous inspect ViT-Ti/16 photo.jpg --json"),
+    ),
     "describe": Command(
         "Every stage of a model: shape, parameters, FLOPs, memory.",
         ("vitreous describe ViT-B/16", "vitreous describe ViT-S/8 --image-size 64 --json"),
+    ),
+    "convert": Command(
+        "From one checkpoint format to another, verified by the outputs.",
+        (
+            "vitreous convert ViT-Ti/16 vit.npz --set model.mlp=gelu_tanh",
+            "vitreous convert ViT-Ti/16 vit/ --format huggingface --json",
+        ),
+    ),
+    "data": Command(
+        "Check a data set, or pack it into shards for fast epochs.",
+        ("vitreous data check photos/", "vitreous data pack photos/ packed/"),
     ),
     "translate": Command(
         "The 2017 encoder-decoder: train it on pairs of texts, translate, show its attention.",
@@ -57,13 +79,34 @@ app = App(
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
+DATA_COMMANDS = {
+    "check": Command(
+        "What is wrong with a data set: broken files, duplicates, leaks, imbalance, doubtful labels.",
+        ("vitreous data check photos/", "vitreous data check digits --json"),
+    ),
+    "pack": Command(
+        "Write tar shards of pictures resized once, which train reads fast.",
+        ("vitreous data pack photos/ packed/", "vitreous data pack photos/ packed/ --size 320 --json"),
+    ),
+}
+
+
+def details(command: Command) -> dict[str, str]:
+    """What cyclopts shows of a command before it is imported."""
+    return {
+        "help": command.summary,
+        "help_epilogue": "Examples:\n  " + "\n  ".join(command.examples),
+    }
+
+
+data = App(name="data", **details(COMMANDS["data"]), help_format="plaintext")
+for name, command in DATA_COMMANDS.items():
+    data.command(f"vitreous.cli.data:{name}", name=name, **details(command))
 for name, command in COMMANDS.items():
-    app.command(
-        f"vitreous.cli.{name}:{name}",
-        name=name,
-        help=command.summary,
-        help_epilogue="Examples:\n  " + "\n  ".join(command.examples),
-    )
+    if name == "data":
+        app.command(data)
+    else:
+        app.command(f"vitreous.cli.{name}:{name}", name=name, **details(command))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
