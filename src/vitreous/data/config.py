@@ -92,8 +92,9 @@ class AffineConfig(Config):
     translate: Fraction = Field(default=0.0, description="± part of each side")
     scale: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, description="1 ± this")
     shear: Annotated[float, Field(ge=0, lt=80)] = Field(default=0.0, description="± degrees")
-    fill: Literal["border", "zeros"] = Field(
-        default="border", description="of what comes in: the edge repeated, or the mean colour"
+    fill: Literal["border", "mean", "darkest"] = Field(
+        default="border",
+        description="of what comes in: the edge repeated, the mean colour, or the picture's darkest value",
     )
 
 

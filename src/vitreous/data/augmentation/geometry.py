@@ -38,4 +38,8 @@ def affine(
     ratio = height / width
     rows = torch.stack([cos, (cos * shear - sin) * ratio, right, sin / ratio, sin * shear + cos, down], dim=1)
     grid = F.affine_grid(rows.view(-1, 2, 3).to(images.device), list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode=config.fill, align_corners=False)
+    # Where nothing is known grid_sample puts zeros: the mean, as images are normalised.
+    level = images.amin(dim=(2, 3), keepdim=True) if config.fill == "darkest" else 0.0
+    padding = "border" if config.fill == "border" else "zeros"
+    moved = F.grid_sample(images - level, grid, mode="bilinear", padding_mode=padding, align_corners=False)
+    return moved + level
