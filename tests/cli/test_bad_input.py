@@ -38,6 +38,8 @@ WRONG = {
     "no picture": (["predict", "runs/mine"], "no picture to classify"),
     "no such picture": (["predict", "runs/mine", "gone.png"], "gone.png"),
     "no label wanted": (["predict", "runs/mine", "photo.jpg", "--top", "0"], "use 1 or more"),
+    "no shots": (["probe", "runs/mine", "digits", "--shots", "0"], "at least 1"),
+    "too many shots": (["probe", "runs/mine", "photos", "--shots", "50"], "fewer shots"),
     "checkpoint cut short": (["predict", "cut", "photo.jpg"], "cut"),
 }
 

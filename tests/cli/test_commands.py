@@ -103,3 +103,22 @@ def test_describe_keeps_within_100_columns(model: str, command: Call) -> None:
     code, out, _ = command("describe", model)
     assert code == 0
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_probe_gives_the_contracts_json(command: Call) -> None:
+    code, out, err = command("probe", "runs/mine", "digits", "--json", "--shots", "1", "5")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["fewshot"].keys() == {"1", "5"}
+    low, high = result["fewshot"]["5"]["interval"]
+    assert low <= result["fewshot"]["5"]["mean"] <= high
+    assert 0 <= result["knn"] <= 1
+
+
+def test_probe_says_that_a_name_has_fresh_weights(command: Call) -> None:
+    options = [word for size in ("width=12", "depth=1") for word in ("--set", f"data.{size}")]
+    assert command("probe", "runs/mine", "digits", *options)[0] == 2, "data has no width"
+    code, out, err = command("probe", "ViT-Ti/16", "photos", "--image-size", "16", "--shots", "1")
+    assert code == 0
+    assert "fresh weights" in err
+    assert "logistic regression" in out

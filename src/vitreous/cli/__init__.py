@@ -91,22 +91,27 @@ DATA_COMMANDS = {
 }
 
 
-def details(command: Command) -> dict[str, str]:
-    """What cyclopts shows of a command before it is imported."""
-    return {
-        "help": command.summary,
-        "help_epilogue": "Examples:\n  " + "\n  ".join(command.examples),
-    }
+def examples(command: Command) -> str:
+    """The end of a command's help."""
+    return "Examples:\n  " + "\n  ".join(command.examples)
 
 
-data = App(name="data", **details(COMMANDS["data"]), help_format="plaintext")
-for name, command in DATA_COMMANDS.items():
-    data.command(f"vitreous.cli.data:{name}", name=name, **details(command))
+data = App(
+    name="data",
+    help=COMMANDS["data"].summary,
+    help_epilogue=examples(COMMANDS["data"]),
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
 for name, command in COMMANDS.items():
     if name == "data":
         app.command(data)
     else:
-        app.command(f"vitreous.cli.{name}:{name}", name=name, **details(command))
+        target = f"vitreous.cli.{name}:{name}"
+        app.command(target, name=name, help=command.summary, help_epilogue=examples(command))
+for name, command in DATA_COMMANDS.items():
+    target = f"vitreous.cli.data:{name}"
+    data.command(target, name=name, help=command.summary, help_epilogue=examples(command))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,7 +28,7 @@ def interval(low: float, high: float) -> str:
     return f"{100 * low:.2f}-{100 * high:.2f} %"
 
 
-def si(number: float) -> str:
+def si(number: float | int) -> str:
     """Three digits or more and a prefix: 86.57 M."""
     for factor, prefix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(number) >= factor:
@@ -36,6 +36,6 @@ def si(number: float) -> str:
     return f"{number:g} "
 
 
-def size(count: float) -> str:
+def size(count: float | int) -> str:
     """Bytes in MB or GB of 1000."""
     return f"{si(count)}B"

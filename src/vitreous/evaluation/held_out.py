@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vitreous.data.config import DataConfig
 from vitreous.data.pictures import Pictures
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
@@ -37,9 +38,7 @@ def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldO
     Raises:
         InputError: no such run or data, unknown settings, or nothing was held out.
     """
-    if strange := [name for name in settings if name != "data"]:
-        raise InputError(f"evaluate has no setting {strange[0]!r}: all of its settings begin with data.")
-    check_known(settings, RunConfig)
+    check_data_settings("evaluate", settings)
     is_run = (Path(model) / "config.toml").is_file()
     if data is None and not is_run:
         raise InputError(
@@ -59,3 +58,15 @@ def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldO
     if same:
         raise InputError(f"{model} was trained on all of {source}: name other data to evaluate it on")
     return HeldOut(source, "all of it", splits.train)
+
+
+def data_settings(command: str, settings: Mapping[str, Any]) -> DataConfig:
+    """How a command that judges a model opens DATA. Raises InputError for settings of anything else."""
+    check_data_settings(command, settings)
+    return data_config(settings)
+
+
+def check_data_settings(command: str, settings: Mapping[str, Any]) -> None:
+    if strange := [name for name in settings if name != "data"]:
+        raise InputError(f"{command} has no setting {strange[0]!r}: all of its settings begin with data.")
+    check_known(settings, RunConfig)

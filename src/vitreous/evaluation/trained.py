@@ -17,8 +17,13 @@ def open_trained(spec: str, **overrides: Any) -> Model:
         InputError: `spec` is a model's name, which has fresh weights; or what `open_model` raises.
     """
     model = open_model(spec, **overrides)
-    if not Path(spec).exists() and ":" not in spec:
+    if not has_weights(spec):
         raise InputError(
             f"{spec} is a name without weights, and its answers mean nothing: give a run or a checkpoint"
         )
     return model
+
+
+def has_weights(spec: str) -> bool:
+    """Whether MODEL means weights from somewhere, and not a mere name."""
+    return Path(spec).exists() or ":" in spec

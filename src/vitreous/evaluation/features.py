@@ -1,0 +1,125 @@
+"""Frozen features: what a model's head sees of every picture, extracted once and kept by content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from vitreous.data.loading import EvaluationLoader
+from vitreous.data.pictures import BadPicture, Pictures
+from vitreous.errors import InputError
+from vitreous.models.names import Model
+
+
+@dataclass(frozen=True)
+class Features:
+    """Of the pictures that could be decoded: what the head would see, and the class."""
+
+    values: Float[np.ndarray, "N D"]
+    targets: Int[np.ndarray, " N"]
+
+
+def cache_folder() -> Path:
+    """$VITREOUS_CACHE, or ~/.cache/vitreous."""
+    return Path(os.environ.get("VITREOUS_CACHE") or Path.home() / ".cache" / "vitreous")
+
+
+def cached_features(
+    model: Model,
+    pictures: Pictures,
+    *,
+    device: str | torch.device = "cpu",
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Features:
+    """`extract`, but never twice for the same weights, preprocessing and pictures: the result is kept in
+    `cache_folder`, named by a hash of all three. A damaged file is made again."""
+    path = cache_folder() / "features" / f"{content_key(model, pictures)}.safetensors"
+    if path.is_file():
+        try:
+            kept = load_file(path)
+        except SafetensorError:
+            path.unlink()
+        else:
+            return Features(kept["values"], kept["targets"])
+    features = extract(
+        model, pictures, device=device, batch_size=batch_size, workers=workers, progress=progress
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file({"values": features.values, "targets": features.targets}, beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return features
+
+
+def extract(
+    model: Model,
+    pictures: Pictures,
+    *,
+    device: str | torch.device = "cpu",
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Features:
+    """The features of every picture once, in evaluation mode; the model's mode is given back.
+
+    Raises:
+        InputError: pictures with several labels, or none that can be decoded.
+    """
+    if pictures.targets.ndim != 1:
+        raise InputError("a probe needs one class for each picture, and these pictures have several labels")
+    loader = EvaluationLoader(
+        pictures, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers
+    )
+    values: list[np.ndarray] = []
+    indices: list[np.ndarray] = []
+    training = model.training
+    model.to(device).eval()
+    with torch.inference_mode():
+        for batch in loader:
+            values.append(model.features(batch.images.to(device)).flatten(1).float().cpu().numpy())
+            indices.append(batch.indices.numpy())
+            if progress:
+                progress(sum(map(len, indices)), len(pictures))
+    model.train(training)
+    if not values:
+        raise InputError("none of the pictures could be decoded: there is nothing to probe with")
+    return Features(np.concatenate(values), pictures.targets[np.concatenate(indices)].astype(np.int64))
+
+
+def content_key(model: Model, pictures: Pictures) -> str:
+    """A hash of the weights, the function they are part of, the preprocessing, and every picture's bytes."""
+    digest = hashlib.blake2b(digest_size=20)
+    digest.update(repr((model.config, model.preprocessing)).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    digest.update(np.ascontiguousarray(pictures.targets).tobytes())
+    for index in range(len(pictures)):
+        digest.update(picture_bytes(pictures, index))
+    return digest.hexdigest()
+
+
+def picture_bytes(pictures: Pictures, index: int) -> bytes:
+    """What a picture is made of: its file, or its size and pixels."""
+    try:
+        encoded = pictures.encoded(index)
+        if encoded is not None:
+            return hashlib.blake2b(encoded, digest_size=20).digest()
+        picture = pictures.picture(index)
+    except BadPicture:
+        return b"bad"
+    return repr((picture.mode, picture.size)).encode() + picture.tobytes()

@@ -1,0 +1,117 @@
+"""How good are a model's features, without training it? Three probes that need a few seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vitreous.data.pictures import Splits
+from vitreous.errors import InputError
+from vitreous.evaluation.features import cached_features
+from vitreous.evaluation.fewshot import SHOTS, FewShot, fewshot
+from vitreous.evaluation.knn import NEIGHBOURS, knn_hits
+from vitreous.evaluation.linear import linear_probe
+from vitreous.evaluation.scores import Interval, wilson_interval
+from vitreous.models.names import Model
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Accuracy of classifiers that stand on frozen features, on pictures that they were not fitted to.
+
+    Attributes:
+        fewshot: closed-form linear accuracy, by the number of pictures of each class.
+        knn: accuracy of weighted nearest neighbours among all training pictures.
+        linear: accuracy of logistic regression on all training pictures.
+        extracting: seconds for the features; next to nothing when they were kept.
+        fitting: seconds for the three probes.
+    """
+
+    fewshot: dict[int, FewShot]
+    knn: float
+    linear: float
+    train_count: int
+    test_count: int
+    width: int
+    extracting: float
+    fitting: float
+
+    def interval(self, accuracy: float) -> Interval:
+        """95 %, Wilson's, over the pictures that were judged."""
+        return wilson_interval(round(accuracy * self.test_count), self.test_count)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "fewshot": {
+                str(number): {"mean": result.mean, "interval": list(result.interval)}
+                for number, result in self.fewshot.items()
+            },
+            "knn": self.knn,
+            "knn_interval": list(self.interval(self.knn)),
+            "knn_neighbours": NEIGHBOURS,
+            "linear": self.linear,
+            "linear_interval": list(self.interval(self.linear)),
+            "train_count": self.train_count,
+            "test_count": self.test_count,
+            "feature_width": self.width,
+            "seconds": self.extracting + self.fitting,
+            "seconds_extracting": self.extracting,
+            "seconds_fitting": self.fitting,
+        }
+
+
+def probe(
+    model: Model,
+    splits: Splits,
+    *,
+    shots: Sequence[int] = SHOTS,
+    seed: int = 0,
+    draws: int = 3,
+    device: str | torch.device = "cpu",
+    workers: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Probe:
+    """Few-shot linear, nearest neighbours and logistic regression on a model's features.
+
+    Args:
+        seed, draws: shots are drawn with seed, seed + 1, ...: as many times as `draws`.
+
+    Raises:
+        InputError: no held-out part, several labels for a picture, or too few pictures of a class.
+    """
+    held_out = splits.test or splits.validation
+    if held_out is None:
+        raise InputError(f"{splits.name} has no held-out part to judge on: set data.test_fraction")
+    classes = len(splits.train.classes)
+    started = time.perf_counter()
+    train, test = (
+        cached_features(model, part, device=device, workers=workers, progress=progress)
+        for part in (splits.train, held_out)
+    )
+    extracted = time.perf_counter()
+    few = fewshot(train, test, classes=classes, shots=shots, seeds=range(seed, seed + draws))
+    neighbours = knn_hits(train, test, classes=classes)
+    linear = linear_probe(train, test, classes=classes, seed=seed)
+    count = len(test.targets)
+    return Probe(
+        fewshot=few,
+        knn=neighbours / count,
+        linear=linear.hits / count,
+        train_count=len(train.targets),
+        test_count=count,
+        width=train.values.shape[1],
+        extracting=extracted - started,
+        fitting=time.perf_counter() - extracted,
+    )
+
+
+def check_draws(shots: Sequence[int], draws: int) -> None:
+    """Raises InputError for numbers that mean nothing."""
+    if not shots or min(shots) < 1:
+        raise InputError(f"--shots {' '.join(map(str, shots))}: give one number or more, each at least 1")
+    if draws < 1:
+        raise InputError(f"--draws {draws} draws nothing: use 1 or more, 3 for an interval")

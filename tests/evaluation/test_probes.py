@@ -1,0 +1,163 @@
+"""Features once and by content; neighbours, shots and the linear probe against slow or exact versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vitreous.data.config import DataConfig
+from vitreous.data.pictures import ArrayPictures
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+from vitreous.evaluation import features as features_module
+from vitreous.evaluation.features import Features, cached_features, content_key, extract
+from vitreous.evaluation.fewshot import fewshot, summary
+from vitreous.evaluation.knn import knn_hits
+from vitreous.evaluation.linear import fit, linear_probe, logits
+from vitreous.evaluation.probing import probe
+from vitreous.models.vit import ViT
+
+
+@pytest.fixture
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+
+
+def clusters(count: int, classes: int = 4, spread: float = 1.0, seed: int = 0) -> Features:
+    """Points around one centre for each class."""
+    generator = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(classes, 12))
+    targets = np.arange(count) % classes
+    values = centres[targets] + spread * generator.normal(size=(count, 12))
+    return Features(values.astype(np.float32), targets.astype(np.int64))
+
+
+def test_features_are_what_the_head_sees(pictures: ArrayPictures, make_model: Callable[..., ViT]) -> None:
+    model = make_model()
+    found = extract(model, pictures, batch_size=4)
+    images = model.preprocessing([pictures.picture(index) for index in range(len(pictures))])
+    with torch.no_grad():
+        expected = model.eval().features(images)
+    np.testing.assert_allclose(found.values, expected.numpy(), atol=2e-6)
+    assert found.targets.tolist() == pictures.targets.tolist()
+
+
+@pytest.mark.usefixtures("_own_cache")
+def test_features_are_extracted_once(
+    pictures: ArrayPictures, make_model: Callable[..., ViT], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+    first = cached_features(model, pictures)
+    monkeypatch.setattr(features_module, "extract", lambda *_, **__: pytest.fail("extracted twice"))
+    second = cached_features(model, pictures)
+    np.testing.assert_array_equal(first.values, second.values)
+    np.testing.assert_array_equal(first.targets, second.targets)
+
+
+@pytest.mark.usefixtures("_own_cache")
+def test_a_damaged_cache_is_made_again(
+    pictures: ArrayPictures, make_model: Callable[..., ViT], tmp_path: Path
+) -> None:
+    model = make_model()
+    first = cached_features(model, pictures)
+    (file,) = (tmp_path / "cache" / "features").iterdir()
+    file.write_bytes(file.read_bytes()[:40])
+    np.testing.assert_array_equal(cached_features(model, pictures).values, first.values)
+
+
+def test_the_key_follows_weights_preprocessing_and_pictures(
+    pictures: ArrayPictures, make_model: Callable[..., ViT]
+) -> None:
+    model = make_model()
+    keys = [content_key(model, pictures)]
+    with torch.no_grad():
+        model.prefix[0, 0] += 1e-3
+    keys.append(content_key(model, pictures))
+    model.preprocessing = model.preprocessing.model_copy(update={"interpolation": "bilinear"})
+    keys.append(content_key(model, pictures))
+    pictures.pixels[3, 0, 0] ^= 1
+    keys.append(content_key(model, pictures))
+    assert len(set(keys)) == 4
+    assert content_key(model, pictures) == keys[-1]
+
+
+def test_neighbours_vote_as_in_dino() -> None:
+    train, test = clusters(60, spread=1.6), clusters(40, spread=1.6, seed=1)
+    bank = train.values / np.linalg.norm(train.values, axis=1, keepdims=True)
+    right = 0
+    for query, target in zip(test.values, test.targets, strict=True):
+        similarity = bank @ (query / np.linalg.norm(query))
+        votes = np.zeros(4)
+        for nearest in np.argsort(-similarity)[:7]:
+            votes[train.targets[nearest]] += np.exp(similarity[nearest] / 0.07)
+        right += votes.argmax() == target
+    assert knn_hits(train, test, classes=4, neighbours=7) == right
+    assert 10 < right < 40
+
+
+def test_more_neighbours_than_pictures_are_all_of_them() -> None:
+    train, test = clusters(8, spread=0.1), clusters(8, spread=0.1, seed=1)
+    assert knn_hits(train, test, classes=4, neighbours=500) == 8
+
+
+def test_the_linear_probe_is_scikit_learns_minimum() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    train = clusters(200, spread=1.5)
+    x, y = torch.from_numpy(train.values), torch.from_numpy(train.targets)
+    penalty = 1e-2
+    weights = fit(x, y, 4, penalty)
+    peer = LogisticRegression(C=1 / (penalty * len(x)), tol=1e-8, max_iter=5000).fit(
+        train.values, train.targets
+    )
+    ours = logits(weights, x).softmax(dim=1).numpy()
+    np.testing.assert_allclose(ours, peer.predict_proba(train.values), atol=2e-3)
+
+
+def test_probes_find_what_is_there() -> None:
+    train, test = clusters(200, spread=0.3), clusters(80, spread=0.3, seed=1)
+    assert linear_probe(train, test, classes=4).hits == 80
+    results = fewshot(train, test, classes=4)
+    assert list(results) == [1, 5, 10, 25]
+    assert results[25].mean == 1
+
+
+def test_shots_that_a_class_has_not_are_left_out() -> None:
+    train = clusters(32)
+    assert list(fewshot(train, train, classes=4)) == [1, 5]
+    with pytest.raises(InputError, match="8 pictures"):
+        fewshot(train, train, classes=4, shots=(25,))
+
+
+def test_interval_over_draws_is_students() -> None:
+    from scipy.stats import t
+
+    mean, (low, high) = summary([0.5, 0.6, 0.7])
+    assert mean == pytest.approx(0.6)
+    half = t.ppf(0.975, 2) * 0.1 / 3**0.5
+    assert (low, high) == pytest.approx((0.6 - half, 0.6 + half))
+    assert summary([0.4]).interval == (0, 1), "one draw says nothing about the others"
+
+
+@pytest.mark.usefixtures("_own_cache")
+def test_a_whole_probe(make_model: Callable[..., ViT]) -> None:
+    splits = open_data("digits", DataConfig())
+    result = probe(make_model(), splits, shots=(1, 5), draws=2)
+    found = result.to_json()
+    assert found["fewshot"].keys() == {"1", "5"}
+    assert found["fewshot"]["5"].keys() == {"mean", "interval"}
+    assert found["test_count"] == 360
+    assert 0.2 < found["knn"] <= 1
+    assert 0.2 < found["linear"] <= 1
+    again = probe(make_model(), splits, shots=(1,), draws=1)
+    assert again.knn != result.knn, "other weights, other features"
+
+
+def test_several_labels_cannot_be_probed(pictures: ArrayPictures, make_model: Callable[..., ViT]) -> None:
+    pictures.targets = np.eye(3, dtype=np.float32)[pictures.targets]
+    with pytest.raises(InputError, match="several labels"):
+        extract(make_model(), pictures)
