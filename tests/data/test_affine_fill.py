@@ -1,0 +1,25 @@
+"""What comes into a picture that was turned and shifted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vitreous.data.augmentation.geometry import affine
+from vitreous.data.config import AffineConfig
+from vitreous.data.randomness import BatchChance
+
+
+@pytest.mark.parametrize(("fill", "lowest"), [("darkest", -0.8), ("mean", 0.0)])
+def test_what_comes_in_is_as_dark_as_asked(fill: str, lowest: float) -> None:
+    bright = torch.full((16, 1, 8, 8), 1.5)
+    bright[:, :, 4, 4] = lowest
+    changed = affine(bright, AffineConfig(translate=0.5, fill=fill), BatchChance(0, 0, 0, size=16))
+    assert torch.isclose(changed.min(), torch.tensor(lowest), atol=1e-5)
+    assert (changed[:, :, 0] < 0.8).any()  # something came in from above
+
+
+def test_the_edge_repeated_brings_in_nothing_new() -> None:
+    flat = torch.full((16, 3, 8, 8), 1.5)
+    changed = affine(flat, AffineConfig(rotate=45, translate=0.5), BatchChance(0, 0, 0, size=16))
+    assert torch.allclose(changed, flat, atol=1e-5)
