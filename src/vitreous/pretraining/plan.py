@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
-from vitreous.data.file_table import FileTable
+from vitreous.data.folder_index import index_folder
 from vitreous.data.pictures import DataSummary
 from vitreous.data.sources import Splits, open_data, summarise
 from vitreous.data.sources.files import FilePictures
-from vitreous.data.sources.folders import subfolders, walk
+from vitreous.data.sources.folders import subfolders
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -66,10 +66,10 @@ def open_unlabelled(source: str, data: DataConfig) -> Splits:
     folder = Path(source).expanduser()
     if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
         return open_data(source, data)
-    paths = list(walk(folder))
-    if not paths:
+    table = index_folder(folder, (".",)).table
+    if not len(table):
         raise InputError(f"{folder} holds no pictures")
-    pictures = FilePictures(folder, FileTable.of(paths), np.zeros(len(paths), dtype=np.int64), ("picture",))
+    pictures = FilePictures(folder, table, np.zeros(len(table), dtype=np.int64), ("picture",))
     train, validation, test = split(pictures, data)
     return Splits(train, validation, test, source, summarise(train))
 
