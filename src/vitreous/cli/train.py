@@ -80,7 +80,7 @@ def train(
         run, splits = reopened(resume)
     else:
         settings = settings_tree(config, set)
-        run, splits = planned(data, settings | {}, given, recipe=recipe, init=init, out=out)
+        run, splits = planned(data, settings, given, recipe=recipe, init=init, out=out)
     try:
         result = carry_out(run, splits, device=chosen)
     except Interrupted as stopped:
@@ -132,24 +132,29 @@ def reopened(path: Path) -> tuple[Run, Splits]:
 
 def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, Any]:
     """Train, measure, write the report and the card; what came out."""
+    from vitreous.data.pictures import BadFiles
     from vitreous.evaluation.baselines import digits_baselines
     from vitreous.evaluation.classification import evaluate
+    from vitreous.evaluation.monitor import monitor
+    from vitreous.evaluation.multilabel import evaluate_multilabel
     from vitreous.inspection.training_report import write_training_report
     from vitreous.training.card import write_card
     from vitreous.training.classifier import train_classifier
     from vitreous.training.display import Display
     from vitreous.training.starting import count_parameters
-    from vitreous.training.validation import validation
 
     config = run.config
     trained = train_classifier(
-        run, splits, device=device, validate=validation(splits.validation, config), display=Display()
+        run, splits, device=device, validate=monitor(splits, config), display=Display()
     )
     held_out = splits.test or splits.validation
-    evaluation = (
-        evaluate(trained.model, held_out, batch_size=config.evaluation.batch_size) if held_out else None
-    )
+    measure = evaluate_multilabel if splits.summary.multi_label else evaluate
+    batch = config.evaluation.batch_size
+    evaluation = measure(trained.model, held_out, device=device, batch_size=batch) if held_out else None
     baselines = digits_baselines(splits) if splits.name == "digits" else ()
+    bad = BadFiles()
+    bad.reasons.update({**trained.bad, **(evaluation.failed if evaluation else {})})
+    bad.write(run.path / "bad_files.txt")
     result: dict[str, Any] = {
         "run": str(run.path),
         **(evaluation.to_json() if evaluation else {}),
@@ -159,7 +164,7 @@ def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, An
         "train_count": len(splits.train),
         "classes": list(splits.train.classes),
         "parameters": count_parameters(trained.model),
-        "bad_files": [{"path": path, "reason": reason} for path, reason in trained.bad.items()],
+        "bad_files": [{"path": path, "reason": reason} for path, reason in bad],
         "baselines": [baseline._asdict() for baseline in baselines],
     }
     if evaluation and held_out:
@@ -180,23 +185,25 @@ def print_table(result: dict[str, Any]) -> None:
     table.add_column(f"held-out pictures: {result.get('test_count', 0)}")
     table.add_column("accuracy", justify="right")
     table.add_column("95 % interval", justify="right")
-    rows = (
-        [("this ViT", result["test_accuracy"], result["test_accuracy_interval"])]
-        if "report" in result
-        else []
-    )
+    accuracy = result.get("test_accuracy")
+    rows = [("this ViT", accuracy, result["test_accuracy_interval"])] if accuracy is not None else []
     rows += [(each["name"], each["accuracy"], each["interval"]) for each in result["baselines"]]
     for name, accuracy, (low, high) in rows:
         table.add_row(name, f"{accuracy:.2%}", f"{low:.2%} to {high:.2%}")
     console = Console(soft_wrap=True)
-    console.print(table)
+    if rows:
+        console.print(table)
+    if "test_mean_average_precision" in result:
+        precision = result["test_mean_average_precision"]
+        console.print(f"mean average precision {precision:.4f} on {result['test_count']} held-out pictures")
     console.print(
         f"\ntrained in {result['seconds']:.1f} s ({result['waiting']:.1%} of them waiting for data), "
         f"{result['train_count']} pictures, {result['parameters']:,} parameters",
         highlight=False,
     )
     if result["bad_files"]:
-        print(f"{len(result['bad_files'])} pictures could not be read: see {result['run']}/bad_files.txt")
+        listed = f"{result['run']}/bad_files.txt"
+        print(f"{len(result['bad_files'])} pictures could not be read and were left out: see {listed}")
     print(f"run     {result['run']}")
     if "report" in result:
         print(f"report  {result['report']}")

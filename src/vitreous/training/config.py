@@ -116,6 +116,7 @@ class EvaluationConfig(Config):
 
     every_epochs: Positive = Field(default=1, description="on the validation part, where there is one")
     batch_size: Positive = 256
+    fewshot: bool = Field(default=False, description="few-shot accuracy of the features there, too")
 
 
 class RunConfig(Config):

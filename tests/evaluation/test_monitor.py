@@ -1,0 +1,47 @@
+"""What a training run measures on the side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+from vitreous.evaluation.monitor import monitor
+from vitreous.models.vit import ViT
+from vitreous.training.config import EvaluationConfig, RunConfig
+
+
+def config_for(model: ViT, **evaluation: object) -> RunConfig:
+    return RunConfig(
+        model=model.config,
+        preprocessing=model.preprocessing,
+        evaluation=EvaluationConfig(**evaluation),  # type: ignore[arg-type]
+    )
+
+
+def test_fewshot_accuracy_is_measured_during_training(make_model: Callable[..., ViT]) -> None:
+    model = make_model(labels=None, classes=10)
+    splits = open_data("digits", DataConfig(validation_fraction=0.1))
+    measure = monitor(splits, config_for(model, fewshot=True))
+    assert measure is not None
+    found = measure(model)
+    assert found.keys() == {
+        "validation_loss",
+        "validation_accuracy",
+        "validation_fewshot_1",
+        "validation_fewshot_5",
+        "validation_fewshot_10",
+    }
+    assert found["validation_fewshot_10"] > 0.15, "even random features tell something about digits"
+    assert found == measure(model), "the same pictures each time"
+
+
+def test_without_a_validation_part_there_is_nothing_to_measure_on(make_model: Callable[..., ViT]) -> None:
+    model = make_model(labels=None, classes=10)
+    splits = open_data("digits", DataConfig())
+    assert monitor(splits, config_for(model)) is None
+    with pytest.raises(InputError, match="validation_fraction"):
+        monitor(splits, config_for(model, fewshot=True))
