@@ -1,0 +1,116 @@
+"""Pictures with their text: composed lines of digits, manifests, batches."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitreous.data.config import DataConfig
+from vitreous.data.sources.digits import open_digits
+from vitreous.data.text.caption_batches import CaptionLoader
+from vitreous.data.text.captions import Captions, open_captions
+from vitreous.data.text.digit_lines import SIDE, compose
+from vitreous.data.text.tokeniser import SMALLEST, Tokeniser
+from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing
+
+
+@pytest.fixture(scope="module")
+def digits():
+    train, _, test = open_digits(DataConfig())
+    return train, test
+
+
+def test_a_line_shows_the_digits_that_its_text_says(digits):
+    train, _ = digits
+    pictures, texts = compose(train, 50, np.random.default_rng(0), distort=False)
+    known = {np.asarray(train.picture(i)).tobytes(): str(train.targets[i]) for i in range(len(train))}
+    assert {len(text) for text in texts} == {3, 4, 5, 6, 7, 8}
+    for row in range(50):
+        pixels = np.asarray(pictures.picture(row))
+        found = [
+            (left, known[window.tobytes()])
+            for top in range(pixels.shape[0] - SIDE + 1)
+            for left in range(pixels.shape[1] - SIDE + 1)
+            if (window := np.ascontiguousarray(pixels[top : top + SIDE, left : left + SIDE])).tobytes() in known
+        ]
+        assert "".join(name for _, name in sorted(found)) == texts[row]
+
+
+def test_no_digit_is_in_training_and_test_lines(digits):
+    train, test = ({p.picture(i).tobytes() for i in range(len(p))} for p in digits)
+    assert len(train & test) == 0
+
+
+def test_distorted_lines_are_still_full_of_ink(digits):
+    train, _ = digits
+    plain, _ = compose(train, 200, np.random.default_rng(0), distort=False)
+    bent, texts = compose(train, 200, np.random.default_rng(0), distort=True)
+    ink = [sum(np.asarray(p.picture(i)).mean() for i in range(200)) for p in (plain, bent)]
+    assert 0.8 < ink[1] / ink[0] < 1.2
+    assert not np.array_equal(np.asarray(plain.picture(0)), np.asarray(bent.picture(0)))
+
+
+def manifest(folder, rows, header="path,label"):
+    for number in range(6):
+        Image.fromarray(np.full((10, 30), 40 * number, np.uint8)).save(folder / f"{number}.png")
+    path = folder / "lines.csv"
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_manifest_of_pictures_and_texts(tmp_path):
+    rows = ["0.png,eins,train", "1.png,zwei,train", "2.png,,train", '3.png,"drei, vier",test']
+    data = open_captions(str(manifest(tmp_path, rows, "path,label,split")), seed=0, test_fraction=0.5)
+    assert list(data.train.texts) == ["eins", "zwei"]
+    assert list(data.test.texts) == ["drei, vier"]
+    assert data.empty == 1
+    assert np.asarray(data.test.pictures.picture(0))[0, 0] == 120
+
+
+def test_a_manifest_without_a_split_is_split_at_random(tmp_path):
+    path = str(manifest(tmp_path, [f"{number}.png,text {number}" for number in range(6)]))
+    data = open_captions(path, seed=0, test_fraction=0.33)
+    assert (len(data.train.texts), len(data.test.texts)) == (4, 2)
+    assert not set(data.train.texts) & set(data.test.texts)
+
+
+def test_bad_manifests_are_said(tmp_path):
+    with pytest.raises(InputError, match="no manifest"):
+        open_captions(str(tmp_path), seed=0, test_fraction=0.1)
+    with pytest.raises(InputError, match="1 pictures with a text"):
+        open_captions(str(manifest(tmp_path, ["0.png,eins", "1.png,"])), seed=0, test_fraction=0.1)
+    one_side = manifest(tmp_path, ["0.png,eins,train", "1.png,zwei,train"], "path,label,split")
+    with pytest.raises(InputError, match="2 pictures train and 0 other"):
+        open_captions(str(one_side), seed=0, test_fraction=0.1)
+
+
+def loader_of(captions, **options):
+    tokeniser = Tokeniser.train(captions.texts, SMALLEST + 12)
+    settings = {"preprocessing": Preprocessing(size=(8, 24), channels=1, mean=(0.5,), std=(0.5,))}
+    return CaptionLoader(captions, tokeniser, **{**settings, "longest": 20, "batch_size": 2, "seed": 0, **options})
+
+
+def test_batches_of_pictures_and_texts(digits):
+    captions = Captions(*compose(digits[1], 10, np.random.default_rng(0), distort=False))
+    loader = loader_of(captions)
+    batches = list(loader.epoch(0))
+    assert len(batches) == loader.steps_per_epoch == 5
+    assert batches[0].images.shape == (2, 1, 8, 24)
+    later = list(loader_of(captions).epoch(0, start=3))
+    assert torch.equal(later[0].images, batches[3].images)
+    assert torch.equal(later[0].target, batches[3].target)
+    short = loader_of(captions, longest=6)
+    assert short.too_long == sum(len(text) + 3 > 6 for text in captions.texts) > 0
+    with pytest.raises(InputError, match="less than one batch"):
+        loader_of(captions, batch_size=11)
+
+
+def test_a_picture_that_cannot_be_read_is_replaced_and_recorded(tmp_path):
+    path = manifest(tmp_path, [f"{number}.png,{number}{number}" for number in range(6)])
+    (tmp_path / "2.png").write_bytes(b"no picture")
+    data = open_captions(str(path), seed=1, test_fraction=0.2)
+    loader = loader_of(data.train, batch_size=len(data.train.texts))
+    batch = next(iter(loader.epoch(0)))
+    assert len(batch.images) == len(data.train.texts)
+    assert len(loader.bad) == ("22" in data.train.texts)
