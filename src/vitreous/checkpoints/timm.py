@@ -56,6 +56,14 @@ ACTIVATIONS = {
 PREFIXES = ("", "visual.trunk.", "trunk.", "vision_model.", "encoder.", "backbone.")
 
 
+# The root of a hybrid's ResNet; a ResNet that is its root alone has no `stem` in the name.
+ROOTS = ("patch_embed.backbone.stem", "patch_embed.backbone")
+
+
+def root_of(layers: tuple[int, ...]) -> str:
+    return ROOTS[0] if layers else ROOTS[1]
+
+
 class Names(NamedTuple):
     """How one file lays its prefix tokens, norms and MLP out."""
 
@@ -124,14 +132,14 @@ def describe(source: Source, told: Told) -> tuple[Names, dict[str, Any]]:
     """What the weights' names and shapes (and config.json) tell."""
     tensors, args = source.tensors, arguments(source)
     width, channels, p, q = (source.size("patch_embed.proj.weight", axis, ndim=4) for axis in range(4))
-    hybrid = "patch_embed.backbone.stem.conv.weight" in tensors
+    hybrid = any(f"{root}.conv.weight" in tensors for root in ROOTS)
     stem: dict[str, Any] = (
         resnet_stem(source) if hybrid else {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}
     )
     if hybrid:
         stride = 4 * 2 ** max(len(stem["layers"]) - 1, 0)
         p, q = p * stride, q * stride
-        channels = source.size("patch_embed.backbone.stem.conv.weight", 1, ndim=4)
+        channels = source.size(f"{root_of(stem['layers'])}.conv.weight", 1, ndim=4)
     class_token, distilled = "cls_token" in tensors, "dist_token" in tensors
     registers = source.size("reg_token", 1, ndim=3) if "reg_token" in tensors else 0
     positions = source.size("pos_embed", 1, ndim=3)
@@ -223,7 +231,7 @@ def resnet_stem(source: Source) -> dict[str, Any]:
     layers: list[int] = []
     while stages.format(len(layers), 0) in source.tensors:
         layers.append(source.count(lambda i: stages.format(len(layers), i)))
-    root = source.size("patch_embed.backbone.stem.conv.weight", 0, ndim=4)
+    root = source.size(f"{root_of(tuple(layers))}.conv.weight", 0, ndim=4)
     return {
         "kind": "resnet",
         "layers": tuple(layers),
@@ -344,10 +352,8 @@ def end_rows(config: ViTConfig) -> list[Row]:
 def resnet_rows(layers: tuple[int, ...]) -> list[Row]:
     """The ResNetV2 of a hybrid."""
     ours, theirs = "stem.backbone", "patch_embed.backbone"
-    table = [
-        same(f"{ours}.root.weight", f"{theirs}.stem.conv.weight"),
-        *pair(f"{ours}.root_norm", f"{theirs}.stem.norm"),
-    ]
+    root = root_of(layers)
+    table = [same(f"{ours}.root.weight", f"{root}.conv.weight"), *pair(f"{ours}.root_norm", f"{root}.norm")]
     for stage, units in enumerate(layers):
         for unit in range(units):
             mine, other = f"{ours}.stages.{stage}.{unit}", f"{theirs}.stages.{stage}.blocks.{unit}"

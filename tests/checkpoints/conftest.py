@@ -1,0 +1,44 @@
+"""Tiny models with weights that matter: every parameter is drawn, none is zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model, build, build_model
+from vitreous.models.vit import ViT
+
+TINY = {
+    "image_size": 32,
+    "patch_size": 8,
+    "width": 32,
+    "depth": 2,
+    "heads": 4,
+    "mlp_dim": 64,
+    "num_classes": 5,
+}
+
+
+@torch.no_grad()
+def randomise(model: Model) -> Model:
+    """Weights of a trained model's size, none of them zero."""
+    for name, parameter in model.named_parameters():
+        scale = 0.5 if parameter.ndim == 1 and "norm" in name and "weight" in name else 0.15
+        parameter.copy_(scale * torch.randn(parameter.shape) + (1.0 if scale == 0.5 else 0.0))
+    return model.eval()
+
+
+@pytest.fixture
+def tiny() -> Callable[..., ViT]:
+    """Makes a tiny ViT with any fields changed."""
+
+    def make(**fields: Any) -> ViT:
+        model = randomise(build_model(build(ViTConfig, TINY, fields)))
+        assert isinstance(model, ViT)
+        return model
+
+    return make

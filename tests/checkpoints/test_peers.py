@@ -1,0 +1,244 @@
+"""What is written here, the peers' own code loads, and computes the same. A peer that is not installed is
+named by the test that needs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import vitreous as vt
+
+pytestmark = pytest.mark.slow
+TOLERANCE = 2e-5
+
+HUGGINGFACE = {
+    "ViTForImageClassification": {},
+    "ViTModel with a pooler": {"num_classes": None, "representation": 24},
+    "ViTModel": {"num_classes": None, "norm_eps": 1e-12},
+    "ViT without biases": {"qkv_bias": False, "mlp": "gelu_tanh"},
+    "ViT of oblong pictures": {"image_size": (24, 40)},
+    "DeiT": {"distillation_token": True, "pooling": "class+distillation"},
+    "Dinov2": {"layer_scale": 0.1, "mlp_dim": 128, "pooling": "class+mean"},
+    "Dinov2 by its class token": {"layer_scale": 0.1, "mlp_dim": 128},
+    "Dinov2 by its mean": {"mlp_dim": 128, "pooling": "mean"},
+    "Dinov2Model": {"layer_scale": 0.1, "mlp_dim": 128, "num_classes": None},
+    "Dinov2WithRegisters": {"registers": 3, "mlp_dim": 128},
+    "Dinov2 with SwiGLU": {"registers": 1, "mlp": "swiglu", "mlp_dim": 88},
+    "CLIP with its projection": {"embedding_norm": True, "head_bias": False, "mlp": "quick_gelu"},
+    "CLIP": {"embedding_norm": True, "num_classes": None, "norm_eps": 1e-5},
+    "SigLIP": {"class_token": False, "pooling": "attention", "num_classes": None, "mlp": "gelu_tanh"},
+}
+
+
+@pytest.mark.parametrize("name", HUGGINGFACE)
+@torch.no_grad()
+def test_transformers(name: str, tiny: Any, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = tiny(**HUGGINGFACE[name])
+    vt.save(model, tmp_path / "m", format="huggingface")
+    told = json.loads((tmp_path / "m" / "config.json").read_text())
+    kind = getattr(transformers, told["architectures"][0])
+    peer, report = kind.from_pretrained(tmp_path / "m", output_loading_info=True, attn_implementation="eager")
+    missing = [key for key in report["missing_keys"] if "pooler" not in key and "mask_token" not in key]
+    assert not missing, f"{name}: transformers misses {missing}"
+    assert not report["unexpected_keys"]
+    images = torch.randn(2, 3, *model.config.image_size)
+    output = peer.eval()(pixel_values=images)
+    if model.config.num_classes is not None:
+        theirs = output.image_embeds if "image_embeds" in output else output.logits
+    elif model.config.representation or model.config.pooling == "attention" or model.config.embedding_norm:
+        theirs = output.pooler_output
+    else:
+        theirs = output.last_hidden_state[:, 0]
+    assert (model(images) - theirs).abs().max() < TOLERANCE
+
+
+@torch.no_grad()
+def test_transformers_reads_preprocessing_and_labels(tiny: Any, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = tiny()
+    model.labels = ["ant", "bee", "cat", "dog", "emu"]
+    vt.save(model, tmp_path / "m", format="huggingface")
+    peer = transformers.ViTForImageClassification.from_pretrained(tmp_path / "m")
+    assert [peer.config.id2label[i] for i in range(5)] == model.labels
+    assert vt.load(tmp_path / "m").labels == model.labels
+
+
+TIMM = {
+    "class token": {},
+    "mean": {"pooling": "mean"},
+    "mean of all": {"pooling": "mean-all"},
+    "mean without class token": {"pooling": "mean", "class_token": False, "final_norm": "pooled"},
+    "registers": {"registers": 3, "layer_scale": 0.1, "qkv_bias": False},
+    "attention pooling": {"pooling": "attention", "class_token": False, "mlp": "gelu_tanh"},
+    "qk-norm": {"qk_norm": True, "final_norm": "none"},
+    "CLIP": {"embedding_norm": True, "norm_eps": 1e-5, "mlp": "quick_gelu"},
+    "SwiGLU": {"mlp": "swiglu", "layer_scale": 0.1},
+    "DeiT": {"distillation_token": True, "pooling": "class+distillation"},
+    "oblong": {"image_size": (24, 40), "num_classes": None},
+    "odd MLP": {"mlp_dim": 67},
+}
+
+
+def timm_or_skip() -> ModuleType:
+    """timm, whose import asks torchvision for two operators that may have to be declared first."""
+    library = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, operator):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return pytest.importorskip("timm", reason="timm cannot be imported", exc_type=ImportError)
+
+
+@pytest.mark.parametrize("name", TIMM)
+@torch.no_grad()
+def test_timm(name: str, tiny: Any, tmp_path: Path) -> None:
+    timm = timm_or_skip()
+    model = tiny(**TIMM[name])
+    vt.save(model, tmp_path / "m", format="timm")
+    peer = timm.create_model(f"local-dir:{tmp_path / 'm'}", pretrained=True).eval()
+    images = torch.randn(2, 3, *model.config.image_size)
+    assert (model(images) - peer(images)).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["R26+ViT-S/32", "R50+ViT-B/16", "R+ViT-Ti/16"])
+@torch.no_grad()
+def test_timm_hybrids(name: str, tmp_path: Path) -> None:
+    timm = timm_or_skip()
+    stem = vt.create(name).config.stem.model_dump() | {
+        "standardisation": "variance",
+        "standardisation_eps": 1e-8,
+        "norm_eps": 1e-5,
+    }
+    model = vt.create(name, depth=1, image_size=64, num_classes=5, stem=stem).eval()
+    torch.nn.init.normal_(model.head.weight, std=0.01)
+    vt.save(model, tmp_path / "m", format="timm")
+    peer = timm.create_model(f"local-dir:{tmp_path / 'm'}", pretrained=True).eval()
+    images = torch.randn(2, 3, 64, 64)
+    assert (model(images) - peer(images)).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("fields", [{}, {"representation": 24}])
+@torch.no_grad()
+def test_torchvision(fields: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
+    timm_or_skip()
+    torchvision = pytest.importorskip(
+        "torchvision", reason="torchvision cannot be imported", exc_type=ImportError
+    )
+    model = tiny(**fields)
+    vt.save(model, tmp_path / "m.pth", format="torchvision")
+    peer = torchvision.models.VisionTransformer(
+        image_size=32,
+        patch_size=8,
+        num_layers=2,
+        num_heads=4,
+        hidden_dim=32,
+        mlp_dim=64,
+        num_classes=5,
+        representation_size=fields.get("representation"),
+    ).eval()
+    state = torch.load(tmp_path / "m.pth", weights_only=True)
+    peer.load_state_dict(state)
+    images = torch.randn(2, 3, 32, 32)
+    assert (model(images) - peer(images)).abs().max() < TOLERANCE
+
+
+LUCID = {"norm_eps": 1e-5, "qkv_bias": False}
+NORMS = {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True}
+MEAN = {"class_token": False, "pooling": "mean"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("ViT", {}),
+        ("ViT", {"head_dim": 16}),
+        ("ViT", {"heads": 1, "head_dim": 16}),
+        ("ViT", MEAN),
+        ("SimpleViT", MEAN | {"position": {"kind": "sincos-2d"}}),
+    ],
+)
+@torch.no_grad()
+def test_vit_pytorch(kind: str, fields: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
+    vit_pytorch = pytest.importorskip("vit_pytorch", reason="vit-pytorch is not installed")
+    model = tiny(**LUCID, stem=NORMS, **fields)
+    if kind == "SimpleViT":  # it has no bias behind the heads
+        for block in model.blocks:
+            block.attention.out.bias.zero_()
+    vt.save(model, tmp_path / "m.pt", format="vit-pytorch")
+    config = model.config
+    pool = {"pool": "mean" if config.pooling == "mean" else "cls"} if kind == "ViT" else {}
+    peer = getattr(vit_pytorch, kind)(
+        image_size=32,
+        patch_size=8,
+        num_classes=5,
+        dim=32,
+        depth=2,
+        heads=config.heads,
+        dim_head=config.head_width,
+        mlp_dim=64,
+        **pool,
+    ).eval()
+    peer.load_state_dict(torch.load(tmp_path / "m.pt", weights_only=True))
+    images = torch.randn(2, 3, 32, 32)
+    assert (model(images) - peer(images)).abs().max() < TOLERANCE
+
+
+@torch.no_grad()
+def test_google_by_a_reader_of_its_own(tiny: Any, tmp_path: Path) -> None:
+    """The published layout of vit_jax, computed in NumPy from its names alone, without any code of ours."""
+    model = tiny(mlp="gelu_tanh", representation=24)
+    vt.save(model, tmp_path / "m.npz", format="google")
+    images = torch.randn(2, 3, 32, 32)
+    with np.load(tmp_path / "m.npz", allow_pickle=False) as weights:
+        theirs = vit_jax({name: weights[name].astype(np.float64) for name in weights.files}, images.double())
+    assert (model(images) - theirs).abs().max() < TOLERANCE
+
+
+def vit_jax(w: dict[str, Any], images: Tensor) -> Tensor:
+    """models_vit.VisionTransformer of google-research/vision_transformer for a token classifier."""
+    kernel = w["embedding/kernel"]  # (p, q, C, D)
+    p, q, _, width = kernel.shape
+    x = images.numpy().transpose(0, 2, 3, 1)
+    batch, height, wide, _ = x.shape
+    x = x.reshape(batch, height // p, p, wide // q, q, -1).transpose(0, 1, 3, 2, 4, 5)
+    x = np.einsum("bhwpqc,pqcd->bhwd", x, kernel) + w["embedding/bias"]
+    x = np.concatenate([np.tile(w["cls"], (batch, 1, 1)), x.reshape(batch, -1, width)], axis=1)
+    x = x + w["Transformer/posembed_input/pos_embedding"]
+
+    def norm(x: Any, name: str) -> Any:
+        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+        return (x - mean) / np.sqrt(variance + 1e-6) * w[f"{name}/scale"] + w[f"{name}/bias"]
+
+    def dense(x: Any, name: str) -> Any:
+        return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+
+    def gelu(x: Any) -> Any:
+        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+    layer = 0
+    while f"Transformer/encoderblock_{layer}/LayerNorm_0/scale" in w:
+        block = f"Transformer/encoderblock_{layer}"
+        attention = f"{block}/MultiHeadDotProductAttention_1"
+        y = norm(x, f"{block}/LayerNorm_0")
+        query, key, value = (
+            np.einsum("btd,dke->bkte", y, w[f"{attention}/{part}/kernel"])
+            + w[f"{attention}/{part}/bias"][:, None]
+            for part in ("query", "key", "value")
+        )
+        logits = np.einsum("bkte,bkse->bkts", query, key) / np.sqrt(query.shape[-1])
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        mixed = np.einsum("bkts,bkse->btke", weights, value)
+        x = x + np.einsum("btke,ked->btd", mixed, w[f"{attention}/out/kernel"]) + w[f"{attention}/out/bias"]
+        y = norm(x, f"{block}/LayerNorm_2")
+        x = x + dense(gelu(dense(y, f"{block}/MlpBlock_3/Dense_0")), f"{block}/MlpBlock_3/Dense_1")
+        layer += 1
+    y = norm(x, "Transformer/encoder_norm")[:, 0]
+    return torch.from_numpy(dense(np.tanh(dense(y, "pre_logits")), "head")).float()
