@@ -14,13 +14,6 @@ def write_card(run: Run, result: Mapping[str, Any]) -> None:
     """Say what the model is, how good it is, how it was made and how to use it."""
     config = run.config
     height, width = config.model.image_size
-    low, high = result.get("test_accuracy_interval") or (None, None)
-    measured = (
-        f"{result['test_accuracy']:.2%} of {result['test_count']} held-out pictures right "
-        f"(95 % interval {low:.2%} to {high:.2%})"
-        if low is not None
-        else "not measured: the data has no held-out part"
-    )
     classes = ", ".join(f"`{name}`" for name in result["classes"][:50])
     write_text(
         run.path / "README.md",
@@ -30,7 +23,7 @@ An image classifier: a Vision Transformer trained with vitreous {__version__}.
 
 | | |
 |---|---|
-| Accuracy | {measured} |
+| Accuracy | {in_words(result)} |
 | Data | `{config.source}`, {result["train_count"]} pictures to train on |
 | Classes | {classes} |
 | Begun from | {f"`{config.init}`" if config.init else "random weights"} |
@@ -63,3 +56,19 @@ The accuracy holds for pictures like those it was measured on. The model gives o
 picture, also for one that shows none of them.
 """,
     )
+
+
+def in_words(result: Mapping[str, Any]) -> str:
+    """How good the model is."""
+    count = result.get("test_count")
+    if "test_accuracy" in result:
+        low, high = result["test_accuracy_interval"]
+        return (
+            f"{result['test_accuracy']:.2%} of {count} held-out pictures right "
+            f"(95 % interval {low:.2%} to {high:.2%})"
+        )
+    if "test_mean_average_precision" in result:
+        return (
+            f"mean average precision {result['test_mean_average_precision']:.4f} on {count} held-out pictures"
+        )
+    return "not measured: the data has no held-out part"

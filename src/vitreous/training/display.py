@@ -26,6 +26,7 @@ class Display:
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
             console=self.console,
+            refresh_per_second=1 / REFRESH,
             disable=not self.console.is_terminal,
         )
         self.task = self.progress.add_task(title, total=None, numbers="")
@@ -40,21 +41,21 @@ class Display:
     ) -> None:
         self.progress.__exit__(kind, error, trace)
 
-    def step(self, step: int, total: int, numbers: Callable[[], Mapping[str, float]]) -> None:
+    def step(self, step: int, total: int, numbers: Callable[[], Mapping[str, float | int]]) -> None:
         """After each step; `numbers` is asked for a few times a second at most."""
         if self.progress.disable or time.monotonic() < self.next_reading:
             return
         self.next_reading = time.monotonic() + REFRESH
         self.progress.update(self.task, completed=step, total=total, numbers=in_words(numbers()))
 
-    def line(self, step: int, total: int, row: Mapping[str, float]) -> None:
+    def line(self, step: int, total: int, row: Mapping[str, float | int]) -> None:
         """After each line of metrics.jsonl."""
         if self.progress.disable:
             left = row["seconds"] / step * (total - step) if step else 0.0
             print(f"step {step}/{total}  {in_words(row)}  {left:.0f} s left", file=sys.stderr, flush=True)
 
 
-def in_words(row: Mapping[str, float]) -> str:
+def in_words(row: Mapping[str, float | int]) -> str:
     """Loss, accuracy and speed, those that are there."""
     wording = {
         "loss": "loss {:.4f}",

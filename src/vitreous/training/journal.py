@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from vitreous.training.state import write_text
 
-Row = Mapping[str, float]
+Row = Mapping[str, float | int]
 
 
 @runtime_checkable

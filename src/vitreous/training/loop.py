@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from vitreous.training.config import TrainingConfig
 from vitreous.training.display import Display
-from vitreous.training.journal import Tracker
+from vitreous.training.journal import Row, Tracker
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
 from vitreous.training.optimisers import set_rate
@@ -50,7 +50,7 @@ class Surroundings:
     trackers: Sequence[Tracker] = ()
     states: States | None = None
     display: Display | None = None
-    validate: Callable[[nn.Module], Mapping[str, float]] | None = None
+    validate: Callable[[nn.Module], Row] | None = None
     validate_every: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
@@ -71,7 +71,8 @@ def fit(
     """
     with StopRequest() as stop:
         loop = Loop(learner, loader, objective, config, surroundings)
-        loop.save()
+        if learner.step == 0:
+            loop.save()  # something to go back to, and proof that the disk takes it
         while learner.step < loop.total:
             loop.run(stop)
         loop.save()
@@ -136,7 +137,7 @@ class Loop:
     def write_line(self, lr: float) -> None:
         """One row for every tracker, then the sums begin anew."""
         learner, around = self.learner, self.around
-        row: dict[str, float] = {
+        row: dict[str, float | int] = {
             "step": learner.step,
             "epoch": learner.step / self.loader.steps_per_epoch,
             **self.numbers(),

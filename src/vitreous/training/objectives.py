@@ -19,7 +19,7 @@ Targets = Float[Tensor, "B classes"] | Int[Tensor, " B"]
 
 def classification(config: TrainingConfig) -> Objective:
     """Cross-entropy against hard or soft targets, or one binary cross-entropy for each class."""
-    measure = softmax_loss if config.loss == "softmax" else sigmoid_loss
+    measure = LOSSES[config.loss]
 
     def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
         logits = model(batch.images).float()
@@ -43,6 +43,9 @@ def sigmoid_loss(logits: Float[Tensor, "B classes"], targets: Targets, smoothing
         targets = F.one_hot(targets, logits.shape[1]).to(logits.dtype)
     targets = targets * (1 - smoothing) + smoothing / logits.shape[1]
     return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(dim=1).mean()
+
+
+LOSSES = {"softmax": softmax_loss, "sigmoid": sigmoid_loss}
 
 
 @torch.no_grad()

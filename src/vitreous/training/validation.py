@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from vitreous.data.loading import EvaluationLoader
 from vitreous.data.pictures import Pictures
 from vitreous.training.config import RunConfig
+from vitreous.training.objectives import LOSSES, accuracy
 
 
 def validation(
@@ -20,21 +20,23 @@ def validation(
     if pictures is None:
         return None
 
+    loss = LOSSES[config.training.loss]
+
     def measure(model: nn.Module) -> Mapping[str, float]:
         device = next(model.parameters()).device
         loader = EvaluationLoader(
             pictures, preprocessing=config.preprocessing, batch_size=config.evaluation.batch_size
         )
-        was_training, right, loss, count = model.training, 0, 0.0, 0
+        was_training, sums, count = model.training, {"loss": 0.0, "accuracy": 0.0}, 0
         model.eval()
         with torch.inference_mode():
             for batch in loader:
                 targets = batch.targets.to(device)
                 logits = model(batch.images.to(device)).float()
-                loss += float(F.cross_entropy(logits, targets, reduction="sum"))
-                right += int((logits.argmax(dim=1) == targets).sum())
+                sums["loss"] += float(loss(logits, targets, 0.0)) * len(targets)
+                sums["accuracy"] += float(accuracy(logits, targets)) * len(targets)
                 count += len(targets)
         model.train(was_training)
-        return {"validation_loss": loss / count, "validation_accuracy": right / count}
+        return {f"validation_{name}": total / max(count, 1) for name, total in sums.items()}
 
     return measure

@@ -1,0 +1,178 @@
+"""`vitreous train` from the command line to the run directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitreous.cli import run as command
+from vitreous.training.run import Run
+
+SMALL = [
+    *("--set", "model.width=32", "--set", "model.depth=1", "--set", "model.heads=2"),
+    *("--set", "model.mlp_dim=32", "--set", "model.stem.kind=patch", "--set", "model.patch_size=4"),
+]
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
+    """The JSON of a command that succeeds."""
+    capsys.readouterr()
+    assert command([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two classes, three forms of file, one of them broken."""
+    random = np.random.default_rng(0)
+    for shade, name in enumerate(("apple", "pear")):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for number in range(12):
+            pixels = random.integers(0, 80, (40, 60, 3), dtype=np.uint8)
+            pixels[..., shade] += 150
+            picture = Image.fromarray(pixels)
+            if number % 3 == 0:
+                picture.convert("P").save(folder / f"{number}.png")
+            else:
+                picture.save(folder / f"{number}.jpg")
+    (tmp_path / "photos" / "apple" / "torn.jpg").write_bytes(b"\xff\xd8 torn")
+    return tmp_path / "photos"
+
+
+def test_digits_in_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    result = call(capsys, "train", "--out", out, "--epochs", "2", *SMALL)
+    assert result["run"] == str(out)
+    assert result["test_count"] == 360
+    assert result["train_count"] == 1437
+    low, high = result["test_accuracy_interval"]
+    assert 0.15 < low < result["test_accuracy"] < high < 1
+    assert result["seconds"] > 0
+    assert 0 <= result["waiting"] <= 1
+    assert {each["name"] for each in result["baselines"]} == {"tuned kernel SVM", "k nearest neighbours"}
+    assert all(each["accuracy"] > 0.97 for each in result["baselines"])
+    assert {path.name for path in out.iterdir() if not path.name.startswith("events.out.tfevents")} == {
+        *("config.toml", "model", "checkpoints", "metrics.jsonl", "report.html", "README.md")
+    }
+    assert any(path.name.startswith("events.out.tfevents") for path in out.iterdir())
+    assert [row["epoch"] for row in Run.open(out).metrics()] == [1.0, 2.0]
+    assert f"{result['test_accuracy']:.2%}" in (out / "README.md").read_text()
+
+
+def test_config_toml_runs_again_and_gives_the_same_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    call(capsys, "train", "--out", first, *SMALL, "--set", "training.steps=3", "--seed", "5")
+    call(capsys, "train", "--out", second, "--config", first / "config.toml")
+    assert tomllib.loads((first / "config.toml").read_text()) == tomllib.loads(
+        (second / "config.toml").read_text()
+    )
+    mine, again = Run.open(first).model(), Run.open(second).model()
+    for name, tensor in mine.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+
+
+def test_pictures_of_ones_own(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    small = ["--set", "model.depth=1", "--batch-size", "8", "--image-size", "24"]
+    result = call(capsys, "train", photos, "--out", out, "--epochs", "1", *small)
+    assert result["classes"] == ["apple", "pear"]
+    assert [Path(each["path"]).name for each in result["bad_files"]] == ["torn.jpg"]
+    assert "torn.jpg" in (out / "bad_files.txt").read_text()
+    config = Run.open(out).config
+    assert config.source == str(photos.resolve())
+    assert config.preprocessing.size == (24, 24)
+
+
+def test_strict_makes_a_broken_picture_an_error(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--set", "model.depth=1", "--batch-size", "8", "--image-size", "24", "--epochs", "1"]
+    everything = ["--set", "data.test_fraction=0.0"]
+    out = ["--out", str(photos.parent / "run")]
+    assert command(["train", str(photos), "--strict", *arguments, *everything, *out]) == 2
+    assert "torn.jpg" in capsys.readouterr().err
+
+
+def test_fine_tuning_keeps_the_encoder_and_replaces_the_head(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, tuned = tmp_path / "base", tmp_path / "tuned"
+    colour = ["--set", "model.channels=3", "--set", "preprocessing.mean=[0.5,0.5,0.5]"]
+    colour += ["--set", "preprocessing.std=[0.5,0.5,0.5]"]
+    call(capsys, "train", "--out", base, *SMALL, *colour, "--set", "training.steps=2")
+    frozen = ["--set", "training.freeze=['backbone']", "--set", "training.steps=2", "--batch-size", "8"]
+    call(capsys, "train", photos, "--init", base, "--out", tuned, *frozen)
+    before, after = Run.open(base).model().state_dict(), Run.open(tuned).model().state_dict()
+    assert after["head.weight"].shape == (2, 32)
+    assert all(torch.equal(before[name], after[name]) for name in before if not name.startswith("head"))
+    assert after["head.weight"].abs().max() > 0
+
+
+def test_fine_tuning_at_a_higher_resolution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, tuned = tmp_path / "base", tmp_path / "tuned"
+    call(capsys, "train", "--out", base, *SMALL, "--set", "training.steps=2")
+    call(capsys, "train", "--init", base, "--image-size", "16", "--out", tuned, "--set", "training.steps=1")
+    model = Run.open(tuned).model()
+    assert model.config.image_size == model.preprocessing.size == (16, 16)
+    assert Run.open(tuned).config.init == str(base)
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    arguments = [*SMALL, "--set", "training.steps=60", "--set", "training.log_every=4"]
+    call(capsys, "train", "--out", whole, *arguments)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vitreous", "train", "--out", str(stopped), *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("step"):
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.stderr.read()
+    assert process.wait() == 130
+    assert f"go on with vitreous train --resume {stopped}" in rest
+    assert "Traceback" not in rest
+    assert not (stopped / "report.html").exists()
+    result = call(capsys, "train", "--resume", stopped)
+    assert result["run"] == str(stopped)
+    mine, again = Run.open(whole).model(), Run.open(stopped).model()
+    for name, tensor in mine.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+    steps = [row["step"] for row in Run.open(stopped).metrics()]
+    assert steps == [row["step"] for row in Run.open(whole).metrics()]
+
+
+def test_a_loss_that_is_not_finite_is_one_sentence_and_keeps_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    broken = ["--set", "preprocessing.std=[0.0]", "--set", "training.epochs=2"]
+    assert command(["train", "--out", str(out), *SMALL, *broken]) == 2
+    said = capsys.readouterr().err
+    assert "not finite since step 1" in said
+    assert "Traceback" not in said
+    assert all(torch.isfinite(tensor).all() for tensor in Run.open(out).model().state_dict().values())
+
+
+def test_resume_takes_no_other_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["train", "--resume", str(tmp_path), "--seed", "1"]) == 2
+    assert "own configuration" in capsys.readouterr().err
