@@ -62,16 +62,6 @@ def reason(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def plain_jpeg(picture: Image.Image) -> bool:
-    """Whether libjpeg-turbo alone gives what Pillow and `upright` would."""
-    return (
-        simplejpeg is not None
-        and picture.format in ("JPEG", "MPO")
-        and picture.mode in ("RGB", "L")
-        and ("exif" not in picture.info or picture.getexif().get(ORIENTATION, 1) == 1)
-    )
-
-
 class Encoded:
     """One picture, decoded when its pixels are asked for: the header tells its upright size before.
 
@@ -83,9 +73,21 @@ class Encoded:
         self.channels = channels
         self.data = pictures.encoded(index)
         self.picture = pictures.picture(index) if self.data is None else open_picture(self.data, self.name)
+        try:
+            self.orientation = int(self.picture.getexif().get(ORIENTATION, 1))
+        except Exception as error:  # as in open_picture
+            raise BadPicture(self.name, f"its EXIF data is broken: {reason(error)}") from error
         width, height = self.picture.size
-        turned = "exif" in self.picture.info and self.picture.getexif().get(ORIENTATION, 1) >= 5
-        self.size = (width, height) if turned else (height, width)  # (H, W)
+        self.size = (width, height) if self.orientation >= 5 else (height, width)  # (H, W)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a JPEG of which libjpeg-turbo alone gives what Pillow and `upright` would."""
+        return (
+            self.picture.format in ("JPEG", "MPO")
+            and self.picture.mode in ("RGB", "L")
+            and self.orientation == 1
+        )
 
     def pixels(self, *, at_least: tuple[int, int] = (0, 0)) -> UInt8[Tensor, "C H W"]:
         """Upright 8-bit pixels; of a JPEG perhaps at 1/8 ... 7/8 of its size, but not below `at_least`
@@ -100,7 +102,7 @@ class Encoded:
     def turbo(self, colours: str, at_least: tuple[int, int]) -> UInt8[np.ndarray, "H W c"] | None:
         """By libjpeg-turbo; None if Pillow has to do it, which reads some files that this is too strict for,
         and says what is wrong with the others."""
-        if self.data is None or not plain_jpeg(self.picture):
+        if simplejpeg is None or self.data is None or not self.plain:
             return None
         try:
             return simplejpeg.decode_jpeg(self.data, colours, min_height=at_least[0], min_width=at_least[1])
@@ -120,6 +122,6 @@ class Encoded:
     def upright(self) -> Image.Image:
         """The whole picture, upright, in grey or RGB."""
         try:
-            return upright(load_pixels(self.picture, self.name), self.channels)
-        except (OSError, ValueError, SyntaxError) as error:
+            return upright(self.picture, self.channels)
+        except Exception as error:  # as in open_picture
             raise BadPicture(self.name, reason(error)) from error

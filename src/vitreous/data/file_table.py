@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,13 @@ class FileTable:
         parts = [path.encode("utf-8", "surrogateescape") for path in paths]
         lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
         return cls(np.frombuffer(b"".join(parts), dtype=np.uint8), np.cumsum(lengths))
+
+    @classmethod
+    def concatenate(cls, tables: Sequence[FileTable]) -> FileTable:
+        """One table after the other."""
+        starts = np.cumsum([0, *(len(table.names) for table in tables)])
+        ends = [table.ends + start for table, start in zip(tables, starts, strict=False)]
+        return cls(np.concatenate([table.names for table in tables]), np.concatenate(ends))
 
     def __len__(self) -> int:
         return len(self.ends)

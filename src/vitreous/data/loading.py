@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
 from functools import partial
 from time import perf_counter
@@ -97,7 +97,7 @@ class TrainLoader:
             processes=world_size,
         )
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, number: int, start: int = 0) -> Generator[Batch]:
         """The batches of an epoch from step `start` on. `wait_seconds` becomes the time that they were waited
         for, in this epoch. Raises InputError when over 1 % of the pictures are bad."""
         self.wait_seconds = 0.0

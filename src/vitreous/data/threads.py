@@ -18,7 +18,9 @@ R = TypeVar("R")
 
 def worker_count(asked: int | None) -> int:
     """As many as asked for, or one per core that this process may use."""
-    return len(os.sched_getaffinity(0)) if asked is None else asked
+    if asked is not None:
+        return asked
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pool(threads: int) -> AbstractContextManager[Executor | None]:

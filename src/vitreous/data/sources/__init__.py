@@ -46,7 +46,8 @@ def open_parts(spec: str, config: DataConfig) -> Parts:
         return PREFIXES[kind](rest, config)
     path = Path(spec).expanduser()
     if path.is_dir():
-        return open_folder(path, config)
+        packed = any(path.glob("*.tar"))
+        return open_shards(f"{path}/*.tar", config) if packed else open_folder(path, config)
     if spec.endswith(".tar"):
         return open_shards(spec, config)
     if path.is_file() and path.suffix in SUFFIXES:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from vitreous.data.config import DataConfig
 from vitreous.data.decoding import EXTENSIONS
-from vitreous.data.file_table import FileTable
+from vitreous.data.folder_index import index_folder
 from vitreous.data.pictures import Pictures
 from vitreous.data.sources.files import FilePictures
 from vitreous.data.splitting import VALIDATION, carve, split
@@ -48,32 +47,18 @@ def class_folder(root: Path, *, classes: tuple[str, ...] | None = None) -> FileP
             )
     elif unknown := sorted(set(found) - set(classes)):
         raise InputError(f"{root} has a class {unknown[0]!r} that train/ has not: add it there or remove it")
-    number = {name: index for index, name in enumerate(classes)}
-    paths: list[str] = []
-    targets: list[int] = []
-    for name in found:
-        before = len(paths)
-        paths += (f"{name}/{path}" for path in walk(root / name))
-        if len(paths) == before:
+    index = index_folder(root, found)
+    for name, count in zip(found, index.counts, strict=True):
+        if not count:
             raise InputError(
                 f"the class folder {root / name} holds no picture ({', '.join(EXTENSIONS)}): add some, or "
                 "remove the folder"
             )
-        targets += [number[name]] * (len(paths) - before)
-    return FilePictures(root, FileTable.of(paths), np.array(targets, dtype=np.int64), classes)
+    numbers = np.array([classes.index(name) for name in found], dtype=np.int64)
+    return FilePictures(root, index.table, np.repeat(numbers, index.counts), classes)
 
 
 def subfolders(root: Path) -> tuple[str, ...]:
     """Names of the folders in a folder, sorted; hidden ones are not looked at."""
     with os.scandir(root) as entries:
         return tuple(sorted(each.name for each in entries if each.is_dir() and each.name[0] != "."))
-
-
-def walk(folder: Path) -> Iterator[str]:
-    """Pictures below a folder, relative to it, sorted."""
-    for path, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if name[0] != ".")
-        prefix = os.path.relpath(path, folder)
-        for name in sorted(files):
-            if name[0] != "." and name.lower().endswith(EXTENSIONS):
-                yield name if prefix == "." else f"{prefix}/{name}"

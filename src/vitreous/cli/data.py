@@ -1,0 +1,119 @@
+"""`vitreous data check SRC` and `vitreous data pack SRC DST`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from vitreous.cli.options import Json, Seed, print_json
+
+if TYPE_CHECKING:
+    from vitreous.data.checking import DataReport
+
+SHOWN = 5  # pictures that a finding names on the terminal; --json gives more
+
+
+def check(source: str, /, *, workers: int | None = None, json: Json = False) -> int:
+    """Look at every picture: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
+
+    Parameters
+    ----------
+    source
+        DATA: a folder, a manifest, shards, digits ...
+    workers
+        threads; one per core if not given
+    """
+    from vitreous.data.checking import check as check_data
+    from vitreous.data.config import DataConfig
+    from vitreous.data.sources import open_data
+
+    report = check_data(open_data(source, DataConfig()), workers=workers)
+    if json:
+        print_json({"data": source, **report.to_json()})
+    else:
+        print_report(source, report)
+    return 0
+
+
+def pack(
+    source: str,
+    destination: Path,
+    /,
+    *,
+    size: int = 256,
+    quality: Annotated[int, Parameter(help="of the JPEGs, 1 to 95")] = 92,
+    per_shard: int = 5000,
+    workers: int | None = None,
+    strict: Annotated[bool, Parameter(help="a picture that cannot be read is an error")] = False,
+    seed: Seed = 0,
+    json: Json = False,
+) -> int:
+    """Write tar shards of pictures resized once; `vitreous train DST` reads them.
+
+    Parameters
+    ----------
+    source
+        DATA: a folder, a manifest, shards ...
+    destination
+        a new folder for the shards
+    size
+        pixels of the shorter side; smaller pictures keep theirs
+    per_shard
+        pictures in each file
+    workers
+        threads; one per core if not given
+    seed
+        of the split, where the source has none
+    """
+    from vitreous.data.config import DataConfig
+    from vitreous.data.packing import Packing
+    from vitreous.data.packing import pack as pack_data
+    from vitreous.data.sources import open_data
+    from vitreous.errors import InputError
+
+    if size < 1 or per_shard < 1 or not 1 <= quality <= 95:
+        raise InputError("--size and --per-shard count from 1, and --quality goes from 1 to 95")
+    splits = open_data(source, DataConfig(split_seed=seed))
+    packing = Packing(size=size, quality=quality, per_shard=per_shard, workers=workers)
+    packed = pack_data(splits, destination, packing, strict=strict)
+    for name, reason in packed.bad:
+        print(f"vitreous: left out {name}: {reason}", file=sys.stderr)
+    result = {
+        "data": str(destination),
+        "pictures": packed.pictures,
+        "shards": packed.shards,
+        "bytes": packed.bytes,
+        "failed": [{"path": name, "reason": reason} for name, reason in packed.bad],
+    }
+    if json:
+        print_json(result)
+    else:
+        megabytes = packed.bytes / 1e6
+        print(f"{packed.pictures} pictures in {packed.shards} shards, {megabytes:.1f} MB: {destination}")
+        print(f"train on them with: vitreous train {destination}")
+    return 0
+
+
+def print_report(source: str, report: DataReport) -> None:
+    """Findings, the gravest first, a few pictures each."""
+    parts = ", ".join(f"{count} {name}" for name, count in report.pictures.items())
+    counts = list(report.classes.values())
+    print(f"{source}: {parts}; {len(counts)} classes of {min(counts)} to {max(counts)} pictures")
+    for finding in report.findings:
+        print(f"\n{finding.severity}: {finding.found} {finding.what}: {finding.advice}")
+        for picture in finding.pictures[:SHOWN]:
+            print(f"  {describe(picture)}")
+        if finding.found > SHOWN and len(finding.pictures) > SHOWN:
+            print(f"  ... {finding.found - SHOWN} more")
+    if not report.findings:
+        print("nothing is wrong with it")
+
+
+def describe(picture: object) -> str:
+    """A picture, a pair of them, or a picture and what is wrong."""
+    if isinstance(picture, dict):
+        return ": ".join(map(str, picture.values()))
+    return " = ".join(picture) if isinstance(picture, tuple) else str(picture)

@@ -1,0 +1,46 @@
+"""What the model sees in training: augmented pictures with their labels, for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from vitreous.data.loading import TrainLoader
+
+LEAST = 0.05  # weight of a label that is worth naming
+
+
+class ContactSheet(NamedTuple):
+    """pictures: bytes that can be shown, (N, C, H, W). labels: a line for each."""
+
+    pictures: UInt8[Tensor, "N C H W"]
+    labels: tuple[str, ...]
+
+
+def contact_sheet(loader: TrainLoader, *, count: int = 48, epoch: int = 0) -> ContactSheet:
+    """The first pictures of an epoch, exactly as they are trained on, normalisation undone."""
+    pictures: list[Tensor] = []
+    labels: list[str] = []
+    batches = loader.epoch(epoch)
+    for batch in batches:
+        pictures.append(loader.preprocessing.denormalise(batch.images).cpu())
+        labels += (describe(target, loader.pictures.classes) for target in batch.targets.cpu())
+        if len(labels) >= count:
+            break
+    batches.close()
+    return ContactSheet(torch.cat(pictures)[:count], tuple(labels[:count]))
+
+
+def describe(target: Tensor, classes: Sequence[str]) -> str:
+    """ "cat", "cat 70 % + dog 30 %", or "none"."""
+    if target.ndim == 0:
+        return classes[int(target)]
+    weights = sorted(zip(target.tolist(), classes, strict=True), key=lambda pair: -pair[0])
+    named = [(weight, name) for weight, name in weights if weight >= LEAST]
+    if all(weight == 1 for weight, _ in named):
+        return " + ".join(name for _, name in named) or "none"
+    return " + ".join(f"{name} {weight:.0%}" for weight, name in named)

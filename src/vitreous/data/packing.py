@@ -1,0 +1,132 @@
+"""Shards of pictures that were resized once: an epoch then decodes small files, read in a row."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+
+from vitreous.data.decoding import Encoded
+from vitreous.data.pictures import BadFiles, BadPicture, Pictures, Splits
+from vitreous.data.sources.shards import CLASSES
+from vitreous.data.threads import in_order, pool, worker_count
+from vitreous.errors import InputError
+
+AHEAD = 64  # pictures in the making
+
+
+class Packing(NamedTuple):
+    """How pictures are written. size: pixels of the shorter side, of which smaller pictures keep theirs."""
+
+    size: int = 256
+    quality: int = 92
+    per_shard: int = 5_000
+    workers: int | None = None
+
+
+class Packed(NamedTuple):
+    """What was written."""
+
+    pictures: int
+    shards: int
+    bytes: int
+    bad: BadFiles
+
+
+def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False) -> Packed:
+    """Write `train-00000.tar` and so on, and `classes.txt`: DATA is then the folder itself.
+
+    Raises InputError if the folder holds something, or for several or soft labels.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is there already: name a new folder, nothing is written over")
+    if splits.train.targets.ndim == 2:
+        raise InputError(f"{splits.name} has several labels for a picture, which shards cannot hold")
+    if any("\n" in name for name in splits.train.classes):
+        raise InputError(f"{splits.name} has a class with a line break in its name: rename it")
+    folder.mkdir(parents=True, exist_ok=True)
+    bad = BadFiles(strict=strict)
+    pictures = size = shards = 0
+    with pool(worker_count(packing.workers) or 1) as executor:
+        assert executor is not None
+        for name in ("train", "validation", "test"):
+            part: Pictures | None = getattr(splits, name)
+            samples = iter(()) if part is None else encoded(part, packing, executor, bad)
+            prefix = folder / {"validation": "val"}.get(name, name)
+            for number in count():
+                shard = Path(f"{prefix}-{number:05}.tar")
+                written = write_shard(shard, samples, packing.per_shard)
+                if not written:
+                    break
+                pictures, shards, size = pictures + written, shards + 1, size + shard.stat().st_size
+    (folder / CLASSES).write_text("".join(f"{name}\n" for name in splits.train.classes), encoding="utf-8")
+    return Packed(pictures, shards, size, bad)
+
+
+class Sample(NamedTuple):
+    """A file to be written: its number in its split, its class number, its bytes."""
+
+    number: int
+    target: int
+    data: bytes
+
+
+def encoded(pictures: Pictures, packing: Packing, executor: Executor, bad: BadFiles) -> Iterator[Sample]:
+    """Every good picture, small."""
+    jobs = in_order(executor, partial(shrink, pictures, packing), range(len(pictures)), ahead=AHEAD)
+    for number, data in enumerate(jobs):
+        if isinstance(data, BadPicture):
+            bad.add(data)
+        else:
+            yield Sample(number, int(pictures.targets[number]), data)
+    bad.check(len(pictures))
+
+
+def shrink(pictures: Pictures, packing: Packing, index: int) -> bytes | BadPicture:
+    """One picture upright, its shorter side no longer than wanted, as JPEG; a JPEG that is small enough and
+    upright stays the file that it is."""
+    try:
+        picture = Encoded(pictures, index, 3)
+        if picture.data is not None and picture.plain and min(picture.size) <= packing.size:
+            picture.pixels()  # whole?
+            return picture.data
+        pixels = picture.shrunk(packing.size)
+    except BadPicture as bad:
+        return bad
+    file = io.BytesIO()
+    # 4:4:4: the pictures will be cropped and enlarged.
+    Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()).save(
+        file, "JPEG", quality=packing.quality, subsampling=0
+    )
+    return file.getvalue()
+
+
+def write_shard(path: Path, samples: Iterator[Sample], most: int) -> int:
+    """Up to `most` samples to a tar file, beside and renamed; how many there were. None: no file."""
+    beside = path.with_suffix(".partial")
+    written = 0
+    with tarfile.open(beside, "w", format=tarfile.USTAR_FORMAT) as archive:
+        while written < most and (sample := next(samples, None)) is not None:
+            add(archive, f"{sample.number:08}.jpg", sample.data)
+            add(archive, f"{sample.number:08}.cls", str(sample.target).encode())
+            written += 1
+    if written:
+        os.replace(beside, path)
+    else:
+        beside.unlink()
+    return written
+
+
+def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    """A file without date or owner, so that the same pictures give the same shard."""
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    archive.addfile(member, io.BytesIO(data))

@@ -1,0 +1,100 @@
+"""One look at every picture of a data set: what is cheap to know and enough to find what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from vitreous.data.decoding import Encoded
+from vitreous.data.pictures import BadFiles, BadPicture, Pictures, Splits
+from vitreous.data.splitting import strata
+from vitreous.data.threads import in_order, pool, worker_count
+
+THUMB = 16  # pixels: the side of a thumbnail
+AHEAD = 256  # pictures in the making
+
+
+class Look(NamedTuple):
+    """What one picture tells."""
+
+    digest: bytes  # of the upright pixels: equal pictures in files that differ are equal
+    thumb: NDArray[np.uint8]  # (THUMB, THUMB, 3)
+    size: tuple[int, int]  # (H, W)
+    grey: bool
+
+
+class Survey(NamedTuple):
+    """All good pictures, in columns of N. parts and labels number `part_names` and `classes`."""
+
+    names: list[str]
+    parts: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    digests: list[bytes]
+    thumbs: NDArray[np.uint8]  # (N, THUMB, THUMB, 3)
+    sizes: NDArray[np.int64]  # (N, 2)
+    grey: NDArray[np.bool_]
+    classes: tuple[str, ...]
+    part_names: tuple[str, ...]
+    bad: BadFiles
+
+
+def survey(splits: Splits, *, workers: int | None = None) -> Survey:
+    """Decode every picture once, in threads."""
+    named = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    parts = {name: pictures for name, pictures in named.items() if pictures is not None}
+    bad = BadFiles()
+    names: list[str] = []
+    owners: list[int] = []
+    labels: list[int] = []
+    looks: list[Look] = []
+    for number, pictures in enumerate(parts.values()):
+        groups = strata(pictures.targets)
+        for index, seen in enumerate(look_at_all(pictures, workers)):
+            if isinstance(seen, BadPicture):
+                bad.add(seen)
+                continue
+            names.append(pictures.name(index))
+            owners.append(number)
+            labels.append(int(groups[index]))
+            looks.append(seen)
+    return Survey(
+        names,
+        np.array(owners, dtype=np.int64),
+        np.array(labels, dtype=np.int64),
+        [seen.digest for seen in looks],
+        np.array([seen.thumb for seen in looks], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3),
+        np.array([seen.size for seen in looks], dtype=np.int64).reshape(-1, 2),
+        np.array([seen.grey for seen in looks], dtype=bool),
+        splits.train.classes,
+        tuple(parts),
+        bad,
+    )
+
+
+def look_at_all(pictures: Pictures, workers: int | None) -> Iterator[Look | BadPicture]:
+    """In order."""
+    with pool(worker_count(workers) or 1) as executor:
+        assert executor is not None
+        yield from in_order(executor, partial(look, pictures), range(len(pictures)), ahead=AHEAD)
+
+
+def look(pictures: Pictures, index: int) -> Look | BadPicture:
+    """One picture."""
+    try:
+        encoded = Encoded(pictures, index, 3)
+        pixels = encoded.pixels().permute(1, 2, 0).contiguous().numpy()
+    except BadPicture as bad:
+        return bad
+    small = Image.fromarray(pixels).resize((THUMB, THUMB), Image.Resampling.BOX)
+    return Look(
+        hashlib.blake2b(pixels.tobytes() + bytes(str(pixels.shape), "ascii"), digest_size=16).digest(),
+        np.asarray(small),
+        encoded.size,
+        bool((pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 1] == pixels[..., 2]).all()),
+    )
