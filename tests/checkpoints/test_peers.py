@@ -3,7 +3,9 @@ named by the test that needs it."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -87,12 +89,18 @@ TIMM = {
 }
 
 
-def timm_or_skip() -> ModuleType:
-    """timm, whose import asks torchvision for two operators that may have to be declared first."""
+@cache
+def declare_operators() -> torch.library.Library:
+    """The operators that importing torchvision asks for, where its compiled half does not fit this PyTorch."""
     library = torch.library.Library("torchvision", "DEF")
     for operator in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, operator):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library
+
+
+def timm_or_skip() -> ModuleType:
+    """timm, whose import needs torchvision."""
+    declare_operators()
     return pytest.importorskip("timm", reason="timm cannot be imported", exc_type=ImportError)
 
 
@@ -127,7 +135,7 @@ def test_timm_hybrids(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("fields", [{}, {"representation": 24}])
 @torch.no_grad()
 def test_torchvision(fields: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
-    timm_or_skip()
+    declare_operators()
     torchvision = pytest.importorskip(
         "torchvision", reason="torchvision cannot be imported", exc_type=ImportError
     )
@@ -154,6 +162,20 @@ NORMS = {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": T
 MEAN = {"class_token": False, "pooling": "mean"}
 
 
+def vit_pytorch_or_skip(module: str) -> ModuleType:
+    """One file of vit-pytorch, by itself: the package as a whole asks for more than that."""
+    found = importlib.util.find_spec("vit_pytorch")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("vit-pytorch is not installed")
+    path = Path(found.submodule_search_locations[0]) / f"{module}.py"
+    spec = importlib.util.spec_from_file_location(module, path)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
@@ -166,7 +188,7 @@ MEAN = {"class_token": False, "pooling": "mean"}
 )
 @torch.no_grad()
 def test_vit_pytorch(kind: str, fields: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
-    vit_pytorch = pytest.importorskip("vit_pytorch", reason="vit-pytorch is not installed")
+    peer_code = vit_pytorch_or_skip("vit" if kind == "ViT" else "simple_vit")
     model = tiny(**LUCID, stem=NORMS, **fields)
     if kind == "SimpleViT":  # it has no bias behind the heads
         for block in model.blocks:
@@ -174,7 +196,7 @@ def test_vit_pytorch(kind: str, fields: dict[str, Any], tiny: Any, tmp_path: Pat
     vt.save(model, tmp_path / "m.pt", format="vit-pytorch")
     config = model.config
     pool = {"pool": "mean" if config.pooling == "mean" else "cls"} if kind == "ViT" else {}
-    peer = getattr(vit_pytorch, kind)(
+    peer = getattr(peer_code, kind)(
         image_size=32,
         patch_size=8,
         num_classes=5,
