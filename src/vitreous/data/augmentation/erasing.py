@@ -19,13 +19,13 @@ def erase(
 ) -> Float[Tensor, "B C H W"]:
     """One rectangle of some pictures replaced by normal noise, pixel by pixel."""
     height, width = images.shape[2:]
-    chosen = chance.uniform(0, 1) < probability
+    chosen = chance.uniform(0.0, 1.0) < probability
     area = chance.uniform(*AREA) * (height * width)
     ratio = chance.uniform(math.log(RATIO[0]), math.log(RATIO[1])).exp()
     tall = (area * ratio).sqrt().round().clamp(1, height)
     wide = (area / ratio).sqrt().round().clamp(1, width)
-    top = (chance.uniform(0, 1) * (height - tall + 1)).floor()
-    left = (chance.uniform(0, 1) * (width - wide + 1)).floor()
+    top = (chance.uniform(0.0, 1.0) * (height - tall + 1)).floor()
+    left = (chance.uniform(0.0, 1.0) * (width - wide + 1)).floor()
     rows = between(height, top, tall)
     columns = between(width, left, wide)
     inside = chosen[:, None, None] & rows[:, :, None] & columns[:, None, :]

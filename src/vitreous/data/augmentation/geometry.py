@@ -17,7 +17,7 @@ def flip(
     images: Float[Tensor, "B C H W"], probability: float, chance: BatchChance
 ) -> Float[Tensor, "B C H W"]:
     """Some pictures mirrored left and right."""
-    chosen = (chance.uniform(0, 1) < probability).to(images.device)
+    chosen = (chance.uniform(0.0, 1.0) < probability).to(images.device)
     return torch.where(chosen[:, None, None, None], images.flip(-1), images)
 
 
