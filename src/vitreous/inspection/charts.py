@@ -9,12 +9,14 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from jaxtyping import Float
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -63,25 +65,34 @@ def canvas(width: float, height: float, *, columns: int = 1) -> Iterator[tuple[F
         yield figure, list(np.atleast_1d(figure.subplots(1, columns)))
 
 
-def inline_svg(figure: Figure) -> str:
-    """An <svg> element for a page, colours as variables, no ground of its own."""
-    with matplotlib.rc_context(STYLE):
+class Chart:
+    """A finished figure."""
+
+    def __init__(self, figure: Figure) -> None:
+        self.figure = figure
+
+    @cached_property
+    def svg(self) -> str:
+        """On light paper."""
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, variable)
-    return svg.replace("<svg ", '<svg class="chart" ', 1)
+        with matplotlib.rc_context(STYLE):
+            self.figure.savefig(buffer, format="svg", metadata={"Date": None})
+        return buffer.getvalue()
 
+    def inline(self) -> Markup:
+        """An <svg> element for a page, its colours as variables."""
+        svg = self.svg[self.svg.index("<svg") :]
+        for colour, variable in VARIABLES.items():
+            svg = svg.replace(colour, variable)
+        return Markup(svg.replace("<svg ", '<svg class="chart" ', 1))
 
-def save_chart(figure: Figure, stem: Path) -> list[Path]:
-    """`stem`.svg and `stem`.png on light paper."""
-    paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(paths[0], metadata={"Date": None})
-        figure.savefig(paths[1], dpi=160)
-    return paths
+    def save(self, stem: Path) -> list[Path]:
+        """`stem`.svg and `stem`.png."""
+        paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
+        paths[0].write_text(self.svg, encoding="utf-8")
+        with matplotlib.rc_context(STYLE):
+            self.figure.savefig(paths[1], dpi=160)
+        return paths
 
 
 def lines(
@@ -97,7 +108,7 @@ def lines(
         axes.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
 
 
-def per_head(values: Float[np.ndarray, "L K"], *, title: str) -> Figure:
+def per_head(values: Float[np.ndarray, "L K"], *, title: str) -> Chart:
     """A dot for each head over its layer, and a line through the layers' means: the form of Fig. 7 right."""
     layers, heads = values.shape
     with canvas(6.4, 3.0) as (figure, (axes,)):
@@ -108,7 +119,7 @@ def per_head(values: Float[np.ndarray, "L K"], *, title: str) -> Figure:
         axes.set_xlabel("layer")
         axes.set_xticks(range(1, layers + 1, max(1, layers // 12)))
         axes.set_ylim(0, max(1.08 * values.max(), 1e-9))
-    return figure
+    return Chart(figure)
 
 
 def matrix(
@@ -120,7 +131,7 @@ def matrix(
     axes_names: tuple[str, str],
     numbers: Sequence[Sequence[str]] | None = None,
     marked: np.ndarray | None = None,
-) -> Figure:
+) -> Chart:
     """Squares whose depth of colour is a value in 0 ... 1, with `numbers` in them; `marked` ones framed."""
     side = min(0.36, 7.2 / max(len(columns), 1))
     width = max(side * len(columns) + 1.3, 4.0)  # room for the title
@@ -164,7 +175,7 @@ def matrix(
         axes.set_title(title)
         axes.set_ylabel(axes_names[0])
         axes.set_xlabel(axes_names[1])
-    return figure
+    return Chart(figure)
 
 
 def label_ticks(axes: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:

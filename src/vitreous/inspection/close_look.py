@@ -75,7 +75,9 @@ def look_closely(
     seen = survey(model, images, patch=patch, progress=progress)
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     said = figures.answers(seen.lens, labels)
-    words = [f"{name}: {answer}" for name, answer in zip(names, said, strict=True)] if said else names
+    words = (
+        [f"{name}, taken for {answer}" for name, answer in zip(names, said, strict=True)] if said else names
+    )
     shown = [rgb(each) for each in model.preprocessing.denormalise(model.sized(close))]
     named = list(zip(shown, words[:CLOSE], strict=True))
     factor = fitting_factor(config)

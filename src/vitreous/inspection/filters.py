@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.layers.resnet import ResNet
+from vitreous.layers.resnet_v2 import PreActivationResNet
 from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.models.names import Model
 
@@ -41,7 +42,7 @@ def first_filters(model: Model) -> Float[Tensor, "D C P Q"]:
                 )
             case ConvolutionStem():
                 return next(module.convolutions.parameters()).detach().float()
-            case ResNet():
+            case ResNet() | PreActivationResNet():
                 return module.root.standardised().detach().float()
     raise TypeError(f"{type(model).__name__} has no known first layer")
 

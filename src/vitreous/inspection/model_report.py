@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from PIL import Image
 
 from vitreous import __version__
 from vitreous.errors import InputError
-from vitreous.inspection.charts import save_chart
+from vitreous.inspection.charts import Chart
 from vitreous.inspection.close_look import CloseLook, Question, look_closely
 from vitreous.inspection.model_figures import filters_figure
 from vitreous.inspection.page import Exhibit, LeftOut, write_page
@@ -109,12 +108,12 @@ def facts(model: Model, pictures: int) -> dict[str, str]:
     }
 
 
-def save_files(files: Mapping[str, Figure | Pixels], folder: Path) -> list[Path]:
+def save_files(files: Mapping[str, Chart | Pixels], folder: Path) -> list[Path]:
     """Charts as SVG and PNG, pictures as PNG."""
     paths = []
     for stem, drawing in files.items():
-        if isinstance(drawing, Figure):
-            paths += save_chart(drawing, folder / stem)
+        if isinstance(drawing, Chart):
+            paths += drawing.save(folder / stem)
         else:
             paths.append(folder / f"{stem}.png")
             paths[-1].write_bytes(png(enlarged(drawing, 512)))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
+from vitreous.inspection.charts import Chart
 from vitreous.inspection.pictures import Pixels, data_uri
 
 SMALL = 64  # pictures with fewer pixels a side are shown with hard edges
@@ -35,7 +35,7 @@ class Exhibit:
     title: str
     caption: str
     html: Markup
-    files: Mapping[str, Figure | Pixels] = field(default_factory=dict)
+    files: Mapping[str, Chart | Pixels] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 

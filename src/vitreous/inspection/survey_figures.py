@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from markupsafe import Markup
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitreous.inspection import captions
-from vitreous.inspection.charts import FIRST, MUTED, SECOND, canvas, inline_svg, lines, matrix, per_head
+from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix, per_head
 from vitreous.inspection.cka import FEWEST, cka_matrix
 from vitreous.inspection.features import feature_colours, standing_out
 from vitreous.inspection.page import Exhibit, LeftOut, percent, picture_row
@@ -28,13 +26,13 @@ PRUNABLE = 0.1  # of the mean head's importance
 def distance_figure(survey: Survey) -> Exhibit:
     """Fig. 7 right and Fig. 11."""
     distance = survey.distance.mean(dim=0).numpy()
-    figure = per_head(distance, title="mean attention distance, pixels")
+    chart = per_head(distance, title="mean attention distance, pixels")
     return Exhibit(
         name="distance",
         title="How far each head looks",
         caption=captions.DISTANCE.format(count=len(survey.distance)),
-        html=Markup(inline_svg(figure)),
-        files={"distance": figure},
+        html=chart.inline(),
+        files={"distance": chart},
         arrays={"distance": survey.distance.numpy()},
     )
 
@@ -70,13 +68,13 @@ def marked(picture: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels
 
 def entropy_figure(survey: Survey) -> Exhibit:
     entropy = survey.entropy.mean(dim=0).numpy()
-    figure = by_layer_and_head(entropy, "entropy, % of the largest possible")
+    chart = by_layer_and_head(entropy, "entropy, % of the largest possible")
     return Exhibit(
         name="entropy",
         title="How widely each head spreads its attention",
         caption=captions.ENTROPY,
-        html=Markup(inline_svg(figure)),
-        files={"entropy": figure},
+        html=chart.inline(),
+        files={"entropy": chart},
         arrays={"entropy": survey.entropy.numpy()},
     )
 
@@ -95,7 +93,7 @@ def prunable_heads(evidence: Relevance) -> list[tuple[int, int]]:
 def importance_figure(evidence: Relevance) -> Exhibit:
     share = head_shares(evidence).numpy()
     prunable = share < PRUNABLE
-    figure = by_layer_and_head(share / max(share.max(), 1e-30), "", numbers=share * 100, marked=prunable)
+    chart = by_layer_and_head(share / max(share.max(), 1e-30), "", numbers=share * 100, marked=prunable)
     return Exhibit(
         name="importance",
         title="Which heads matter, and which could be pruned",
@@ -105,8 +103,8 @@ def importance_figure(evidence: Relevance) -> Exhibit:
             all=prunable.size,
             limit=percent(PRUNABLE),
         ),
-        html=Markup(inline_svg(figure)),
-        files={"importance": figure},
+        html=chart.inline(),
+        files={"importance": chart},
         arrays={"head_importance": evidence.heads.numpy()},
     )
 
@@ -117,7 +115,7 @@ def by_layer_and_head(
     *,
     numbers: Float[np.ndarray, "L K"] | None = None,
     marked: Bool[np.ndarray, "L K"] | None = None,
-) -> Figure:
+) -> Chart:
     """A matrix with layers going down and heads across; `numbers` are written in, values in % if none."""
     written = values * 100 if numbers is None else numbers
     return matrix(
@@ -173,7 +171,7 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
     title = "When it makes up its mind"
     if lens is None:
         return LeftOut(title, "the model has no classes")
-    layers = list(range(lens.agrees.shape[1]))
+    layers = [float(layer) for layer in range(lens.agrees.shape[1])]
     with canvas(6.8, 2.7, columns=2) as (figure, (agreement, first)):
         lines(
             agreement,
@@ -191,12 +189,13 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         first.set_title("first picture: probability of its likeliest classes")
         first.set_xlabel("layer")
         first.set_ylim(0, 1.03)
+    chart = Chart(figure)
     return Exhibit(
         name="lens",
         title=title,
         caption=captions.LENS,
-        html=Markup(inline_svg(figure)),
-        files={"lens": figure},
+        html=chart.inline(),
+        files={"lens": chart},
         arrays={
             "lens_classes": lens.classes.numpy(),
             "lens_probabilities": lens.probabilities.numpy(),
@@ -213,7 +212,7 @@ def alignment_figure(
     if len(first[0]) < FEWEST:
         return LeftOut(title, f"the alignment of layers needs at least {FEWEST} pictures")
     alignment = cka_matrix(first, first if second is None else second).numpy()
-    figure = matrix(
+    chart = matrix(
         alignment,
         rows=[str(layer) for layer in range(alignment.shape[0])],
         columns=[str(layer) for layer in range(alignment.shape[1])],
@@ -225,8 +224,8 @@ def alignment_figure(
         name="alignment" if second is None else "alignment-with-other",
         title=title,
         caption=captions.ALIGNMENT.format(count=len(first[0])),
-        html=Markup(inline_svg(figure)),
-        files={"alignment" if second is None else "alignment_with_other": figure},
+        html=chart.inline(),
+        files={"alignment" if second is None else "alignment_with_other": chart},
         arrays={"cka" if second is None else "cka_with_other": alignment},
     )
 
@@ -242,14 +241,15 @@ def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
         axes.set_yscale("log")
         axes.set_title("patch tokens by their norm behind the last layer")
         axes.set_xlabel("norm" + ("; lines: the mean of each prefix token" if config.prefix else ""))
+    chart = Chart(figure)
     return Exhibit(
         name="norms",
         title="Artefacts and registers",
         caption=captions.NORMS.format(
             unusual=int(unusual.sum()), all=unusual.numel(), where=places(unusual, config)
         ),
-        html=Markup(inline_svg(figure)),
-        files={"norms": figure},
+        html=chart.inline(),
+        files={"norms": chart},
         arrays={"token_norms": norms.numpy(), "artefacts": to_mask(unusual, config)},
     )
 

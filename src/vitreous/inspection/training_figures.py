@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection import captions
-from vitreous.inspection.charts import FIRST, HAIR, MUTED, canvas, inline_svg, lines, matrix
+from vitreous.inspection.charts import FIRST, HAIR, MUTED, Chart, canvas, lines, matrix
 from vitreous.inspection.page import Exhibit, LeftOut, percent, picture_row
 from vitreous.inspection.pictures import Pixels, rgb
 from vitreous.models.preprocessing import Preprocessing, to_tensor
@@ -49,7 +48,7 @@ def curves_figure(rows: Sequence[Mapping[str, Any]]) -> Exhibit | LeftOut:
         name="curves",
         title=title,
         caption=captions.CURVES,
-        html=Markup(inline_svg(figure)),
+        html=Chart(figure).inline(),
     )
 
 
@@ -79,7 +78,7 @@ def comparison_figure(name: str, evaluation: Evaluation, baselines: Sequence[Bas
             count=evaluation.count,
             settings="; ".join(f"{each.name} ({each.settings})" for each in baselines),
         ),
-        html=Markup(inline_svg(figure)),
+        html=Chart(figure).inline(),
     )
 
 
@@ -89,7 +88,7 @@ def confusion_figure(evaluation: Evaluation) -> Exhibit | LeftOut:
         return LeftOut(title, f"{len(evaluation.classes)} classes are too many to read in a matrix")
     counts = evaluation.confusion
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    figure = matrix(
+    chart = matrix(
         shares,
         rows=evaluation.classes,
         columns=evaluation.classes,
@@ -101,7 +100,7 @@ def confusion_figure(evaluation: Evaluation) -> Exhibit | LeftOut:
         name="confusion",
         title=title,
         caption=captions.CONFUSION,
-        html=Markup(inline_svg(figure)),
+        html=chart.inline(),
     )
 
 
@@ -130,7 +129,7 @@ def calibration_figure(evaluation: Evaluation) -> Exhibit:
         name="calibration",
         title="Whether its probabilities can be believed",
         caption=captions.CALIBRATION.format(ece=percent(evaluation.calibration.ece)),
-        html=Markup(inline_svg(figure)),
+        html=Chart(figure).inline(),
     )
 
 

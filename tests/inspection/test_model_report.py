@@ -1,0 +1,324 @@
+"""`vitreous inspect`: a page, figures and arrays for every kind of model; the page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import vitreous as vt
+from vitreous.cli import run
+from vitreous.errors import InputError
+from vitreous.inspection.close_look import Question
+from vitreous.inspection.model_report import ModelReport, write_model_report
+from vitreous.models.bit import BiTConfig
+from vitreous.models.names import Model, build_model
+
+LABELS = ("cat", "dog", "</script><b>bird</b>")
+TINY: dict[str, Any] = {
+    "image_size": (24, 40),
+    "patch_size": (8, 8),
+    "width": 16,
+    "depth": 3,
+    "heads": 2,
+    "mlp_dim": 24,
+    "num_classes": 3,
+}
+HYBRID = {"image_size": 32, "patch_size": 16, "stem": {"kind": "resnet", "layers": (1,), "width_factor": 0.5}}
+KINDS: dict[str, dict[str, Any]] = {
+    "registers, mean": {"pooling": "mean", "class_token": False, "registers": 2},
+    "hybrid, relative": {**HYBRID, "position": {"kind": "relative", "where": "every-layer"}},
+    "padded, distilled": {
+        "image_size": (20, 36),
+        "pad": True,
+        "distillation_token": True,
+        "pooling": "class+distillation",
+    },
+    "no classes, patch 1": {"num_classes": None, "image_size": 5, "patch_size": 1, "channels": 1},
+}
+
+
+def model_of(**changes: Any) -> Model:
+    torch.manual_seed(0)
+    config = vt.ViTConfig(**{**TINY, **changes})
+    preprocessing = vt.Preprocessing(
+        size=config.image_size,
+        channels=config.channels,
+        mean=(0.5,) * config.channels,
+        std=(0.5,) * config.channels,
+    )
+    labels = LABELS if config.num_classes else None
+    model = build_model(config, preprocessing=preprocessing, labels=labels)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def pictures(count: int) -> list[tuple[Image.Image, str]]:
+    pixels = np.random.default_rng(0).integers(0, 256, (count, 30, 50, 3), dtype=np.uint8)
+    return [(Image.fromarray(each), f"picture {i}") for i, each in enumerate(pixels)]
+
+
+def report_of(folder: Path, count: int = 2, question: Question | None = None, **changes: Any) -> ModelReport:
+    return write_model_report(model_of(**changes), pictures(count), folder, name="made", question=question)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_for_every_kind_of_model(tmp_path: Path, kind: str) -> None:
+    report = report_of(tmp_path, **KINDS[kind])
+    page = report.report.read_text(encoding="utf-8")
+    assert 'id="explorer-data"' in page
+    assert {each.suffix for each in report.figures} == {".svg", ".png"}
+    assert all(each.stat().st_size > 100 for each in report.figures)
+    with np.load(report.arrays, allow_pickle=False) as arrays:
+        assert arrays["distance"].shape == (2, 3, 2)
+        assert arrays["attention_rollout"].shape[0] == 2
+    json.dumps(report.summary, allow_nan=False)
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> ModelReport:
+    """Ten pictures, a class, a patch, another model."""
+    question = Question(label="dog", patch=(2, 4), other=model_of(depth=2), other_name="another")
+    return report_of(tmp_path_factory.mktemp("rich"), count=10, question=question)
+
+
+def test_what_the_summary_says(rich: ModelReport) -> None:
+    assert rich.summary["pictures"] == len(rich.summary["answers"]) == 10
+    assert len(rich.summary["mean_attention_distance"]) == 3
+    assert rich.summary["left_out"] == []
+    with np.load(rich.arrays, allow_pickle=False) as arrays:
+        assert arrays["cka_with_other"].shape == (4, 3)
+        assert arrays["distance"].shape == (10, 3, 2)
+
+
+def test_what_the_page_says(rich: ModelReport) -> None:
+    page = rich.report.read_text(encoding="utf-8")
+    assert "Which patches speak for “dog”" in page
+    assert "row 3, column 5" in page
+    assert "Layers of this model and of another" in page
+    assert "Of 10 pictures the first 8 are shown, all enter the averages." in page
+
+
+def test_labels_cannot_break_out_of_the_page(rich: ModelReport) -> None:
+    page = rich.report.read_text(encoding="utf-8")
+    assert "<b>bird" not in page
+    assert page.count("</script>") == 2
+
+
+def test_charts_follow_the_page_and_their_files_do_not(rich: ModelReport) -> None:
+    page = rich.report.read_text(encoding="utf-8")
+    charts = page[page.index('<svg class="chart"') :]
+    assert "fill: var(--first)" in charts
+    assert "#0b7285" not in charts
+    alone = next(each for each in rich.figures if each.name == "distance.svg").read_text(encoding="utf-8")
+    assert "#0b7285" in alone
+    assert "var(--" not in alone
+
+
+def test_a_bit_has_filters_only(tmp_path: Path) -> None:
+    bit = build_model(BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5))
+    report = write_model_report(bit, pictures(1), tmp_path, name="BiT")
+    assert [each.name for each in report.figures] == ["filters.png"]
+    assert "convolutional" in report.summary["left_out"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (Question(label="dgo"), "no class 'dgo': did you mean 'dog'"),
+        (Question(patch=(3, 0)), "no patch in row 4, column 1: the grid has 3 rows and 5 columns"),
+    ],
+)
+def test_questions_that_cannot_be_answered(tmp_path: Path, question: Question, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        report_of(tmp_path / "new", question=question)
+    assert not (tmp_path / "new").exists()
+
+
+# --- the command -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    from vitreous.checkpoints.native import save_native
+
+    return save_native(model_of(), tmp_path / "checkpoint")
+
+
+def test_the_command_on_pictures(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pictures(1)[0][0].save(tmp_path / "photo.png")
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    asked = [
+        str(checkpoint),
+        str(tmp_path / "*.png"),
+        "--out",
+        str(tmp_path / "out"),
+        "--patch",
+        "1x5",
+        "--json",
+    ]
+    assert run(["inspect", *asked]) == 2  # one of the two could not be read; the other was looked at
+    printed = capsys.readouterr()
+    result = json.loads(printed.out)
+    assert Path(result["report"]).is_file()
+    assert Path(result["arrays"]).is_file()
+    assert result["pictures"] == 1
+    assert "needs at least 4 pictures" in result["left_out"][0]["reason"]  # the alignment of layers
+    assert [each["path"] for each in result["failed"]] == [str(tmp_path / "broken.png")]
+    assert "broken.png" in printed.err
+
+
+def test_the_command_without_pictures_takes_the_digits(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", str(checkpoint), "--out", str(tmp_path / "out")]) == 0
+    assert "report.html" in capsys.readouterr().out
+    assert "these are handwritten digits" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--patch", "5"], "write ROWxCOLUMN"),
+        (["--patch", "9x9"], "there is no patch in row 9, column 9"),
+        (["--label", "dgo"], "did you mean 'dog'"),
+        (["nowhere.png"], "no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert run(["inspect", str(checkpoint), *arguments, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+# --- the page in a browser ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium, or a skip that says what is missing."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = Path("/usr/bin/chromium")
+    if not chromium.exists():
+        pytest.skip("no browser at /usr/bin/chromium: the page was not tried in one")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Opened:
+    """A report in a browser tab without a network, and what went wrong there."""
+
+    def __init__(self, browser: Any, report: Path) -> None:
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self.page = browser.new_page(viewport={"width": 1000, "height": 1000})
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.context.set_offline(True)
+        self.page.goto(report.as_uri())
+        self.wait(lambda state: True)
+
+    def wait(self, reached: Any) -> None:
+        """Until the page has drawn a state."""
+        for _ in range(200):
+            drawn = self.page.get_attribute(".explorer", "data-drawn")
+            if drawn and reached(json.loads(drawn)):
+                return
+            self.page.wait_for_timeout(20)
+        raise AssertionError(f"the page never drew it; it says {self.problems}, drawn: {drawn}")
+
+    def pixels(self, canvas: str) -> str:
+        return self.page.evaluate(f"document.getElementById('{canvas}').toDataURL()")
+
+    def slide(self, slider: str, value: int) -> None:
+        self.page.evaluate(
+            f"{{ const s = document.getElementById('{slider}'); s.value = {value};"
+            "s.dispatchEvent(new Event('input')); }"
+        )
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    report = report_of(tmp_path_factory.mktemp("page"), count=3)
+    tab = Opened(browser, report.report)
+    yield tab
+    tab.page.close()
+
+
+def test_the_page_loads_without_errors_or_network(opened: Opened) -> None:
+    assert opened.problems == []
+    assert [each for each in opened.requests if not each.startswith(("file:", "data:", "blob:"))] == []
+    assert opened.page.locator(".chosen button").count() == 3
+
+
+def test_the_sliders_change_the_map(opened: Opened) -> None:
+    before = opened.pixels("map")
+    opened.slide("layer", 1)
+    opened.wait(lambda state: state["layer"] == 0)
+    first_layer = opened.pixels("map")
+    assert first_layer != before
+    opened.slide("head", 2)
+    opened.wait(lambda state: state["head"] == 2)
+    assert opened.pixels("map") != first_layer
+    assert opened.page.inner_text("#layer-now") == "1 of 3"
+    assert opened.page.inner_text("#head-now") == "2 of 2"
+    assert opened.problems == []
+
+
+def test_a_click_on_a_patch_asks_it(opened: Opened) -> None:
+    """The numbers in words are those of the map: row 2, column 4 of 3 x 5, token 1 + 8."""
+    before = opened.pixels("map")
+    box = opened.page.locator("#picture").bounding_box()
+    opened.page.mouse.click(box["x"] + box["width"] * 3.5 / 5, box["y"] + box["height"] * 1.5 / 3)
+    opened.wait(lambda state: state["patch"] == 8)
+    assert opened.pixels("map") != before
+    opened.slide("layer", 2)
+    opened.slide("head", 1)
+    opened.wait(lambda state: state["layer"] == 1 and state["head"] == 1)
+    words = opened.page.inner_text("#words")
+    assert "the patch in row 2, column 4" in words
+    model = model_of()
+    model.eval()
+    with vt.capture_attention(model) as attention, torch.no_grad():
+        model(model.preprocessing([pictures(3)[0][0]]))
+    row = attention.maps[1][0, 0, 9] * 100
+    itself, token, patches = (float(each) for each in re.findall(r"([\d.]+) %", words))
+    assert itself == pytest.approx(row[9].item(), abs=0.2)
+    assert token == pytest.approx(row[0].item(), abs=0.2)
+    assert patches == pytest.approx(row[1:].sum().item(), abs=1)
+    opened.page.click("#reset")
+    opened.wait(lambda state: state["patch"] is None)
+    assert opened.problems == []
+
+
+def test_another_picture_and_the_whole_models_views(opened: Opened) -> None:
+    seen = {opened.pixels("map")}
+    opened.page.locator(".chosen button").nth(1).click()
+    opened.wait(lambda state: state["picture"] == 1)
+    seen.add(opened.pixels("map"))
+    for show in ("rollout", "relevance"):
+        opened.page.select_option("#show", show)
+        opened.wait(lambda state, show=show: state["show"] == show)
+        seen.add(opened.pixels("map"))
+    assert len(seen) == 4
+    opened.page.locator("#atlas").click(position={"x": 3, "y": 3})
+    opened.wait(lambda state: (state["layer"], state["head"], state["show"]) == (0, 1, "attention"))
+    assert opened.problems == []

@@ -1,0 +1,178 @@
+"""One pass that gathers everything: the same as the parts by themselves, in batches, with bounded memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import vitreous as vt
+from vitreous.inspection import survey as survey_module
+from vitreous.inspection.distance import attention_distance
+from vitreous.inspection.entropy import head_entropy
+from vitreous.inspection.readout import readout_attention, readout_weights, to_grid
+from vitreous.inspection.rollout import flow, rollout
+from vitreous.inspection.stored_maps import (
+    PAGE_BYTES,
+    PICTURE_BYTES,
+    coarse_grid,
+    coarsen,
+    fitting_factor,
+    pack,
+    store_for_page,
+    store_maps,
+    tokens_at,
+    unpack,
+)
+from vitreous.inspection.survey import layer_features, relevances, survey
+from vitreous.models.names import build_model, config_of
+
+TINY: dict[str, Any] = {
+    "image_size": (24, 20),
+    "patch_size": (8, 4),
+    "width": 16,
+    "depth": 3,
+    "heads": 2,
+    "mlp_dim": 24,
+    "num_classes": 4,
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "class token": {},
+    "mean, registers": {"pooling": "mean", "class_token": False, "registers": 2},
+    "rotary, post-norm": {"position": {"kind": "rotary-2d", "where": "every-layer"}, "norm": "post"},
+}
+
+
+def model_of(**changes: Any) -> vt.ViT:
+    torch.manual_seed(0)
+    model = build_model(vt.ViTConfig(**{**TINY, **changes}))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def images_for(model: vt.ViT, batch: int) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(batch, model.config.channels, *model.config.image_size, generator=generator)
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_a_survey_is_the_sum_of_its_parts(kind: str) -> None:
+    model = model_of(**VARIANTS[kind])
+    config, images = model.config, images_for(model, 3)
+    seen = survey(model, images, patch=(1, 2))
+    with vt.capture_attention(model) as attention, torch.no_grad():
+        logits = model(images)
+    maps = attention.maps
+    weights, token = readout_weights(config), config.prefix + 1 * 5 + 2
+    for layer, each in enumerate(maps):
+        torch.testing.assert_close(
+            seen.distance[:, layer], attention_distance(each, grid=(3, 5), patch=(8, 4))
+        )
+        torch.testing.assert_close(seen.entropy[:, layer], head_entropy(each))
+        torch.testing.assert_close(seen.reading[:, layer], readout_attention(each, weights))
+        torch.testing.assert_close(seen.asked[:, layer], each[:, :, token].mean(1))
+    whole = torch.einsum("t,bts->bs", weights, rollout([flow(each) for each in maps]))
+    torch.testing.assert_close(seen.rollout, to_grid(whole, config))
+    assert seen.lens is not None
+    torch.testing.assert_close(seen.lens.classes[:, 0], logits.argmax(-1))
+    torch.testing.assert_close(seen.lens.probabilities[:, -1, 0], logits.softmax(-1).amax(-1))
+    assert seen.lens.agrees[:, -1].all()
+    torch.testing.assert_close(seen.patches, model.tokens(images)[:, config.prefix :].detach())
+
+
+def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of()
+    images = images_for(model, 5)
+    together = survey(model, images, patch=(0, 0))
+    monkeypatch.setattr(survey_module, "MAP_BYTES", 1)
+    done: list[tuple[int, int]] = []
+    one_by_one = survey(model, images, patch=(0, 0), progress=lambda n, total: done.append((n, total)))
+    assert done == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
+    torch.testing.assert_close(one_by_one.rollout, together.rollout)
+    torch.testing.assert_close(one_by_one.features[-1], together.features[-1])
+    torch.testing.assert_close(layer_features(model, images)[1], together.features[1])
+
+
+def test_a_batch_of_a_large_model_is_small() -> None:
+    """ViT-L/16 at 384: one map of one picture is 21 MB; six pictures at once, not 64."""
+    assert survey_module.batch_size(config_of("ViT-L/16", image_size=384)) == 6
+    assert survey_module.batch_size(config_of("ViT-H/14", image_size=1036)) == 1
+
+
+def test_a_model_without_classes_has_no_lens() -> None:
+    model = model_of(num_classes=None)
+    assert survey(model, images_for(model, 1), patch=(0, 0)).lens is None
+
+
+def test_relevance_of_one_class_for_all_pictures() -> None:
+    model = model_of()
+    evidence = relevances(model, images_for(model, 2), 3)
+    assert evidence.patches.shape == (2, 3, 5)
+    assert evidence.heads.shape == (2, 3, 2)
+
+
+# --- maps that travel in a page ----------------------------------------------------------------------------
+
+
+def test_packed_rows_come_back_to_within_half_a_step() -> None:
+    rows = torch.rand(2, 3, 7, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    back = unpack(pack(rows), 2, 3, 7)
+    steps = rows.amax(-1, keepdim=True).numpy() / 255
+    assert (np.abs(back - rows.numpy()) <= steps / 2 + 1e-7).all()
+    assert unpack(pack(torch.zeros(1, 4)), 1, 4).tolist() == [[0, 0, 0, 0]]
+
+
+def test_coarse_maps_by_hand() -> None:
+    """A 1 x 3 grid, blocks of two: patches 0 and 1 become one, 2 stays; a class token in front."""
+    config = vt.ViTConfig(**{**TINY, "image_size": (8, 12)})
+    maps = torch.tensor(
+        [
+            [0.4, 0.3, 0.2, 0.1],
+            [0.1, 0.5, 0.2, 0.2],
+            [0.3, 0.1, 0.2, 0.4],
+            [0.0, 0.0, 1.0, 0.0],
+        ]
+    )
+    expected = torch.tensor([[0.4, 0.5, 0.1], [0.2, 0.5, 0.3], [0.0, 1.0, 0.0]])
+    torch.testing.assert_close(coarsen(maps, config, 2), expected)
+    assert coarse_grid(config, 2) == (1, 2)
+
+
+def test_coarse_maps_of_a_grid_that_blocks_do_not_divide_still_sum_to_one() -> None:
+    config = vt.ViTConfig(**TINY, registers=1)
+    maps = torch.rand(2, config.tokens, config.tokens).softmax(-1)
+    coarse = coarsen(maps, config, 2)
+    assert coarse.shape == (2, 2 + 2 * 3, 2 + 2 * 3)
+    torch.testing.assert_close(coarse.sum(-1), torch.ones(2, 8))
+    torch.testing.assert_close(coarsen(maps, config, 1), maps)
+
+
+def test_stored_maps_are_those_of_the_model() -> None:
+    model = model_of()
+    image = images_for(model, 1)
+    with vt.capture_attention(model) as attention, torch.no_grad():
+        model(image)
+    maps = torch.cat(attention.maps).numpy()
+    back = unpack(store_maps(model, image, 1), 3, 2, 16, 16)
+    np.testing.assert_allclose(back, maps, atol=1 / 510)
+
+
+def test_large_models_are_stored_on_a_coarser_grid() -> None:
+    assert fitting_factor(config_of("ViT-B/16")) == 1
+    large = config_of("ViT-L/16", image_size=384)
+    factor = fitting_factor(large)
+    assert factor == 2
+    assert large.depth * large.heads * tokens_at(large, factor) ** 2 <= PICTURE_BYTES
+
+
+def test_a_page_holds_the_maps_of_the_first_picture_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of()
+    images = images_for(model, 3)
+    assert len(store_for_page(model, images, 1)) == 3
+    monkeypatch.setattr("vitreous.inspection.stored_maps.PAGE_BYTES", 1)
+    assert len(store_for_page(model, images, 1)) == 1
+    assert PAGE_BYTES * 4 / 3 < 12e6  # base64; the page stays below 15 MB with its figures
