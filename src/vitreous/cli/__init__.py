@@ -68,7 +68,7 @@ COMMANDS = {
     ),
     "translate": Command(
         "The 2017 encoder-decoder: train it on pairs of texts, translate, show its attention.",
-        ("vitreous translate train", 'vitreous translate runs/numbers "<de> twenty-one"'),
+        ("vitreous translate train --out runs/numbers", 'vitreous translate runs/numbers "<de> twenty-one"'),
     ),
 }
 

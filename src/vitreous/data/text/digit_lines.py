@@ -50,8 +50,8 @@ def compose(digits: Pictures, count: int, rng: np.random.Generator, *, distort: 
     canvas = np.zeros((count, HEIGHT, WIDTH), dtype=np.uint8)
     texts, first = [], 0
     for line, length in enumerate(lengths):
-        gaps = rng.integers(0, 3, size=length)
-        gaps[0] = rng.integers(0, WIDTH - SIDE * length - gaps[1:].sum() + 1)
+        room = min(WIDTH - SIDE * length, 2 * length)  # lines begin at the left, as writing does
+        gaps = np.diff(np.sort(rng.integers(0, room + 1, size=length)), prepend=0)
         lefts = np.cumsum(gaps + SIDE) - SIDE
         tops = rng.integers(0, HEIGHT - SIDE + 1, size=length)
         for digit, (top, left) in enumerate(zip(tops, lefts, strict=True)):

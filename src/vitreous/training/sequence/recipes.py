@@ -135,7 +135,7 @@ def digit_lines_config() -> ReadingConfig:
                 never=(0, 1),
             ),
         ),
-        preprocessing=Preprocessing(size=(HEIGHT, WIDTH), channels=1, mean=(0.13,), std=(0.28,)),
+        preprocessing=Preprocessing(size=(HEIGHT, WIDTH), channels=1, mean=(0.107,), std=(0.237,)),
         training=TrainingConfig(
             steps=2400,
             batch_size=64,

@@ -1,0 +1,100 @@
+"""`vitreous translate`: training on a user's pairs, translating, and what is said about bad input."""
+
+import io
+import json
+
+import pytest
+
+from vitreous.data.text.parallel import number_pairs
+
+SMALL = (
+    "--steps", "3", "--batch-size", "8", "--set", "model.width=64", "--set", "model.depth=1",
+    "--set", "model.encoder_depth=1", "--set", "tokeniser.vocabulary=300",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pairs(workplace):
+    lines = [f"{pair.source}\t{pair.target}" for pair in list(number_pairs(20))[:60]]
+    path = workplace / "pairs.tsv"
+    path.write_text("\n".join([*lines, "", "leer\t", "lang " * 300 + "\tlong"]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def translator(pairs, command, workplace):
+    run = workplace / "runs" / "pairs"
+    if not run.exists():
+        assert command("translate", "train", pairs, "--out", run, *SMALL).code == 0
+    return run
+
+
+def test_train_on_pairs(pairs, command, tmp_path):
+    done = command("translate", "train", pairs, "--out", tmp_path / "run", "--json", *SMALL)
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    assert result["skipped"] == {"empty": 2, "too_long": 1}
+    assert "skipped 2" in done.err
+    assert "skipped 1" in done.err
+    assert {"run", "exact_match", "exact_match_interval", "test_count", "bleu", "chrf", "seconds"} <= set(
+        result
+    )
+    written = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"config.toml", "model", "checkpoints", "metrics.jsonl", "README.md"} <= written
+    again = command(
+        "translate", "train", "--config", tmp_path / "run" / "config.toml", "--out", tmp_path / "2"
+    )
+    assert again.code == 0, again.err
+    one, two = (tmp_path / name / "model" / "model.safetensors" for name in ("run", "2"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_translate_texts(translator, command):
+    plain = command("translate", translator, "<de> twenty-one", "<ko> one")
+    assert plain.code == 0, plain.err
+    assert len(plain.out.splitlines()) == 2
+    told = json.loads(command("translate", translator, "<de> twenty-one", "--json", "--beams", "2").out)
+    assert [each["source"] for each in told["translations"]] == ["<de> twenty-one"]
+    assert told["translations"][0]["score"] < 0
+
+
+def test_translate_lines_of_standard_input(translator, command, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("<de> two\n\n<en> zwei\n"))
+    done = command("translate", translator, "--json")
+    assert [each["source"] for each in json.loads(done.out)["translations"]] == ["<de> two", "<en> zwei"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("translate", "nowhere", "text"), "no such run"),
+        (("translate", "runs/mine", "text"), "no model that writes text"),
+        (("translate", "runs/pairs", ""), "empty line"),
+        (("translate", "runs/pairs", "word " * 500), "sentence by sentence"),
+        (("translate", "runs/pairs", "two", "--beams", "0"), "--beams 0"),
+        (("translate", "train", "nowhere.tsv"), "cannot read"),
+        (("translate", "train", "photo.jpg"), "not UTF-8"),
+        (("translate", "train", "--set", "model.widht=3"), "model.width"),
+        (("translate", "train", "--resume", "runs/mine"), "no run of a model that writes text"),
+        (("translate", "train", "pairs.tsv", "--resume", "runs/pairs"), "give no other settings"),
+        (("translate", "train", "pairs.tsv", "--out", "runs/pairs"), "exists already"),
+    ],
+)
+def test_bad_input_is_one_sentence(translator, command, arguments, said):
+    done = command(*arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1, done.err
+    assert done.out == ""
+
+
+@pytest.mark.slow
+def test_the_bundled_numbers_are_learned(command, tmp_path):
+    done = command("translate", "train", "--out", tmp_path / "run", "--json")
+    assert json.loads(done.out)["exact_match"] >= 0.99
+    texts = ("<de> twenty-one", "<ko> sechstausendelf", "<en> 삼십사만 오천육백칠십팔")
+    assert command("translate", tmp_path / "run", *texts).out.splitlines() == [
+        "einundzwanzig",
+        "육천십일",
+        "three hundred forty-five thousand six hundred seventy-eight",
+    ]

@@ -1,0 +1,104 @@
+"""Scores of translators and readers."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitreous.data.pictures import ArrayPictures, BadPicture
+from vitreous.data.text.captions import Captions
+from vitreous.data.text.parallel import Pair
+from vitreous.evaluation.reading import edits, evaluate_reader
+from vitreous.evaluation.translation import evaluate_translator, scores
+from vitreous.training.sequence.reader import Reader, ReadText
+from vitreous.training.sequence.translator import Translation, Translator
+
+
+class Parrot(Translator):
+    """Stands for a translator: says the last word of the source."""
+
+    def __init__(self):
+        pass
+
+    class model:
+        class config:
+            max_length = 10
+
+    class tokeniser:
+        encode = staticmethod(str.split)
+
+    def translate(self, texts, *, beams):
+        return [Translation(text.split()[-1], 0.0) for text in texts]
+
+
+def test_a_translator_is_judged():
+    pairs = [Pair("say one", "one", 0), Pair("say two", "too", 1), Pair("word " * 20, "word", 2)]
+    found = evaluate_translator(Parrot(), pairs).to_json()
+    assert found["exact_match"] == pytest.approx(1 / 3)
+    assert found["too_long"] == 1
+    assert found["mistakes"][0] == {"source": "say two", "wanted": "too", "translated": "two"}
+    assert found["mistakes"][1]["translated"] == ""
+    low, high = found["exact_match_interval"]
+    assert low < 1 / 3 < high
+
+
+def test_bleu_and_chrf_are_sacrebleus():
+    text = "the cat sat on the mat today"
+    bleu, chrf, signature = scores([text], [text])
+    assert bleu == pytest.approx(100)
+    assert chrf == pytest.approx(100)
+    assert "version" in signature
+    bleu, chrf, _ = scores(["the cat sat on a mat today"], [text])
+    assert 20 < bleu < 80
+    assert 50 < chrf < 95
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "count"),
+    [
+        ("", "", 0),
+        ("123", "123", 0),
+        ("123", "", 3),
+        ("", "12", 2),
+        ("1234", "124", 1),
+        ("kitten", "sitting", 3),
+    ],
+)
+def test_edits(wanted, text, count):
+    assert edits(wanted, text) == count
+
+
+class Fixed(Reader):
+    """Stands for a reader: reads the brightness."""
+
+    def __init__(self):
+        pass
+
+    def read(self, pictures, *, beams):
+        return [ReadText(str(np.asarray(picture)[0, 0]), 0.0) for picture in pictures]
+
+
+def test_a_reader_is_judged_and_bad_pictures_are_told():
+    pixels = np.arange(100, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2)
+    pictures = ArrayPictures(pixels, np.zeros(100, dtype=np.int64), ("text",), name="grey")
+
+    class Torn:
+        classes, targets = pictures.classes, pictures.targets
+        name = staticmethod(pictures.name)
+        encoded = staticmethod(pictures.encoded)
+
+        def __len__(self):
+            return 100
+
+        def picture(self, row) -> Image.Image:
+            if row == 70:
+                raise BadPicture(pictures.name(row), "torn")
+            return pictures.picture(row)
+
+    texts = [str(number) for number in range(100)]
+    texts[10] = "11"
+    found = evaluate_reader(Fixed(), Captions(Torn(), texts)).to_json()
+    assert found["test_count"] == 99
+    assert found["line_accuracy"] == pytest.approx(98 / 99)
+    assert found["character_accuracy"] == pytest.approx(1 - 1 / 188)
+    assert found["failed"] == [{"path": "grey[70]", "reason": "torn"}]
+    assert found["mistakes"] == [{"picture": "grey[10]", "wanted": "11", "read": "10"}]

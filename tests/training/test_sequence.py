@@ -1,0 +1,196 @@
+"""Training what writes text: the paper's schedule, checkpoint averaging, resumed runs, saved models."""
+
+import json
+
+import pytest
+import torch
+
+import vitreous as vt
+from vitreous.checkpoints.sequences import load_sequence_model, save_sequence_model
+from vitreous.data.text.batches import padded
+from vitreous.data.text.parallel import Pair, Parallel, number_pairs
+from vitreous.data.text.tokeniser import PAD, Tokeniser
+from vitreous.training.schedules import rate
+from vitreous.training.sequence.averaging import LastCheckpoints
+from vitreous.training.sequence.config import TranslationConfig, configure_sequence
+from vitreous.training.sequence.plan import plan_reading, prepare_translation
+from vitreous.training.sequence.recipes import numbers_config, pairs_config, paper_rate
+from vitreous.training.sequence.run import SequenceRun, fresh_model, next_token, train_sequence_model
+from vitreous.training.sequence.translator import Translator
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data():
+    pairs = list(number_pairs(60))
+    return Parallel(pairs[:180], pairs[180:200], 0, "numbers")
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    settings = {
+        "model": {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1, "dropout": 0.1},
+        "tokeniser": {"vocabulary": 300},
+        "training": {"steps": 12, "batch_size": 16, "save_every": 0, "schedule": {"warmup": 2}},
+        "averaging": {"checkpoints": 2, "every": 3},
+    }
+    return configure_sequence(numbers_config(), settings)
+
+
+def trained(path, config, data):
+    run = SequenceRun.create(path, config)
+    prepared = prepare_translation(config, data)
+    return train_sequence_model(run, prepared.loader, prepared.tokeniser, device=CPU).model, prepared
+
+
+def weights(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_the_papers_schedule():
+    width, warmup, total = 512, 4000, 100_000
+    peak, schedule = paper_rate(width, warmup)
+    for step in (1, 100, 3999, 4000, 10_000, 99_999):
+        paper = width**-0.5 * min(step**-0.5, step * warmup**-1.5)
+        assert peak * rate(step - 1, total, schedule) == pytest.approx(paper, rel=2e-4)
+
+
+def test_larger_data_get_the_papers_base_model():
+    base = pairs_config(1_000_000).model
+    assert (base.width, base.depth, base.encoder_depth, base.heads, base.mlp_dim) == (512, 6, 6, 8, 2048)
+    assert pairs_config(1000).model.width < pairs_config(50_000).model.width < 512
+
+
+def test_the_mean_of_the_last_checkpoints():
+    model = torch.nn.Linear(1, 1, bias=False)
+    average = LastCheckpoints(model, total=10, count=3, every=2)
+    seen = []
+    for step in range(10):
+        with torch.no_grad():
+            model.weight.fill_(float(step))
+        average.update(step)
+        seen.append(average.model.weight.item())
+    assert seen[-1] == pytest.approx((5 + 7 + 9) / 3)
+    assert seen[3] == 3  # before that, the newest checkpoint
+
+
+def test_padding_counts_nowhere_in_the_loss(tiny):
+    model = fresh_model(tiny).eval()
+    source, target = padded([[5, 6, 2], [7, 2]]), padded([[1, 8, 9, 2], [1, 8, 2]])
+    objective = next_token(0.1)
+    together, _ = objective(model, (source, target))
+    alone = [
+        objective(model, (source[i : i + 1, :n], target[i : i + 1, :m]))[0]
+        for i, n, m in ((0, 3, 4), (1, 2, 3))
+    ]
+    expected = (3 * alone[0] + 2 * alone[1]) / 5
+    torch.testing.assert_close(together, expected, atol=1e-5, rtol=1e-5)
+    assert target[1, -1] == PAD
+
+
+def test_label_smoothing_is_the_papers(tiny):
+    model = fresh_model(tiny).eval()
+    source, target = padded([[5, 6, 2]]), padded([[1, 8, 2]])
+    plain, smooth = (next_token(s)(model, (source, target))[0] for s in (0.0, 0.1))
+    log_p = model(source, target[:, :-1]).log_softmax(dim=-1)
+    torch.testing.assert_close(smooth, 0.9 * plain - 0.1 * log_p.mean())
+
+
+def test_a_resumed_run_is_bit_equal(tmp_path, tiny, data):
+    whole, _ = trained(tmp_path / "whole", tiny, data)
+    again, _ = trained(tmp_path / "again", tiny, data)
+    assert torch.equal(weights(whole), weights(again))
+
+    half = configure_sequence(tiny, {"training": {"steps": 7}})
+    run = SequenceRun.create(tmp_path / "half", tiny)
+    prepared = prepare_translation(tiny, data)
+    stopped = SequenceRun(run.path, half)  # the same run, stopped after 7 steps
+    train_sequence_model(stopped, prepared.loader, prepared.tokeniser, device=CPU)
+    assert run.states.steps()[-1] == 7
+    reopened = SequenceRun.open(run.path)
+    assert reopened.config == tiny
+    # The mean of checkpoints depends on the length of the run, so only what learns is compared.
+    resumed = train_sequence_model(reopened, prepared.loader, prepared.tokeniser, device=CPU).model
+    assert resumed is not None
+    newest = [SequenceRun.open(tmp_path / name).states.newest().tensors for name in ("whole", "half")]
+    learned = [{k: v for k, v in tensors.items() if k.startswith("model/")} for tensors in newest]
+    assert all(torch.equal(learned[0][name], learned[1][name]) for name in learned[0])
+
+
+def test_the_loss_falls(tmp_path, tiny, data):
+    config = configure_sequence(tiny, {"training": {"steps": 60, "log_every": 10}})
+    trained(tmp_path / "run", config, data)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["loss"] < 0.75 * rows[0]["loss"]
+
+
+def test_a_translator_comes_back_from_its_run(tmp_path, tiny, data):
+    model, prepared = trained(tmp_path / "run", tiny, data)
+    loaded = Translator.load(tmp_path / "run")
+    assert torch.equal(weights(loaded.model), weights(model))
+    texts = [pair.source for pair in data.test]
+    first = Translator(model, prepared.tokeniser).translate(texts, max_length=20)
+    assert loaded.translate(texts, max_length=20) == first
+    assert [loaded.translate([text], max_length=20)[0].text for text in texts[:3]] == [
+        t.text for t in first[:3]
+    ]
+
+
+def test_a_tokeniser_of_another_model_is_refused(tmp_path, tiny, data):
+    trained(tmp_path / "run", tiny, data)
+    other = Tokeniser.train(["alpha beta gamma"], 270)
+    (tmp_path / "run" / "model" / "tokenizer.json").write_text(other.to_json())
+    with pytest.raises(vt.InputError, match="not the tokeniser that this model was trained with"):
+        Translator.load(tmp_path / "run")
+
+
+def test_a_tokeniser_with_more_tokens_than_the_model_is_refused(tmp_path, tiny):
+    model = fresh_model(configure_sequence(tiny, {"model": {"vocabulary": 262}}))
+    tokeniser = Tokeniser.train(["alpha beta gamma"], 270)
+    save_sequence_model(model, tmp_path, tokeniser=tokeniser.to_json())
+    with pytest.raises(vt.InputError, match="do not belong together"):
+        Translator.load(tmp_path)
+
+
+def test_damaged_models_are_said(tmp_path, tiny):
+    tokeniser = Tokeniser.train(["alpha"], 265).to_json()
+    save_sequence_model(fresh_model(tiny), tmp_path, tokeniser=tokeniser)
+    config = tmp_path / "config.json"
+    told = json.loads(config.read_text())
+    config.write_text(json.dumps({**told, "model": {**told["model"], "width": 15}}))
+    with pytest.raises(vt.InputError, match="multiple of 2 heads"):
+        load_sequence_model(tmp_path)
+    config.write_text(json.dumps({**told, "model": {**told["model"], "depth": 2}}))
+    with pytest.raises(vt.InputError, match="missing weights"):
+        load_sequence_model(tmp_path)
+    config.write_text("{}")
+    with pytest.raises(vt.InputError, match="no model that writes text"):
+        load_sequence_model(tmp_path)
+
+
+def test_texts_that_cannot_be_translated_are_said(tmp_path, tiny, data):
+    model, prepared = trained(tmp_path / "run", tiny, data)
+    translator = Translator(model, prepared.tokeniser)
+    with pytest.raises(vt.InputError, match="empty line"):
+        translator.translate(["  "])
+    with pytest.raises(vt.InputError, match="the model reads 64"):
+        translator.translate(["x" * 100])
+    assert len(translator.translate(["日本 ☃"], max_length=8)) == 1  # outside the alphabet: spelt in bytes
+
+
+def test_settings_are_checked():
+    with pytest.raises(vt.InputError, match=r"did you mean 'model\.width'"):
+        configure_sequence(TranslationConfig(), {"model": {"widht": 3}})
+    with pytest.raises(vt.InputError, match=r"model.*multiple of 8 heads"):
+        configure_sequence(TranslationConfig(), {"model": {"width": 20}})
+    with pytest.raises(vt.InputError, match=r"preprocessing\.size"):
+        plan_reading(None, {"preprocessing": {"size": (8, 8)}})
+
+
+def test_pairs_of_every_length_learn_nothing_from_each_other(tiny):
+    pairs = [Pair("zwei", "two", i) for i in range(20)]
+    with pytest.raises(vt.InputError, match="less than one batch"):
+        prepare_translation(
+            configure_sequence(tiny, {"training": {"batch_size": 32}}), Parallel(pairs, [], 0, "x")
+        )
