@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +19,24 @@ import vitreous as vt
 
 pytestmark = pytest.mark.slow
 TOLERANCE = 2e-5
+
+
+@pytest.fixture(autouse=True, scope="module")
+def declare_operators() -> Iterator[None]:
+    """The operators that torchvision asks for, where its compiled half does not fit this PyTorch."""
+    found = importlib.util.find_spec("torchvision")
+    if found is None or not found.submodule_search_locations:
+        yield
+        return
+    compiled = [*Path(found.submodule_search_locations[0]).glob("_C*.so")]
+    try:
+        torch.ops.load_library(str(compiled[0]))
+    except (OSError, IndexError):
+        library = torch.library.Library("torchvision", "DEF")
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    yield
+
 
 HUGGINGFACE = {
     "ViTForImageClassification": {},
@@ -89,18 +107,8 @@ TIMM = {
 }
 
 
-@cache
-def declare_operators() -> torch.library.Library:
-    """The operators that importing torchvision asks for, where its compiled half does not fit this PyTorch."""
-    library = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
-
-
 def timm_or_skip() -> ModuleType:
     """timm, whose import needs torchvision."""
-    declare_operators()
     return pytest.importorskip("timm", reason="timm cannot be imported", exc_type=ImportError)
 
 
@@ -135,7 +143,6 @@ def test_timm_hybrids(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("fields", [{}, {"representation": 24}])
 @torch.no_grad()
 def test_torchvision(fields: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
-    declare_operators()
     torchvision = pytest.importorskip(
         "torchvision", reason="torchvision cannot be imported", exc_type=ImportError
     )
