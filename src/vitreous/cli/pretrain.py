@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import torch
 
     from vitreous.data.sources import Splits
-    from vitreous.pretraining.config import PretrainingRunConfig
     from vitreous.training.run import Run
 
 
@@ -77,11 +76,11 @@ def pretrain(
     if resume:
         if data or given or set or config or init or out:
             raise InputError("--resume goes on with the run's own configuration: give no other settings")
-        run, run_config, splits = reopened(resume)
+        run, splits = reopened(resume)
     else:
-        run, run_config, splits = planned(data, settings_tree(config, set), given, init=init, out=out)
+        run, splits = planned(data, settings_tree(config, set), given, init=init, out=out)
     try:
-        result = carry_out(run, run_config, splits, device=chosen)
+        result = carry_out(run, splits, device=chosen)
     except Interrupted as stopped:
         print(
             f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
@@ -98,7 +97,7 @@ def pretrain(
 
 def planned(
     data: str | None, settings: dict[str, Any], given: dict[str, Any], *, init: str | None, out: Path | None
-) -> tuple[Run, PretrainingRunConfig, Splits]:
+) -> tuple[Run, Splits]:
     """A new run directory, and the data that it names."""
     from vitreous.models.settings import set_leaf
     from vitreous.pretraining.config import OBJECTIVES
@@ -115,34 +114,33 @@ def planned(
     run = Run.create(out or default_path(f"{planned.splits.name}-{objective}"), planned.config)
     for reason in planned.reasons:
         print(f"recipe: {reason}", file=sys.stderr)
-    return run, planned.config, planned.splits
+    return run, planned.splits
 
 
-def reopened(path: Path) -> tuple[Run, PretrainingRunConfig, Splits]:
+def reopened(path: Path) -> tuple[Run, Splits]:
     """A run that goes on, and its data."""
     from vitreous.pretraining.config import PretrainingRunConfig
     from vitreous.pretraining.plan import open_unlabelled
     from vitreous.training.run import Run
 
     run = Run.open(path, PretrainingRunConfig)
-    config = run.config
-    assert isinstance(config, PretrainingRunConfig)
-    return run, config, open_unlabelled(config.source, config.data)
+    return run, open_unlabelled(run.config.source, run.config.data)
 
 
-def carry_out(
-    run: Run, config: PretrainingRunConfig, splits: Splits, *, device: torch.device
-) -> dict[str, Any]:
+def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, Any]:
     """Pre-train, write the report; what came out."""
     from vitreous.inspection.reconstruction_report import write_reconstruction_report
+    from vitreous.pretraining.config import PretrainingRunConfig
     from vitreous.pretraining.pretrainer import pretrain
     from vitreous.training.display import Display
     from vitreous.training.starting import count_parameters
 
-    pretrained = pretrain(run, config, splits, device=device, display=Display("pre-training"))
+    config = run.config
+    assert isinstance(config, PretrainingRunConfig)  # `Run` holds either kind
+    pretrained = pretrain(run, splits, device=device, display=Display("pre-training"))
     pictures = splits.validation or splits.test or splits.train
     report = write_reconstruction_report(
-        run.path, objective=pretrained.objective, config=config, pictures=pictures
+        run.path, objective=pretrained.objective, config=config.pretraining, pictures=pictures
     )
     last = run.metrics()[-1]
     return {

@@ -16,7 +16,7 @@ from vitreous.inspection.page import Exhibit, LeftOut, img, write_page
 from vitreous.inspection.pictures import rgb
 from vitreous.inspection.training_figures import curves_figure
 from vitreous.inspection.training_report import describe, sample
-from vitreous.pretraining.config import PretrainingRunConfig
+from vitreous.pretraining.config import PretrainingConfig
 from vitreous.pretraining.dino import DINO
 from vitreous.pretraining.masked_patch import MaskedPatchPrediction
 from vitreous.pretraining.objectives import SelfSupervision
@@ -49,11 +49,12 @@ VIEWS = (
 
 
 def write_reconstruction_report(
-    run: Path, *, objective: SelfSupervision, config: PretrainingRunConfig, pictures: Pictures
+    run: Path, *, objective: SelfSupervision, config: PretrainingConfig, pictures: Pictures
 ) -> Path:
     """Write report.html into the run's directory: one file, which needs no network.
 
     Args:
+        config: which objective it is.
         pictures: held-out ones, to show the objective on.
     """
     encoder = objective.encoder
@@ -78,7 +79,7 @@ def write_reconstruction_report(
         title=f"Report of {run.name}",
         run=run.name,
         kind=describe(encoder),
-        objective=NAMES[config.pretraining.objective],
+        objective=NAMES[config.objective],
         facts={
             "parameters": f"{sum(parameter.numel() for parameter in encoder.parameters()):,}",
             "epochs": f"{last.get('epoch', 0):g}",
@@ -97,13 +98,13 @@ def reconstruction_figure(
     objective: SelfSupervision,
     images: Float[Tensor, "B C H W"],
     names: list[str],
-    config: PretrainingRunConfig,
+    config: PretrainingConfig,
 ) -> Exhibit:
     """Each picture, what was shown of it, and what the model made of that."""
     assert not isinstance(objective, DINO)
     masked, reconstructed = objective.eval().reconstruct(images, torch.Generator().manual_seed(0))
     corrupted = isinstance(objective, MaskedPatchPrediction)
-    target = config.pretraining.masked_patch.target
+    target = config.masked_patch.target
     return Exhibit(
         name="reconstruction",
         title="What was hidden, and what it made of it",

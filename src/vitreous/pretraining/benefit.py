@@ -104,7 +104,7 @@ def outcome(folder: Path, comparison: Comparison, variant: Variant, device: torc
         config = comparison.pretraining_config(variant.objective, variant.seed)
         run = opened(folder / variant.name, config)
         if not finished(run):
-            pretrain(run, config, comparison.splits, device=device)
+            pretrain(run, comparison.splits, device=device)
         init, spent = run.path, run.metrics()[-1]["seconds"]
     run = opened(folder / f"{variant.name}-tuned", comparison.fine_tuning_config(variant.seed, init))
     few = few_labels(comparison.splits, comparison.labelled, variant.seed)

@@ -42,7 +42,6 @@ class Pretrained(NamedTuple):
 
 def pretrain(
     run: Run,
-    config: PretrainingRunConfig,
     splits: Splits,
     *,
     device: torch.device,
@@ -55,6 +54,8 @@ def pretrain(
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the objective cannot be had with this model; what `fit` raises.
     """
+    config = run.config
+    assert isinstance(config, PretrainingRunConfig)  # `Run` holds either kind
     loader = train_loader(run, splits, device)
     steps = config.training.total_steps(loader.steps_per_epoch) * config.training.accumulate
     with torch.random.fork_rng(devices=[]):

@@ -1,0 +1,141 @@
+"""Whole pre-training runs: what they leave behind, going on, fine-tuning from them, the command."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitreous as vt
+from vitreous.cli import run as command
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import Splits, open_data
+from vitreous.errors import InputError
+from vitreous.pretraining.config import OBJECTIVES, PretrainingRunConfig
+from vitreous.pretraining.plan import open_unlabelled, plan
+from vitreous.pretraining.pretrainer import pretrain
+from vitreous.training.run import Run
+
+CPU = torch.device("cpu")
+TINY = {
+    "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
+    "training": {"steps": 4, "batch_size": 32, "save_every": 0.0},
+    "evaluation": {"batch_size": 360},
+    "pretraining": {"dino": {"prototypes": 16, "views": {"small_count": 1}}},
+}
+
+
+def tiny_run(path: Path, objective: str = "mae") -> tuple[Run, Splits]:
+    planned = plan("digits", TINY, objective=objective)
+    return Run.create(path, planned.config), planned.splits
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
+    run, splits = tiny_run(tmp_path / "run", objective)
+    result = pretrain(run, splits, device=CPU)
+    encoder = vt.load(tmp_path / "run")
+    assert encoder.config.num_classes is None
+    assert encoder.labels is None
+    assert encoder.config.class_token == (objective == "dino")
+    images = torch.randn(2, 1, 8, 8)
+    assert torch.allclose(encoder(images), result.encoder(images), atol=1e-6)
+    row = run.metrics()[-1]
+    assert row["step"] == 4
+    assert np.isfinite([row["loss"], row["validation_loss"]]).all()
+    assert Run.open(run.path, PretrainingRunConfig).config == run.config
+
+
+@pytest.mark.parametrize("objective", ["mae", "dino"])
+def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
+    run, splits = tiny_run(tmp_path / "whole", objective)
+    pretrain(run, splits, device=CPU)
+    shutil.copytree(run.path, tmp_path / "half")
+    for file in (tmp_path / "half" / "checkpoints").glob("step-000000004.*"):
+        file.unlink()
+    shutil.rmtree(tmp_path / "half" / "model")
+    again = Run.open(tmp_path / "half", PretrainingRunConfig)
+    assert again.states.steps() == [3]
+    pretrain(again, splits, device=CPU)
+    ours, theirs = vt.load(tmp_path / "half").state_dict(), vt.load(tmp_path / "whole").state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_settings_win_over_rules(tmp_path):
+    settings = {"model": {"depth": 2}, "pretraining": {"mae": {"mask_ratio": 0.5}}}
+    config = plan("digits", settings, objective="mae").config
+    assert config.model.depth == 2
+    assert config.model.width == 64  # by the size of the pictures
+    assert config.pretraining.mae.mask_ratio == 0.5
+    assert config.pretraining.mae.decoder_width == 32  # by the encoder
+    with pytest.raises(InputError, match=r"did you mean 'pretraining\.mae\.mask_ratio'"):
+        plan("digits", {"pretraining": {"mae": {"mask_rate": 0.5}}}, objective="mae")
+
+
+def test_the_held_out_pictures_are_those_of_training(tmp_path):
+    ours, theirs = open_unlabelled("digits", DataConfig()), open_data("digits", DataConfig())
+    assert [ours.test.name(i) for i in range(9)] == [theirs.test.name(i) for i in range(9)]
+    assert len(ours.train) == len(theirs.train)
+
+
+@pytest.fixture
+def heap(tmp_path) -> Path:
+    """Pictures in a folder, without classes."""
+    folder = tmp_path / "heap"
+    (folder / "holidays").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for i in range(20):
+        pixels = rng.integers(0, 255, (20, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / ("holidays" if i % 2 else ".") / f"{i}.png")
+    return folder
+
+
+def test_a_heap_of_pictures_needs_no_classes(heap, tmp_path):
+    splits = open_unlabelled(str(heap), DataConfig())
+    assert len(splits.train) == 16
+    assert len(splits.test) == 4
+    config = plan(str(heap), {}, objective="simmim").config
+    assert config.model.image_size == (20, 24)
+    assert config.model.patch_size == (4, 4)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no pictures"):
+        open_unlabelled(str(tmp_path / "empty"), DataConfig())
+
+
+def test_the_command_and_fine_tuning_from_its_run(heap, tmp_path, capsys):
+    sizes = ["model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16", "training.steps=2"]
+    tiny = [word for setting in sizes for word in ("--set", setting)]
+    path = tmp_path / "run"
+    options = ["--objective", "masked-patch", "--batch-size", "8", "--device", "cpu", "--out", str(path)]
+    assert command(["pretrain", str(heap), *options, *tiny, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["objective"] == "masked-patch"
+    assert result["train_count"] == 16
+    page = Path(result["report"]).read_text()
+    assert page.count("data:image/png") >= 12  # picture, shown and filled in, of four
+    assert not re.search(r"""(src|href)=["']?https?:|url\(["']?https?:""", page)
+
+    assert command(["pretrain", "--resume", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loss"] == result["loss"]
+    assert command(["pretrain", "--resume", str(path), "--seed", "3"]) == 2
+    assert command(["pretrain", str(heap), "--objective", "may"]) == 2
+    assert "did you mean 'mae'?" in capsys.readouterr().err
+    assert command(["pretrain", str(heap), *options]) == 2
+    assert f"vitreous pretrain --resume {path}" in capsys.readouterr().err
+
+
+def test_training_begins_with_the_encoder(tmp_path):
+    from vitreous.training.plan import plan as plan_training
+    from vitreous.training.starting import starting_model
+
+    run, splits = tiny_run(tmp_path / "run")
+    encoder = pretrain(run, splits, device=CPU).encoder
+    planned = plan_training("digits", {}, init=str(run.path))
+    model = starting_model(planned.config, planned.splits.train.classes)
+    assert model.config.num_classes == 10
+    assert torch.equal(model.blocks[0].attention.qkv.weight, encoder.blocks[0].attention.qkv.weight)
+    assert not model.head.weight.any()
