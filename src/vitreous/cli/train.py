@@ -114,7 +114,7 @@ def planned(
     for name, value in given.items():
         set_leaf(settings, name, value)
     source = data or settings.get("source", "digits")
-    planned = plan(source, settings, recipe_name=recipe, init=init or settings.get("init"))
+    planned = plan(source, settings, recipe_name=recipe, init=init)
     run = Run.create(out or default_path(planned.splits.name), planned.config)
     for reason in planned.reasons:
         print(f"recipe: {reason}", file=sys.stderr)
@@ -132,6 +132,7 @@ def reopened(path: Path) -> tuple[Run, Splits]:
 
 def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, Any]:
     """Train, measure, write the report and the card; what came out."""
+    from vitreous.data.contact_sheet import contact_sheet
     from vitreous.data.pictures import BadFiles
     from vitreous.evaluation.baselines import digits_baselines
     from vitreous.evaluation.classification import evaluate
@@ -139,7 +140,7 @@ def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, An
     from vitreous.evaluation.multilabel import evaluate_multilabel
     from vitreous.inspection.training_report import write_training_report
     from vitreous.training.card import write_card
-    from vitreous.training.classifier import train_classifier
+    from vitreous.training.classifier import train_classifier, train_loader
     from vitreous.training.display import Display
     from vitreous.training.starting import count_parameters
 
@@ -169,7 +170,12 @@ def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, An
     }
     if evaluation and held_out:
         report = write_training_report(
-            run.path, model=trained.model, evaluation=evaluation, pictures=held_out, baselines=baselines
+            run.path,
+            model=trained.model,
+            evaluation=evaluation,
+            pictures=held_out,
+            baselines=baselines,
+            sheet=contact_sheet(train_loader(run, splits, device), count=24),
         )
         result["report"] = str(report)
     write_card(run, result)

@@ -41,13 +41,14 @@ def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: s
         InputError: unknown settings, values or data, or what does not fit together.
     """
     check_known({key: value for key, value in settings.items() if key != "model"}, RunConfig)
+    settings = without_none_words(settings, RunConfig)
     splits = open_data(source, data_config(settings))
     if recipe_name:
         choice = Choice(recipe(recipe_name).config, (f"{recipe_name}, as asked",))
     else:
         choice = choose_recipe(source, splits.summary)
     config = choice.config
-    if init:
+    if init := init or settings.get("init"):
         config = fitted_to_checkpoint(config, init, settings)
     config = configure(config, settings, with_classes(settings, splits))
     check_batch(config, splits)
@@ -75,6 +76,6 @@ def check_batch(config: RunConfig, splits: Splits) -> None:
 
 def data_config(settings: Tree) -> DataConfig:
     try:
-        return DataConfig(**without_none_words(settings.get("data", {}), DataConfig))
+        return DataConfig(**settings.get("data", {}))
     except ValidationError as error:
         raise InputError(explain(error, "data")) from None
