@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from few_labels import Comparison, Outcome, compare, mean_and_interval
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -32,7 +33,6 @@ from sklearn.datasets import load_digits
 import vitreous as vt
 from vitreous.data.pictures import ArrayPictures, Splits
 from vitreous.data.sources import summarise
-from vitreous.pretraining.benefit import Comparison, Outcome, compare, mean_and_interval
 from vitreous.training.config import ScheduleConfig, TrainingConfig
 
 SIDE = 28
