@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import vitreous as vt
+from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.pictures import ArrayPictures
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
@@ -119,12 +120,19 @@ def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
 
 def test_what_stands_in_the_report(run: Path) -> None:
     baseline = Baseline("tuned kernel SVM", 0.9, Interval(0.8, 0.95), "C 10", 1.0)
+    sheet = ContactSheet(torch.zeros(2, 3, 16, 24, dtype=torch.uint8), ("cat", "cat 70% + dog 30%"))
     path = write_training_report(
-        run, model=model_of(), evaluation=evaluation(7), pictures=pictures(), baselines=[baseline]
+        run,
+        model=model_of(),
+        evaluation=evaluation(7),
+        pictures=pictures(),
+        baselines=[baseline],
+        sheet=sheet,
     )
     page = path.read_text(encoding="utf-8")
-    assert {"baselines", "positions", "filters", "configuration"} <= sections(page)
-    assert page.count("<figure><img") == 2  # two mistakes
+    assert {"baselines", "positions", "filters", "augmented", "configuration"} <= sections(page)
+    assert page.count("<figure><img") == 2 + 2  # mistakes and augmented pictures
+    assert "cat 70% + dog 30%" in page
     assert "called &lt;b&gt;bold&lt;/b&gt; (80.0 %), is dog" in page
     assert "<b>bold" not in page
     assert "epochs = 5 # &lt;not a tag&gt;" in page

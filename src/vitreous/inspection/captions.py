@@ -46,6 +46,12 @@ model is too sure of itself, above it too shy. Grey bars: the share of pictures 
 bars rest on few pictures. Expected calibration error: {ece} (0 is perfect).
 """
 
+AUGMENTED = """
+The first {count} pictures of training, exactly as the model saw them: cropped, turned, mixed as the
+configuration says. Can you still tell what they show? If not, the augmentation is too strong. Mixed
+pictures have several labels.
+"""
+
 MISTAKES = """
 The wrong answers of which the model was surest, of {wrong} wrong ones. Look here first: wrong labels in the
 data, classes that overlap, and pictures unlike all others show up at once.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
@@ -152,4 +153,19 @@ def mistakes_figure(
         title=title,
         caption=captions.MISTAKES.format(wrong=int((~evaluation.correct).sum())),
         html=picture_row(shown),
+    )
+
+
+def augmented_figure(sheet: ContactSheet | None) -> Exhibit | LeftOut:
+    """What training really sees."""
+    title = "The pictures it learned from"
+    if sheet is None:
+        return LeftOut(title, "no sheet of augmented pictures was made")
+    return Exhibit(
+        name="augmented",
+        title=title,
+        caption=captions.AUGMENTED.format(count=len(sheet.labels)),
+        html=picture_row(
+            [(rgb(picture), label) for picture, label in zip(sheet.pictures, sheet.labels, strict=True)]
+        ),
     )

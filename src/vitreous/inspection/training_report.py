@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous import __version__
+from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
@@ -19,6 +20,7 @@ from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
 from vitreous.inspection.page import Exhibit, LeftOut, write_page
 from vitreous.inspection.training_figures import (
+    augmented_figure,
     calibration_figure,
     comparison_figure,
     confusion_figure,
@@ -39,6 +41,7 @@ def write_training_report(
     evaluation: Evaluation | MultiLabelEvaluation,
     pictures: Pictures,
     baselines: Sequence[Baseline] = (),
+    sheet: ContactSheet | None = None,
 ) -> Path:
     """Write report.html into the run's directory: one file, which needs no network.
 
@@ -46,6 +49,7 @@ def write_training_report(
         run: the run's directory; its config.toml and metrics.jsonl are read.
         pictures: the held-out pictures that `evaluation` judged.
         baselines: what simpler methods get on the same pictures.
+        sheet: augmented pictures, as training saw them.
     """
     images, names = sample(model, pictures)
     rows = read_metrics(run / "metrics.jsonl")
@@ -59,6 +63,7 @@ def write_training_report(
             mistakes_figure(evaluation, pictures, model.preprocessing),
         ]
     parts += [attention_figure(model, images, names), positions_figure(model), filters_figure(model)]
+    parts.append(augmented_figure(sheet))
     return write_page(
         run / "report.html",
         "training.html.j2",

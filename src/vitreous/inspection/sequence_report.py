@@ -1,0 +1,174 @@
+"""Attention over words as one page: lines and a matrix for every head; attention over a picture, letter by
+letter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from markupsafe import Markup
+from PIL import Image
+
+from vitreous import __version__
+from vitreous.data.text.batches import padded
+from vitreous.data.text.tokeniser import END, START, Tokeniser
+from vitreous.inspection.page import Exhibit, picture_row, write_page
+from vitreous.inspection.pictures import enlarged, overlay, rgb
+from vitreous.inspection.sequence_attention import SequenceAttention, look
+from vitreous.training.sequence.reader import Reader
+from vitreous.training.sequence.translator import Translator
+
+SHOWN = 128  # pixels of a picture's longer side in the page, at least
+MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
+LETTERS = (
+    "Where the decoder looks while it writes each letter: the attention over the picture's patches, mean of "
+    "the heads of the last layer. Bright is much."
+)
+
+
+class SequenceReport(NamedTuple):
+    """What was written.
+
+    Attributes:
+        report: the page.
+        arrays: encoder_i, decoder_i and cross_i, the maps of text i, (layers, heads, queries, keys).
+        texts: what the model wrote for each source.
+    """
+
+    report: Path
+    arrays: Path
+    texts: list[str]
+
+
+def write_translation_report(
+    translator: Translator, sources: Sequence[str], folder: Path, *, name: str
+) -> SequenceReport:
+    """Translate, and show what every head looked at on the way."""
+    translations = translator.translate(sources)
+    examples: list[dict[str, Any]] = []
+    arrays: dict[str, np.ndarray] = {}
+    for number, (source, translation) in enumerate(zip(sources, translations, strict=True)):
+        read = translator.encode(source)
+        written = [START, *translator.tokeniser.encode(translation.text), END]
+        device = translator.model.text.tokens.weight.device
+        maps = look(translator.model, padded([read]).to(device), padded([written]).to(device))
+        arrays |= named(maps, number)
+        examples.append(
+            {
+                "source": source,
+                "text": translation.text,
+                "read": words(translator.tokeniser, read),
+                "written": words(translator.tokeniser, written),
+                "maps": {kind: rounded(value) for kind, value in maps._asdict().items()},
+            }
+        )
+    return written_out(
+        folder,
+        arrays,
+        [each.text for each in translations],
+        name=name,
+        lead=about(translator),
+        examples=json.dumps(examples, ensure_ascii=False).replace("</", "<\\/"),
+        exhibits=[],
+    )
+
+
+def write_reading_report(
+    reader: Reader, pictures: Sequence[tuple[Image.Image, str]], folder: Path, *, name: str
+) -> SequenceReport:
+    """Read pictures (each with its name), and show where every letter was read."""
+    texts = [found.text for found in reader.read([picture for picture, _ in pictures])]
+    exhibits: list[Exhibit] = []
+    arrays: dict[str, np.ndarray] = {}
+    for number, ((picture, called), text) in enumerate(zip(pictures, texts, strict=True)):
+        images = reader.model.preprocessing(picture).to(reader.model.text.tokens.weight.device)
+        written = [START, *reader.tokeniser.encode(text), END]
+        maps = look(reader.model, images, padded([written]).to(images.device))
+        arrays |= named(maps, number)
+        exhibits.append(letters(reader, images[0], maps, written, title=f"{called}: {text}", number=number))
+    return written_out(
+        folder, arrays, texts, name=name, lead=about_reader(reader), examples="", exhibits=exhibits
+    )
+
+
+def letters(
+    reader: Reader,
+    image: torch.Tensor,
+    maps: SequenceAttention,
+    written: Sequence[int],
+    *,
+    title: str,
+    number: int,
+) -> Exhibit:
+    """The picture, and once more for each letter with its attention laid over it."""
+    config = reader.model.config.encoder
+    shown = enlarged(rgb(reader.model.preprocessing.denormalise(image).cpu()), SHOWN)
+    heads = maps.cross[-1].mean(dim=0)[:, config.prefix :]
+    pictures = [(shown, "the picture")]
+    for token, weights in zip(written[1:], heads, strict=True):
+        label = words(reader.tokeniser, [token])[0]
+        pictures.append((overlay(shown, weights.reshape(config.grid)), label))
+    return Exhibit(f"picture-{number}", title, LETTERS, picture_row(pictures))
+
+
+def words(tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
+    """Tokens as they are shown; the space in front of a word as "▁"."""
+    pieces = tokeniser.pieces(ids)
+    return [MARKS.get(token, piece) for token, piece in zip(ids, pieces, strict=True)]
+
+
+def rounded(maps: torch.Tensor) -> Any:
+    """Three decimals are more than an eye can tell."""
+    return np.round(maps.numpy().astype(float), 3).tolist()
+
+
+def named(maps: SequenceAttention, number: int) -> dict[str, np.ndarray]:
+    return {f"{kind}_{number}": value.numpy() for kind, value in maps._asdict().items()}
+
+
+def about(translator: Translator) -> str:
+    config = translator.model.config
+    return (
+        f"An encoder of {config.encoder_depth} and a decoder of {config.depth} layers, {config.heads} heads, "
+        f"width {config.width}, {config.vocabulary} tokens (arXiv 1706.03762)."
+    )
+
+
+def about_reader(reader: Reader) -> str:
+    encoder, decoder = reader.model.config.encoder, reader.model.config.decoder
+    return (
+        f"A Vision Transformer of {encoder.depth} layers that sees {encoder.grid[0]}x{encoder.grid[1]} patches, "
+        f"and a decoder of {decoder.depth} layers, {decoder.heads} heads, that writes what it reads there."
+    )
+
+
+def written_out(
+    folder: Path,
+    arrays: dict[str, np.ndarray],
+    texts: list[str],
+    *,
+    name: str,
+    lead: str,
+    examples: str,
+    exhibits: list[Exhibit],
+) -> SequenceReport:
+    """The page, and the numbers beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = folder / "attention.npz"
+    with numbers.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    report = write_page(
+        folder / "report.html",
+        "sequence.html.j2",
+        title=f"What {name} looks at",
+        name=name,
+        lead=lead,
+        examples=Markup(examples),
+        exhibits=exhibits,
+        version=__version__,
+    )
+    return SequenceReport(report, numbers, texts)

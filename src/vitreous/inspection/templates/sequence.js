@@ -1,0 +1,120 @@
+"use strict";
+const examples = JSON.parse(document.getElementById("examples").textContent);
+const state = { example: 0, kind: "cross", layer: 0, head: -1, row: -1 };
+state.layer = examples[0].maps.cross.length - 1;
+const SVG = "http://www.w3.org/2000/svg";
+
+function make(name, attributes, parent, text) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  parent.appendChild(node);
+  return node;
+}
+
+function current() {
+  const example = examples[state.example], layers = example.maps[state.kind];
+  const layer = layers[Math.min(state.layer, layers.length - 1)];
+  const rows = state.kind === "encoder" ? example.read : example.written.slice(1);
+  const columns = state.kind === "decoder" ? example.written.slice(0, -1) : example.read;
+  const mean = (i, j) => layer.reduce((sum, head) => sum + head[i][j], 0) / layer.length;
+  const weight = (i, j) => (state.head < 0 ? mean(i, j) : layer[state.head][i][j]);
+  return { example, layers, layer, rows, columns, weight };
+}
+
+function choices(name, labels, chosen, choose) {
+  const group = document.createElement("fieldset"), legend = document.createElement("legend");
+  legend.textContent = name;
+  group.appendChild(legend);
+  labels.forEach(([value, label]) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = label;
+    button.setAttribute("aria-pressed", value === chosen);
+    button.onclick = () => { choose(value); state.row = -1; draw(); };
+    group.appendChild(button);
+  });
+  return group;
+}
+
+function drawControls({ layers, layer }) {
+  const numbered = (count) => [...Array(count).keys()].map((i) => [i, String(i + 1)]);
+  const controls = document.getElementById("controls");
+  controls.replaceChildren();
+  if (examples.length > 1)
+    controls.append(choices("Text", numbered(examples.length), state.example, (v) => { state.example = v; }));
+  const kinds = [["encoder", "encoder"], ["decoder", "decoder"], ["cross", "cross"]];
+  controls.append(
+    choices("Attention", kinds, state.kind, (v) => { state.kind = v; }),
+    choices("Layer", numbered(layers.length), Math.min(state.layer, layers.length - 1), (v) => { state.layer = v; }),
+    choices("Head", [[-1, "mean"], ...numbered(layer.length)], state.head, (v) => { state.head = v; }),
+  );
+}
+
+function word(parent, x, y, text, anchor, row) {
+  const node = make("text", { x, y, "text-anchor": anchor, class: "word" }, parent, text);
+  if (row >= 0) {
+    node.onmouseenter = () => { state.row = row; drawViews(current()); };
+    if (state.row >= 0 && state.row !== row) node.classList.add("dim");
+  }
+  return node;
+}
+
+function drawLines({ rows, columns, weight }) {
+  const step = 24, left = 130, right = 300, height = Math.max(rows.length, columns.length) * step + 8;
+  const svg = make("svg", { width: 430, height, role: "img", "aria-label": "attention as lines" }, fresh("lines"));
+  rows.forEach((_, i) => {
+    if (state.row >= 0 && state.row !== i) return;
+    columns.forEach((_, j) => {
+      const w = weight(i, j);
+      if (w < 0.02) return;
+      const at = { x1: left + 8, y1: i * step + 14, x2: right - 8, y2: j * step + 14 };
+      make("line", { ...at, "stroke-width": 0.5 + 4 * w, "stroke-opacity": 0.15 + 0.85 * w }, svg);
+    });
+  });
+  rows.forEach((text, i) => word(svg, left, i * step + 18, text, "end", i));
+  columns.forEach((text, j) => word(svg, right, j * step + 18, text, "start", -1));
+  svg.onmouseleave = () => { state.row = -1; drawViews(current()); };
+}
+
+function drawMatrix({ rows, columns, weight }) {
+  const cell = 22, left = 130, top = 100;
+  const size = { width: left + columns.length * cell + 40, height: top + rows.length * cell + 8 };
+  const svg = make("svg", { ...size, role: "img", "aria-label": "attention as a matrix" }, fresh("matrix"));
+  columns.forEach((text, j) => {
+    const x = left + j * cell + 15;
+    make("text", { x, y: top - 8, transform: `rotate(-50 ${x} ${top - 8})` }, svg, text);
+  });
+  rows.forEach((text, i) => {
+    word(svg, left - 8, top + i * cell + 15, text, "end", i);
+    columns.forEach((_, j) => {
+      const at = { x: left + j * cell, y: top + i * cell, width: cell - 1, height: cell - 1 };
+      const box = make("rect", { ...at, class: "cell", "fill-opacity": weight(i, j) }, svg);
+      make("title", {}, box, `${rows[i]} → ${columns[j]}: ${(100 * weight(i, j)).toFixed(1)} %`);
+    });
+  });
+  const frame = { x: left, y: top, width: columns.length * cell, height: rows.length * cell };
+  make("rect", { ...frame, class: "frame", "pointer-events": "none" }, svg);
+}
+
+function fresh(id) {
+  const box = document.getElementById(id);
+  box.replaceChildren();
+  return box;
+}
+
+function drawViews(now) {
+  drawLines(now);
+  drawMatrix(now);
+}
+
+function draw() {
+  const now = current();
+  drawControls(now);
+  const pair = document.getElementById("pair"), arrow = document.createElement("span");
+  arrow.textContent = " → ";
+  pair.replaceChildren(now.example.source, arrow, now.example.text);
+  drawViews(now);
+}
+
+draw();
