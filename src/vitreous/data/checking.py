@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data import duplicates
-from vitreous.data.pictures import Splits
+from vitreous.data.pictures import Indices, Splits
 from vitreous.data.survey import Survey, survey
 
 SHOWN = 100  # pictures named in a finding
@@ -212,6 +212,6 @@ def unlike_neighbours(thumbs: NDArray[np.uint8], labels: NDArray[np.int64]) -> N
     return np.array(found, dtype=np.int64)
 
 
-def named(seen: Survey, indices: Iterable[int]) -> tuple[str, ...]:
+def named(seen: Survey, indices: Indices) -> tuple[str, ...]:
     """The names of the first few."""
-    return tuple(seen.names[index] for index in list(indices)[:SHOWN])
+    return tuple(seen.names[index] for index in indices[:SHOWN])

@@ -78,14 +78,17 @@ class Encoded:
         except Exception as error:  # as in open_picture
             raise BadPicture(self.name, f"its EXIF data is broken: {reason(error)}") from error
         width, height = self.picture.size
-        self.size = (width, height) if self.orientation >= 5 else (height, width)  # (H, W)
+        # Of a TIFF, Pillow tells the upright size itself.
+        turned = self.orientation >= 5 and self.picture.format != "TIFF"
+        self.size = (width, height) if turned else (height, width)  # (H, W)
 
     @property
     def plain(self) -> bool:
-        """Whether it is a JPEG of which libjpeg-turbo alone gives what Pillow and `upright` would."""
+        """Whether it is a JPEG of which libjpeg-turbo alone gives what Pillow and `upright` would. Its grey of a
+        coloured picture differs a little: the brightness that was stored, not what RGB comes to."""
         return (
             self.picture.format in ("JPEG", "MPO")
-            and self.picture.mode in ("RGB", "L")
+            and self.picture.mode in ("L", "RGB" if self.channels == 3 else "L")
             and self.orientation == 1
         )
 

@@ -82,7 +82,7 @@ def upright(picture: Image.Image, channels: int = 3) -> Image.Image:
     """Any Pillow picture as 8-bit RGB (or grey, for one channel), turned as its EXIF orientation says.
 
     16-bit grey is scaled to 8 bits (Pillow alone would clip it), floating-point grey from its own range;
-    transparency is laid over white; palettes, CMYK, LAB and YCbCr are converted.
+    transparency is laid over white; palettes, CMYK and YCbCr are converted.
     """
     picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I") or picture.mode == "F":

@@ -74,11 +74,11 @@ def transform(
 
 
 def shear_x(picture: Image.Image, strength: Strength) -> Image.Image:
-    return transform(picture, strength, (1, 0.3 * strength.level * strength.sign, 0, 0, 1, 0))
+    return transform(picture, strength, (1.0, 0.3 * strength.level * strength.sign, 0.0, 0.0, 1.0, 0.0))
 
 
 def shear_y(picture: Image.Image, strength: Strength) -> Image.Image:
-    return transform(picture, strength, (1, 0, 0, 0.3 * strength.level * strength.sign, 1, 0))
+    return transform(picture, strength, (1.0, 0.0, 0.0, 0.3 * strength.level * strength.sign, 1.0, 0.0))
 
 
 def translate_x(part: float) -> Operation:
@@ -86,7 +86,7 @@ def translate_x(part: float) -> Operation:
 
     def operation(picture: Image.Image, strength: Strength) -> Image.Image:
         shift = part * picture.width * strength.level * strength.sign
-        return transform(picture, strength, (1, 0, shift, 0, 1, 0))
+        return transform(picture, strength, (1.0, 0.0, shift, 0.0, 1.0, 0.0))
 
     return operation
 
@@ -96,7 +96,7 @@ def translate_y(part: float) -> Operation:
 
     def operation(picture: Image.Image, strength: Strength) -> Image.Image:
         shift = part * picture.height * strength.level * strength.sign
-        return transform(picture, strength, (1, 0, 0, 0, 1, shift))
+        return transform(picture, strength, (1.0, 0.0, 0.0, 0.0, 1.0, shift))
 
     return operation
 

@@ -1,0 +1,217 @@
+"""What is done to training pictures: that it is done, to whom, and how much."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitreous.data.augmentation import augment
+from vitreous.data.augmentation.by_picture import change_colours
+from vitreous.data.augmentation.colour import jitter, three_augment, turn_hue
+from vitreous.data.augmentation.mixing import mix, soft
+from vitreous.data.augmentation.rand_augment import LISTS, Strength, rand_augment
+from vitreous.data.config import AffineConfig, AugmentationConfig, ColourJitterConfig, RandAugmentConfig
+from vitreous.data.randomness import BatchChance, picture_chance
+
+
+def chance(step=0, size=64, **others):
+    return BatchChance(0, 0, step, size=size, **others)
+
+
+def test_flips_mirror_some_pictures_and_leave_the_others():
+    images = torch.randn(64, 3, 5, 7)
+    flipped = augment(images, AugmentationConfig(flip=0.5), chance())
+    same = (flipped == images).flatten(1).all(1)
+    mirrored = (flipped == images.flip(-1)).flatten(1).all(1)
+    assert (same ^ mirrored).all()
+    assert 16 < same.sum() < 48
+
+
+def test_an_affine_of_nothing_changes_nothing():
+    images = torch.randn(8, 1, 9, 12)
+    assert torch.allclose(
+        augment(images, AugmentationConfig(affine=AffineConfig()), chance(size=8)), images, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("height", "width"), [(33, 33), (33, 65)])
+def test_a_rotation_keeps_distances(height, width):
+    """A dot turns around the centre: its distance stays, also where the picture is not square."""
+    images = torch.zeros(64, 1, height, width)
+    row, column = height // 2 - 9, width // 2
+    images[:, 0, row - 1 : row + 2, column - 1 : column + 2] = 1
+    turned = augment(images, AugmentationConfig(affine=AffineConfig(rotate=90, fill="mean")), chance())
+    y, x = torch.meshgrid(torch.arange(height) - height // 2, torch.arange(width) - width // 2, indexing="ij")
+    mass = turned[:, 0].flatten(1).sum(1)
+    centre = torch.stack([(turned[:, 0] * place).flatten(1).sum(1) / mass for place in (y, x)], dim=1)
+    assert torch.allclose(centre.norm(dim=1), torch.full((64,), 9.0), atol=0.3)
+    angles = torch.atan2(centre[:, 1], -centre[:, 0]) * 180 / math.pi
+    assert angles.min() < -60
+    assert angles.max() > 60
+
+
+def test_a_shift_is_a_part_of_the_side():
+    images = torch.zeros(256, 1, 20, 40)
+    images[:, 0, 10, 20] = 1
+    moved = augment(images, AugmentationConfig(affine=AffineConfig(translate=0.25)), chance(size=256))
+    rows, columns = moved.sum(3).squeeze(1).argmax(1), moved.sum(2).squeeze(1).argmax(1)
+    assert rows.min() in (5, 6)
+    assert rows.max() in (14, 15)
+    assert columns.min() in (10, 11)
+    assert columns.max() in (29, 30)
+
+
+def test_erasing_takes_one_rectangle_of_the_right_area():
+    images = torch.full((256, 3, 32, 32), 9.0)
+    erased = augment(images, AugmentationConfig(erasing=0.5), chance(size=256)) != 9
+    touched = erased.flatten(1).any(1)
+    assert 100 < touched.sum() < 156
+    for mask in erased[touched].all(dim=1):
+        rows, columns = mask.any(1), mask.any(0)
+        assert mask.sum() == rows.sum() * columns.sum()  # all of a rectangle
+    areas = erased[touched].float().mean(dim=(1, 2, 3))
+    assert areas.max() < 0.36
+    assert areas.min() > 0.01
+
+
+def test_noise_has_its_deviation():
+    noisy = augment(torch.zeros(64, 1, 32, 32), AugmentationConfig(noise=0.3), chance())
+    assert noisy.std().item() == pytest.approx(0.3, rel=0.05)
+
+
+def test_mixup_mixes_neighbours_and_their_targets_alike():
+    images, targets = torch.randn(7, 3, 4, 4), soft(torch.arange(7), 7)
+    mixed, labels = mix(images, targets, AugmentationConfig(mixup=1.0), chance(size=7))
+    own = labels[0, 0]
+    assert 0 < own < 1
+    assert torch.allclose(mixed[0], own * images[0] + (1 - own) * images[1], atol=1e-6)
+    assert torch.allclose(mixed[1], own * images[1] + (1 - own) * images[0], atol=1e-6)
+    assert torch.equal(mixed[6], images[6])  # without a neighbour
+    assert torch.allclose(labels.sum(1), torch.ones(7))
+
+
+def test_cutmix_weighs_targets_by_area():
+    images = torch.arange(8.0)[:, None, None, None].expand(8, 1, 16, 16)
+    for step in range(20):
+        mixed, labels = mix(images, soft(torch.arange(8), 8), AugmentationConfig(cutmix=1.0), chance(step, 8))
+        for index in range(8):
+            part = (mixed[index] == index).float().mean()
+            assert labels[index, index] == pytest.approx(part.item(), abs=1e-6)
+
+
+def test_both_mixes_take_turns_and_may_be_left_out():
+    config = AugmentationConfig(mixup=0.8, cutmix=1.0, mix_probability=0.5)
+    images = torch.randn(4, 1, 8, 8)
+    kinds = {"none": 0, "mixup": 0, "cutmix": 0}
+    for step in range(200):
+        mixed, _ = mix(images, soft(torch.arange(4), 4), config, chance(step, 4))
+        kept = (mixed == images).float().mean()
+        kinds["none" if kept == 1 else "cutmix" if kept > 0 else "mixup"] += 1
+    assert 70 < kinds["none"] < 130
+    assert kinds["mixup"] > 25
+    assert kinds["cutmix"] > 15
+
+
+def test_two_processes_draw_what_one_would():
+    config = AugmentationConfig(
+        flip=0.5, affine=AffineConfig(rotate=20, translate=0.1), noise=0.1, erasing=0.5, mixup=0.8
+    )
+    images, targets = torch.randn(16, 3, 8, 8), torch.arange(16) % 5
+
+    def run(rank, world):
+        mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
+        numbers = BatchChance(1, 2, 3, size=16 // world, rank=rank, world_size=world)
+        changed = augment(images[mine], config, numbers)
+        return mix(changed, soft(targets[mine], 5), config, numbers)
+
+    whole = run(0, 1)
+    parts = [run(rank, 2) for rank in range(2)]
+    assert torch.allclose(whole[0], torch.cat([part[0] for part in parts]))
+    assert torch.equal(whole[1], torch.cat([part[1] for part in parts]))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("operations", LISTS)
+def test_every_operation_keeps_size_and_mode(operations, mode, make_smooth):
+    picture = make_smooth(0, 24, 32).convert(mode)
+    chosen = LISTS[operations]
+    for operation in chosen.table.values():
+        for level in (0.0, 0.5, 1.0):
+            strength = Strength(level, -1, (0.3, 0.6), chosen.fill, chosen.resample)
+            changed = operation(picture, strength)
+            assert (changed.size, changed.mode) == (picture.size, mode)
+
+
+def test_the_lists_differ_as_documented(make_smooth):
+    assert [len(LISTS[name].table) for name in ("paper", "torchvision", "timm", "big_vision")] == [
+        14,
+        14,
+        15,
+        16,
+    ]
+    picture = make_smooth(0, 24, 32)
+    for name in ("paper", "torchvision", "timm"):
+        for operation in ("rotate", "colour", "solarize", "posterize", "shear-x", "translate-y", "sharpness"):
+            still = LISTS[name].table[operation](
+                picture, Strength(0.0, 1, (0, 0), (0, 0, 0), Image.Resampling.NEAREST)
+            )
+            assert np.abs(np.asarray(still).astype(int) - np.asarray(picture)).max() == 0, (name, operation)
+    weak = LISTS["big_vision"].table["brightness"](
+        picture, Strength(0.5, 1, (0, 0), (0, 0, 0), Image.Resampling.NEAREST)
+    )
+    assert np.abs(np.asarray(weak).astype(int) - np.asarray(picture)).max() <= 1
+
+
+def test_rand_augment_draws_for_each_picture(make_smooth):
+    picture = make_smooth(0, 24, 32)
+    results = {
+        rand_augment(picture, RandAugmentConfig(), picture_chance(0, 0, index, 0)).tobytes()
+        for index in range(30)
+    }
+    assert len(results) > 20
+    calm = RandAugmentConfig(probability=0)
+    assert rand_augment(picture, calm, picture_chance(0, 0, 0, 0)) is picture
+
+
+def test_magnitudes_beyond_the_list_are_refused():
+    with pytest.raises(ValueError, match="above 10"):
+        RandAugmentConfig(magnitude=15)
+    assert RandAugmentConfig(magnitude=15, operations="torchvision").magnitude == 15
+
+
+def test_three_augment_takes_each_of_three(make_smooth):
+    picture = make_smooth(0, 24, 32)
+    kinds = [three_augment(picture, picture_chance(0, 0, index, 0)) for index in range(60)]
+    grey = sum(np.ptp(np.asarray(each).astype(int), axis=2).max() == 0 for each in kinds)
+    assert 10 < grey < 30
+    assert {each.mode for each in kinds} == {"RGB"}
+
+
+def test_colour_jitter_stays_within_its_strength():
+    picture = Image.new("RGB", (4, 4), (100, 100, 100))
+    config = ColourJitterConfig(brightness=0.2, contrast=0, saturation=0)
+    values = [np.asarray(jitter(picture, config, picture_chance(0, 0, i, 0)))[0, 0, 0] for i in range(200)]
+    assert 79 <= min(values) < 85
+    assert 115 < max(values) <= 120
+
+
+def test_hue_turns_around():
+    red = Image.new("RGB", (2, 2), (255, 0, 0))
+    assert np.asarray(turn_hue(red, 1 / 3))[0, 0].argmax() == 1
+    assert np.asarray(turn_hue(red, -1 / 3))[0, 0].argmax() == 2
+    grey = Image.new("L", (2, 2), 7)
+    assert turn_hue(grey, 0.3) is grey
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_changes_of_colour_keep_the_shape(channels):
+    pixels = torch.randint(0, 256, (channels, 16, 20), dtype=torch.uint8)
+    config = AugmentationConfig(
+        three_augment=True, rand_augment=RandAugmentConfig(), colour_jitter=ColourJitterConfig(hue=0.1)
+    )
+    for index in range(20):
+        changed = change_colours(pixels, config, picture_chance(0, 0, index, 0))
+        assert changed.shape == pixels.shape
+        assert changed.dtype == torch.uint8

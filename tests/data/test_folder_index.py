@@ -1,0 +1,86 @@
+"""The index of a folder: packed, remembered when large, and never stale."""
+
+import os
+
+import numpy as np
+import pytest
+
+from vitreous.data import folder_index
+from vitreous.data.file_table import FileTable
+from vitreous.data.folder_index import cache_file, index_folder
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(folder_index, "LARGE", 10)
+    root = tmp_path / "photos"
+    for name in ("a", "b"):
+        (root / name / "deep").mkdir(parents=True)
+        for index in range(6):
+            (root / name / f"{index}.jpg").touch()
+    settle(root)
+    return root
+
+
+def settle(root):
+    for folder in [root / "a", root / "b", root / "a/deep", root / "b/deep"]:
+        os.utime(folder, (0, 1_700_000_000))
+
+
+def paths(index):
+    return [index.table[number] for number in range(len(index.table))]
+
+
+def test_a_large_folder_is_listed_once(root, monkeypatch):
+    first = index_folder(root, ("a", "b"))
+    assert paths(first) == [f"{name}/{index}.jpg" for name in "ab" for index in range(6)]
+    assert cache_file(root, ("a", "b")).exists()
+    monkeypatch.setattr(folder_index, "list_class", None)
+    assert paths(index_folder(root, ("a", "b"))) == paths(first)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "a" / "new.png").touch(),
+        lambda root: (root / "b" / "3.jpg").unlink(),
+        lambda root: (root / "b" / "3.jpg").rename(root / "b" / "4b.jpg"),
+        lambda root: (root / "a" / "deep" / "x.jpg").touch(),
+        lambda root: (root / "b" / "deep").rmdir(),
+    ],
+)
+def test_a_change_is_noticed(root, change):
+    before = paths(index_folder(root, ("a", "b")))
+    change(root)
+    after = paths(index_folder(root, ("a", "b")))
+    on_disk = sorted(str(path.relative_to(root)) for path in root.rglob("*.*"))
+    assert sorted(after) == on_disk
+    assert len(before) == 12
+
+
+def test_a_folder_that_is_being_written_is_not_remembered(root):
+    (root / "a" / "7.jpg").touch()
+    index_folder(root, ("a", "b"))
+    assert not cache_file(root, ("a", "b")).exists()
+
+
+def test_a_broken_cache_is_no_harm(root):
+    before = paths(index_folder(root, ("a", "b")))
+    cache_file(root, ("a", "b")).write_bytes(b"PK\x03\x04 broken")
+    assert paths(index_folder(root, ("a", "b"))) == before
+
+
+def test_a_picture_costs_few_bytes():
+    table = FileTable.of(
+        f"n{number // 1300:08}/n{number // 1300:08}_{number:06}.JPEG" for number in range(13_000)
+    )
+    assert table.nbytes / len(table) < 50
+    assert table[12_999] == "n00000009/n00000009_012999.JPEG"
+
+
+def test_names_of_any_bytes_survive():
+    name = os.fsdecode(b"caf\xe9/\xff.jpg")
+    table = FileTable.concatenate([FileTable.of([name]), FileTable.of(["ö.png", "x"])])
+    assert [table[number] for number in range(3)] == [name, "ö.png", "x"]
+    assert table.ends.dtype == np.int64

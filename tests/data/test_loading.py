@@ -1,0 +1,251 @@
+"""Loaders: deterministic, resumable, shared among processes, and patient with bad files to a point."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig, RandomResizedCropConfig
+from vitreous.data.contact_sheet import contact_sheet
+from vitreous.data.loading import EvaluationLoader, TrainLoader
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing
+
+PREPROCESSING = Preprocessing(size=(16, 24))
+CROPS = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(), flip=0.5, erasing=0.3, mixup=0.2)
+PLAIN = AugmentationConfig()
+
+
+def loader(
+    pictures,
+    augmentation=CROPS,
+    *,
+    batch_size=4,
+    seed=0,
+    in_memory=True,
+    strict=False,
+    balance=False,
+    **others,
+):
+    return TrainLoader(
+        pictures,
+        preprocessing=PREPROCESSING,
+        augmentation=augmentation,
+        batch_size=batch_size,
+        seed=seed,
+        config=DataConfig(in_memory=in_memory, strict=strict, class_balance=balance),
+        **others,
+    )
+
+
+@pytest.fixture
+def train(photos):
+    return open_data(str(photos), DataConfig()).train
+
+
+def equal(one, two):
+    assert len(one) == len(two)
+    for a, b in zip(one, two, strict=True):
+        assert torch.equal(a.images, b.images)
+        assert torch.equal(a.targets, b.targets)
+        assert torch.equal(a.indices, b.indices)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("augmentation", [PLAIN, CROPS, AugmentationConfig(rand_augment=RandAugmentConfig())])
+def test_an_epoch_depends_on_seed_and_number_alone(train, augmentation, in_memory):
+    threads = loader(train, augmentation, in_memory=in_memory, workers=2)
+    alone = loader(train, augmentation, in_memory=in_memory, workers=0)
+    list(alone.epoch(3))
+    equal(list(threads.epoch(1)), list(alone.epoch(1)))
+    first, other = next(alone.epoch(1)), next(alone.epoch(2))
+    assert not torch.equal(first.indices, other.indices)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_start_in_the_middle_goes_on_exactly_there_without_decoding(train, in_memory):
+    read = []
+
+    class Watched(type(train)):
+        def encoded(self, index):
+            read.append(index)
+            return super().encoded(index)
+
+    whole = list(loader(train, in_memory=in_memory).epoch(5))
+    train.__class__ = Watched
+    late = loader(train, in_memory=in_memory)
+    read.clear()
+    equal(list(late.epoch(5, start=3)), whole[3:])
+    assert len(read) == (16 if in_memory else 4)
+
+
+def test_an_epoch_visits_every_picture_once(train):
+    indices = torch.cat([batch.indices for batch in loader(train).epoch(0)])
+    assert sorted(indices.tolist()) == list(range(16))
+
+
+def test_the_last_batch_may_be_kept(train):
+    sizes = [len(batch.indices) for batch in loader(train, batch_size=5, drop_last=False).epoch(0)]
+    assert sizes == [5, 5, 5, 1]
+    assert loader(train, batch_size=5).steps_per_epoch == 3
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_two_processes_see_what_one_would(train, in_memory):
+    whole = list(loader(train, batch_size=4, in_memory=in_memory).epoch(0))
+    parts = [
+        list(loader(train, batch_size=2, rank=rank, world_size=2, in_memory=in_memory).epoch(0))
+        for rank in range(2)
+    ]
+    for one, left, right in zip(whole, *parts, strict=True):
+        assert torch.equal(one.indices, torch.cat([left.indices, right.indices]))
+        assert torch.allclose(one.images, torch.cat([left.images, right.images]), atol=1e-6)
+        assert torch.allclose(one.targets, torch.cat([left.targets, right.targets]))
+
+
+def test_targets_are_numbers_unless_mixed(train):
+    batch = next(loader(train, PLAIN).epoch(0))
+    assert batch.targets.dtype == torch.int64
+    assert batch.images.dtype == torch.float32
+    assert batch.images.shape == (4, 3, 16, 24)
+    assert np.array_equal(batch.targets.numpy(), train.targets[batch.indices.numpy()])
+    mixed = next(loader(train).epoch(0))
+    assert mixed.targets.shape == (4, 2)
+    assert torch.allclose(mixed.targets.sum(1), torch.ones(4))
+
+
+def test_without_augmentation_training_sees_what_evaluation_sees(train):
+    evaluated = torch.cat(
+        [batch.images for batch in EvaluationLoader(train, preprocessing=PREPROCESSING, batch_size=5)]
+    )
+    for batch in loader(train, PLAIN).epoch(0):
+        assert torch.equal(batch.images, evaluated[batch.indices])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("world", [1, 3])
+def test_evaluation_counts_every_picture_once_and_in_order(train, workers, world):
+    seen = []
+    for rank in range(world):
+        batches = EvaluationLoader(
+            train, preprocessing=PREPROCESSING, batch_size=3, workers=workers, rank=rank, world_size=world
+        )
+        indices = [index for batch in batches for index in batch.indices.tolist()]
+        assert indices == sorted(indices)
+        seen += indices
+    assert sorted(seen) == list(range(16))
+
+
+def break_files(root, count):
+    for index in range(count):
+        (root / "cat" / f"{index}.jpg").write_bytes(b"no picture")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_pictures_are_left_out_and_listed(photos, in_memory, workers, tmp_path):
+    break_files(photos, 2)
+    train = open_data(str(photos), DataConfig(test_fraction=0)).train
+    loading = loader(train, in_memory=in_memory, workers=workers)
+    for number in range(2):
+        for batch in loading.epoch(number):
+            assert len(batch.indices) == 4  # another picture stands in
+            assert not {0, 1} & set(batch.indices.tolist())
+    assert [name for name, _ in loading.bad] == [
+        str(photos / "cat" / f"{index}.jpg") for index in (0, 1)
+    ] or len(loading.bad) == 2
+    loading.bad.write(tmp_path / "bad_files.txt")
+    lines = (tmp_path / "bad_files.txt").read_text().splitlines()
+    assert f"{photos}/cat/0.jpg\tno picture of a known format" in lines
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_more_than_1_percent_of_bad_files_stops_with_the_list(photos, in_memory):
+    break_files(photos, 4)
+    train = open_data(str(photos), DataConfig(test_fraction=0)).train
+    with pytest.raises(
+        InputError, match=r"4 of 20 pictures cannot be read, more than 1 %.*cat/3.jpg \(no picture"
+    ):
+        list(loader(train, in_memory=in_memory, workers=2).epoch(0))
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_strict_makes_a_bad_file_an_error(photos, in_memory):
+    break_files(photos, 1)
+    train = open_data(str(photos), DataConfig(test_fraction=0)).train
+    with pytest.raises(InputError, match=r"0\.jpg cannot be read"):
+        list(loader(train, in_memory=in_memory, strict=True).epoch(0))
+
+
+def test_evaluation_leaves_bad_pictures_out(photos):
+    break_files(photos, 6)
+    pictures = open_data(str(photos), DataConfig(test_fraction=0)).train
+    batches = EvaluationLoader(pictures, preprocessing=PREPROCESSING, batch_size=3, workers=2)
+    assert sum(len(batch.indices) for batch in batches) == 14
+    assert len(batches.bad) == 6
+
+
+def test_a_batch_larger_than_the_data_is_explained(train):
+    with pytest.raises(InputError, match=r"a batch of 34 is more than the 16 .* at most 8"):
+        loader(train, batch_size=17, world_size=2)
+
+
+def test_class_balance_draws_every_class_equally_often(tmp_path, make):
+    make(tmp_path / "p", classes=("cat",), count=18)
+    make(tmp_path / "p", classes=("dog",), count=4)
+    train = open_data(str(tmp_path / "p"), DataConfig(test_fraction=0)).train
+    loading = loader(train, PLAIN, batch_size=22, balance=True)
+    indices = next(loading.epoch(0)).indices.numpy()
+    assert np.bincount(train.targets[indices]).tolist() == [11, 11]
+    assert len(set(indices[train.targets[indices] == 1])) == 4
+
+
+def test_repeated_augmentation_shows_a_picture_several_times_differently(train):
+    twice = AugmentationConfig(repeats=2, random_resized_crop=RandomResizedCropConfig())
+    for batch in loader(train, twice, batch_size=8).epoch(0):
+        values, counts = batch.indices.unique(return_counts=True)
+        assert counts.tolist() == [2] * 4
+        one, two = (batch.indices == values[0]).nonzero().flatten()
+        assert not torch.equal(batch.images[one], batch.images[two])
+
+
+def test_threads_end_when_an_epoch_is_left_early(train):
+    before = threading.active_count()
+    batches = loader(train, in_memory=False, workers=2).epoch(0)
+    next(batches)
+    batches.close()
+    assert threading.active_count() == before
+
+
+def test_waiting_is_measured(train):
+    loading = loader(train)
+    list(loading.epoch(0))
+    assert loading.wait_seconds > 0
+
+
+def test_kept_pictures_are_decoded_once(train, monkeypatch):
+    loading = loader(train)
+    list(loading.epoch(0))
+    monkeypatch.setattr(type(train), "encoded", None)
+    assert len(list(loading.epoch(1))) == 4
+
+
+def test_the_contact_sheet_shows_what_is_trained_on(train):
+    sheet = contact_sheet(loader(train), count=6)
+    assert sheet.pictures.shape == (6, 3, 16, 24)
+    assert sheet.pictures.dtype == torch.uint8
+    assert len(sheet.labels) == 6
+    assert any("%" in label for label in sheet.labels)
+    plain = contact_sheet(loader(train, PLAIN), count=99)
+    assert sorted(plain.labels) == ["cat"] * 8 + ["dog"] * 8
+
+
+def test_several_labels_pass_through(photos):
+    lines = [f"{name}/{i}.jpg,{name}|all" for name in ("cat", "dog") for i in range(10)]
+    (photos / "list.csv").write_text("\n".join(["path,label", *lines]))
+    train = open_data(str(photos / "list.csv"), DataConfig()).train
+    batch = next(loader(train, PLAIN).epoch(0))
+    assert batch.targets.dtype == torch.float32
+    assert batch.targets[:, 0].tolist() == [1, 1, 1, 1]

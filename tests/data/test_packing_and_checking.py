@@ -1,0 +1,128 @@
+"""Shards that train reads back, and reports that find what was planted."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitreous.cli import run
+from vitreous.data.checking import check
+from vitreous.data.config import DataConfig
+from vitreous.data.packing import Packing, pack
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+
+
+def found(root):
+    return {
+        finding.kind: finding for finding in check(open_data(str(root), DataConfig()), workers=2).findings
+    }
+
+
+@pytest.fixture
+def parts(tmp_path, make):
+    make(tmp_path / "train", count=30)
+    make(tmp_path / "val", classes=("cat", "dog"), count=2)
+    for name in ("cat", "dog"):  # the maker repeats itself: others for val
+        for index in range(2):
+            shutil.move(tmp_path / "train" / name / f"{index}.jpg", tmp_path / "val" / name / f"{index}.jpg")
+    return tmp_path
+
+
+def test_a_clean_set_has_no_findings(parts):
+    assert found(parts) == {}
+
+
+def test_what_was_planted_is_found(parts, make_smooth, make_jpeg):
+    train, val = parts / "train", parts / "val"
+    shutil.copy(train / "cat" / "7.jpg", val / "cat" / "leaked.jpg")
+    with Image.open(train / "dog" / "8.jpg") as picture:
+        picture.resize((96, 72)).save(val / "dog" / "resized.jpg", quality=60)
+    shutil.copy(train / "cat" / "9.jpg", train / "dog" / "mislabelled.jpg")
+    (train / "cat" / "broken.jpg").write_bytes(b"")
+    make_smooth(77, 6, 8).save(train / "cat" / "tiny.png")
+    make_smooth(78, 48, 64).convert("L").save(train / "cat" / "grey.png")
+    findings = found(parts)
+    assert findings["leak"].pictures == ((str(train / "cat" / "7.jpg"), str(val / "cat" / "leaked.jpg")),)
+    assert findings["near-leak"].pictures == (
+        (str(train / "dog" / "8.jpg"), str(val / "dog" / "resized.jpg")),
+    )
+    assert findings["conflict"].pictures[0][1] == str(train / "dog" / "mislabelled.jpg")
+    assert findings["broken"].found == 1
+    assert findings["tiny"].pictures == (str(train / "cat" / "tiny.png"),)
+    assert findings["grey"].pictures == (str(train / "cat" / "grey.png"),)
+
+
+def test_imbalance_and_small_classes(tmp_path, make):
+    make(tmp_path, classes=("many",), count=60)
+    make(tmp_path, classes=("rare",), count=3)
+    for index in range(3):
+        (tmp_path / "many" / f"{index}.jpg").unlink()
+    findings = found(tmp_path)
+    assert findings["few"].pictures == ("rare: 3",)
+    assert findings["imbalance"].found == 19
+
+
+def test_a_wrong_label_among_alike_pictures_is_suspect(tmp_path):
+    generator = np.random.default_rng(0)
+    for name, colours in (("red", (200, 30)), ("blue", (30, 200))):
+        (tmp_path / name).mkdir()
+        for index in range(20):
+            base = np.tile(np.array([colours[0], 60, colours[1]]), (24, 24, 1))
+            pixels = (base + generator.normal(0, 12, base.shape)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{index}.png")
+    shutil.move(tmp_path / "red" / "3.png", tmp_path / "blue" / "wrong.png")
+    assert found(tmp_path)["suspect-label"].pictures == (str(tmp_path / "blue" / "wrong.png"),)
+
+
+def test_packed_pictures_keep_split_label_and_looks(photos, tmp_path):
+    splits = open_data(str(photos), DataConfig())
+    packed = pack(splits, tmp_path / "packed", Packing(size=24, per_shard=7, workers=2))
+    assert (packed.pictures, packed.shards) == (20, 4)
+    again = open_data(str(tmp_path / "packed"), DataConfig())
+    assert again.train.classes == ("cat", "dog")
+    assert np.array_equal(again.train.targets, splits.train.targets)
+    assert np.array_equal(again.test.targets, splits.test.targets)
+    for index in range(16):
+        small = again.train.picture(index)
+        assert small.size == (32, 24)
+        expected = np.asarray(splits.train.picture(index).resize((32, 24), 3)).astype(int)
+        assert np.abs(np.asarray(small) - expected).mean() < 3
+
+
+def test_small_jpegs_are_packed_as_they_are(photos, tmp_path):
+    splits = open_data(str(photos), DataConfig())
+    pack(splits, tmp_path / "packed", Packing(size=256, workers=1))
+    again = open_data(str(tmp_path / "packed"), DataConfig())
+    assert [again.test.encoded(i) for i in range(4)] == [splits.test.encoded(i) for i in range(4)]
+
+
+def test_packing_twice_gives_the_same_bytes(photos, tmp_path):
+    splits = open_data(str(photos), DataConfig())
+    for name in ("one", "two"):
+        pack(splits, tmp_path / name, Packing(size=24, workers=2))
+    one, two = ((tmp_path / name / "train-00000.tar").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_nothing_is_written_over(photos, tmp_path):
+    with pytest.raises(InputError, match="there already"):
+        pack(open_data(str(photos), DataConfig()), photos, Packing())
+
+
+def test_the_commands(photos, tmp_path, capsys):
+    (photos / "cat" / "0.jpg").write_bytes(b"")
+    assert run(["data", "pack", str(photos), str(tmp_path / "packed"), "--size", "24", "--json"]) == 0
+    packed = json.loads(capsys.readouterr().out)
+    assert packed["pictures"] == 19
+    assert packed["failed"][0]["path"].endswith("cat/0.jpg")
+    assert run(["data", "check", str(photos), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["findings"][0]["kind"] == "broken"
+    assert run(["data", "check", str(photos)]) == 0
+    assert "error: 1 files cannot be read" in capsys.readouterr().out
+    assert run(["data", "pack", str(photos), str(tmp_path / "packed")]) == 2
+    assert run(["data", "check", str(tmp_path / "nothing")]) == 2
+    assert run(["data", "chek", "x"]) == 2
