@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch.nn.functional as F
 from einops import rearrange
@@ -74,17 +75,31 @@ class ConvolutionStem(nn.Module):
     """Early convolutions see better (Xiao et al., arXiv 2106.14881): 3x3 convolutions with normalisation
     and ReLU instead of one large patch, then a 1x1 projection. The product of the strides is the patch size.
 
-    GroupNorm with one group stands for the paper's BatchNorm: it needs no running statistics, so batch size,
-    averaged weights and evaluation mode change nothing.
+    GroupNorm stands for the paper's BatchNorm: it needs no running statistics, so that batch size, averaged
+    weights and evaluation mode change nothing.
+
+    Args:
+        widths: channels behind each convolution.
+        strides: of each convolution.
+        norm: "layer" takes all channels of a picture as one group; "instance" each channel by itself
+            (arXiv 1607.08022), which takes away a picture's own brightness, contrast and colour.
     """
 
-    def __init__(self, channels: int, width: int, *, widths: Sequence[int], strides: Sequence[int]) -> None:
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        *,
+        widths: Sequence[int],
+        strides: Sequence[int],
+        norm: Literal["layer", "instance"] = "layer",
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for wide, stride in zip(widths, strides, strict=True):
             layers += [
                 nn.Conv2d(channels, wide, kernel_size=3, stride=stride, padding=1, bias=False),
-                nn.GroupNorm(1, wide),
+                nn.GroupNorm(1 if norm == "layer" else wide, wide),
                 nn.ReLU(),
             ]
             channels = wide

@@ -32,6 +32,10 @@ class ConvolutionStemConfig(Config):
     kind: Literal["convolution"] = "convolution"
     widths: tuple[Positive, ...] = Field(default=(48, 96, 192, 384), min_length=1)
     strides: tuple[Positive, ...] = Field(default=(2, 2, 2, 2), min_length=1)
+    norm: Literal["layer", "instance"] = Field(
+        default="layer",
+        description="over all channels together, or each by itself: blind to brightness and contrast",
+    )
 
     @model_validator(mode="after")
     def _same_length(self) -> ConvolutionStemConfig:

@@ -39,7 +39,9 @@ def stem(config: ViTConfig) -> nn.Module:
     """x_p E, in the chosen form."""
     kind = config.stem
     if kind.kind == "convolution":
-        return ConvolutionStem(config.channels, config.width, widths=kind.widths, strides=kind.strides)
+        return ConvolutionStem(
+            config.channels, config.width, widths=kind.widths, strides=kind.strides, norm=kind.norm
+        )
     if kind.kind == "resnet":
         return ResNetStem(
             config.channels,
