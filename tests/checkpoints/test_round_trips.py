@@ -1,0 +1,271 @@
+"""Every format, any configuration: what a format holds comes back the same, what it cannot hold is named and
+nothing is left behind."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import vitreous as vt
+from vitreous.checkpoints.saving import TOLERANCE, WRITERS, told_by
+from vitreous.models.bit import BiT, BiTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import build
+
+FIELDS: dict[str, list[Any]] = {
+    "image_size": [(16, 16), (24, 16)],
+    "patch_size": [(8, 8), (8, 4)],
+    "channels": [3, 3, 1],
+    "num_classes": [None, 3, 3],
+    "head_dim": [None, None, 4],
+    "position": [
+        {"kind": kind} for kind in ("learned", "learned", "sincos-2d", "learned-2d", "none", "rotary-2d")
+    ],
+    "registers": [0, 0, 2],
+    "embedding_norm": [False, False, True],
+    "norm_eps": [1e-6, 1e-5, 1e-12],
+    "final_norm": ["tokens", "tokens", "pooled", "none"],
+    "qkv_bias": [True, False],
+    "qk_norm": [False, False, True],
+    "mlp": ["gelu", "gelu_tanh", "quick_gelu", "swiglu"],
+    "layer_scale": [None, 0.1],
+    "representation": [None, None, 8],
+    "head_bias": [True, False],
+    "stem": [
+        {"kind": "patch"},
+        {"kind": "patch", "bias": False},
+        {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True},
+    ],
+}
+POOLINGS: list[dict[str, Any]] = [
+    {"pooling": "class"},
+    {"pooling": "mean"},
+    {"pooling": "mean-all"},
+    {"pooling": "class+mean"},
+    {"pooling": "mean", "class_token": False},
+    {"pooling": "attention", "class_token": False},
+    {
+        "pooling": "class+distillation",
+        "distillation_token": True,
+        "final_norm": "tokens",
+        "representation": None,
+    },
+]
+# What a format is made for: half of its examples are such models, the other half anything at all.
+ORDINARY: dict[str, Any] = {
+    "channels": 3,
+    "head_dim": None,
+    "registers": 0,
+    "embedding_norm": False,
+    "qk_norm": False,
+    "norm_eps": 1e-6,
+    "mlp": "gelu",
+    "final_norm": "tokens",
+    "representation": None,
+    "num_classes": 3,
+    "position": {"kind": "learned"},
+    "stem": {"kind": "patch"},
+    "pooling": "class",
+    "class_token": True,
+    "distillation_token": False,
+}
+NORMED = {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True}
+TYPICAL: dict[str, dict[str, Any]] = {
+    "google": ORDINARY | {"mlp": "gelu_tanh"},
+    "timm": ORDINARY,
+    "huggingface": ORDINARY,
+    "torchvision": ORDINARY,
+    "vit-pytorch": ORDINARY | {"norm_eps": 1e-5, "qkv_bias": False, "stem": NORMED, "patch_size": (8, 8)},
+    "frankzvit": ORDINARY | {"norm_eps": 1e-5, "pooling": "mean-all", "final_norm": "pooled"},
+    "dinov2": ORDINARY | {"num_classes": None},
+    "bit": ORDINARY,
+    "vitreous": ORDINARY,
+}
+SIZES = {"width": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
+
+
+@st.composite
+def fields_of_a_model(draw: Any) -> tuple[dict[str, Any], bool]:
+    """Fields drawn freely, and whether the typical ones of the format shall stand over them."""
+    fields = {name: draw(st.sampled_from(values)) for name, values in FIELDS.items()}
+    return fields | draw(st.sampled_from(POOLINGS)), draw(st.booleans())
+
+
+def configuration(fields: dict[str, Any]) -> ViTConfig | None:
+    try:
+        return build(ViTConfig, SIZES, fields)
+    except vt.InputError:  # fields that do not stand together
+        return None
+
+
+@pytest.mark.parametrize("format", WRITERS)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(drawn=fields_of_a_model())
+@torch.no_grad()
+def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], bool]) -> None:
+    fields, typical = drawn
+    config = configuration(fields | TYPICAL[format] if typical else fields)
+    if config is None:
+        return
+    model = vt.ViT(config).eval()
+    for parameter in model.parameters():
+        parameter.copy_(0.3 * torch.randn(parameter.shape) + (parameter == 1))
+    if config.pooling == "mean" and config.position.kind == "sincos-2d":  # SimpleViT has no bias there
+        for block in model.blocks:
+            block.attention.out.bias.zero_()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"model{(WRITERS[format].endings or ('',))[0]}"
+        try:
+            difference = vt.save(model, path, format=format)
+        except vt.InputError as error:
+            refusal = str(error)
+            assert not list(Path(folder).iterdir()), "nothing may be left behind"
+        else:
+            refusal = ""
+        if refusal:
+            assert re.search(r"cannot hold|has no architecture|holds a BiT", refusal), refusal
+            return
+        again = vt.load(path, **told_by(model, WRITERS[format].untold))
+        assert again.config.num_classes == config.num_classes
+        images = torch.randn(2, config.channels, *config.image_size)
+        expected = model(images)
+        assert difference <= TOLERANCE * max(
+            1, expected.abs().max().item(), model.tokens(images).abs().max().item()
+        )
+        torch.testing.assert_close(again(images), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("format", [format for format in WRITERS if format != "bit"])
+@torch.no_grad()
+def test_a_typical_model_is_held(format: str, tiny: Any, tmp_path: Path) -> None:
+    """The property above says nothing about a format that refuses whatever it is given."""
+    model = tiny(**TYPICAL[format])
+    path = tmp_path / f"model{(WRITERS[format].endings or ('',))[0]}"
+    assert vt.save(model, path, format=format) <= TOLERANCE * 10
+    images = torch.randn(2, 3, 32, 32)
+    again = vt.load(path, **told_by(model, WRITERS[format].untold))
+    torch.testing.assert_close(again(images), model(images), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("order", ["post-activation", "pre-activation"])
+@torch.no_grad()
+def test_bit(order: str, tmp_path: Path) -> None:
+    rest = (
+        {}
+        if order == "pre-activation"
+        else {"standardisation": "std", "standardisation_eps": 1e-5, "norm_eps": 1e-6}
+    )
+    config = BiTConfig(
+        image_size=(32, 32), num_classes=4, layers=(1, 2), width_factor=0.5, order=order, **rest
+    )
+    model = BiT(config).eval()
+    for parameter in model.parameters():
+        parameter.copy_(0.3 * torch.randn(parameter.shape))
+    for format in ("google", "bit"):
+        right = (format == "google") == (order == "post-activation")
+        if right:
+            assert vt.save(model, tmp_path / f"{format}.npz", format=format) < 1e-4
+            assert vt.load(tmp_path / f"{format}.npz").config.layers == (1, 2)
+        else:
+            with pytest.raises(vt.InputError, match="cannot hold order"):
+                vt.save(model, tmp_path / f"{format}.npz", format=format)
+            assert not (tmp_path / f"{format}.npz").exists()
+    with pytest.raises(vt.InputError, match="cannot hold"):
+        vt.save(model, tmp_path / "timm", format="timm")
+
+
+def test_what_is_dropped_is_named(tiny: Any, tmp_path: Path) -> None:
+    model = tiny(representation=24, norm_eps=1e-6)
+    with pytest.raises(vt.InputError, match=r"timm cannot hold representation=24.*--drop representation"):
+        vt.save(model, tmp_path / "m", format="timm")
+    assert not list(tmp_path.iterdir())
+    vt.save(model, tmp_path / "m", format="timm", drop=["representation"])
+    again = vt.load(tmp_path / "m")
+    assert again.config.num_classes is None
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(again(images), model.pool(model.tokens(images)))
+
+
+def test_an_approximation_must_be_agreed_to(tiny: Any, tmp_path: Path) -> None:
+    """Hugging Face's ViT has LayerNorm eps 1e-12, timm 1e-6: other logits, if only a little."""
+    model = tiny(norm_eps=1e-12)
+    with pytest.raises(vt.InputError, match="norm_eps=1e-12, only 1e-06"):
+        vt.save(model, tmp_path / "m", format="timm")
+    vt.save(model, tmp_path / "m", format="timm", drop=["norm_eps"])
+    assert vt.load(tmp_path / "m").config.norm_eps == 1e-6
+
+
+def test_unknown_names(tiny: Any, tmp_path: Path) -> None:
+    model = tiny()
+    with pytest.raises(vt.InputError, match="did you mean 'torchvision'"):
+        vt.save(model, tmp_path / "m.pth", format="torchvison")
+    with pytest.raises(vt.InputError, match="cannot drop 'depth'"):
+        vt.save(model, tmp_path / "m", format="timm", drop=["depth"])
+    with pytest.raises(vt.InputError, match=r"ends in \.pth"):
+        vt.save(model, tmp_path / "m.npz", format="torchvision")
+
+
+def test_a_difference_leaves_nothing_behind(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer with a mistake is found out before its file has a name."""
+    from vitreous.checkpoints import saving
+
+    right = WRITERS["torchvision"]
+
+    def wrong(model: Any, path: Path) -> None:
+        with torch.no_grad():
+            model.head.bias.add_(0.1)
+            right.write(model, path)
+            model.head.bias.sub_(0.1)
+
+    monkeypatch.setitem(saving.WRITERS, "torchvision", right._replace(write=wrong))
+    with pytest.raises(vt.InputError, match=r"differs by 1\.0e-01"):
+        vt.save(tiny(), tmp_path / "m.pth", format="torchvision")
+    assert not list(tmp_path.iterdir())
+
+
+def test_preprocessing_and_labels_come_along(tiny: Any, tmp_path: Path) -> None:
+    model = tiny()
+    model.labels = ["a", "b", "c", "d", "e"]
+    looks = [
+        {"resize": "squash", "interpolation": "bilinear"},
+        {"resize": "crop", "crop_fraction": 0.8},
+        {"resize": "squash", "crop_fraction": 0.8},
+    ]
+    for number, look in enumerate(looks):
+        mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+        model.preprocessing = vt.Preprocessing(size=(32, 32), mean=mean, std=std, **look)
+        for format in ("vitreous", "timm", "huggingface"):
+            path = tmp_path / f"{format}{number}"
+            vt.save(model, path, format=format)
+            again = vt.load(path)
+            assert again.preprocessing == model.preprocessing, format
+            assert again.labels == model.labels, format
+
+
+def test_saving_over_a_model_replaces_it(tiny: Any, tmp_path: Path) -> None:
+    one, other = tiny(), tiny()
+    vt.save(one, tmp_path / "m")
+    vt.save(other, tmp_path / "m")
+    assert torch.equal(vt.load(tmp_path / "m").head.weight, other.head.weight)
+    assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_layers_that_share_their_positions(tmp_path: Path) -> None:
+    """Shared weights are stored once and are shared again."""
+    position = {"kind": "learned", "where": "every-layer-shared"}
+    model = vt.create("ViT-Ti/16", image_size=32, depth=3, num_classes=2, position=position).eval()
+    vt.save(model, tmp_path / "m")
+    again = vt.load(tmp_path / "m")
+    assert again.layer_positions[0] is again.layer_positions[2]
+    images = torch.randn(1, 3, 32, 32)
+    assert torch.equal(again.tokens(images), model.tokens(images))
