@@ -10,6 +10,7 @@ from PIL import Image
 from vitreous.data.augmentation import augment
 from vitreous.data.augmentation.by_picture import change_colours
 from vitreous.data.augmentation.colour import jitter, three_augment, turn_hue
+from vitreous.data.augmentation.geometry import flip
 from vitreous.data.augmentation.mixing import mix, soft
 from vitreous.data.augmentation.rand_augment import LISTS, Strength, rand_augment
 from vitreous.data.config import AffineConfig, AugmentationConfig, ColourJitterConfig, RandAugmentConfig
@@ -21,8 +22,8 @@ def chance(step=0, size=64, **others):
 
 
 def test_flips_mirror_some_pictures_and_leave_the_others():
-    images = torch.randn(64, 3, 5, 7)
-    flipped = augment(images, AugmentationConfig(flip=0.5), chance())
+    images = torch.randint(0, 256, (64, 3, 5, 7), dtype=torch.uint8)
+    flipped = flip(images, 0.5, chance())
     same = (flipped == images).flatten(1).all(1)
     mirrored = (flipped == images.flip(-1)).flatten(1).all(1)
     assert (same ^ mirrored).all()
@@ -116,14 +117,14 @@ def test_both_mixes_take_turns_and_may_be_left_out():
 
 def test_two_processes_draw_what_one_would():
     config = AugmentationConfig(
-        flip=0.5, affine=AffineConfig(rotate=20, translate=0.1), noise=0.1, erasing=0.5, mixup=0.8
+        affine=AffineConfig(rotate=20, translate=0.1), noise=0.1, erasing=0.5, mixup=0.8
     )
     images, targets = torch.randn(16, 3, 8, 8), torch.arange(16) % 5
 
     def run(rank, world):
         mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
         numbers = BatchChance(1, 2, 3, size=16 // world, rank=rank, world_size=world)
-        changed = augment(images[mine], config, numbers)
+        changed = augment(flip(images[mine], 0.5, numbers), config, numbers)
         return mix(changed, soft(targets[mine], 5), config, numbers)
 
     whole = run(0, 1)

@@ -84,8 +84,8 @@ class Encoded:
 
     @property
     def plain(self) -> bool:
-        """Whether it is a JPEG of which libjpeg-turbo alone gives what Pillow and `upright` would. Its grey of a
-        coloured picture differs a little: the brightness that was stored, not what RGB comes to."""
+        """Whether it is a JPEG of which libjpeg-turbo gives what Pillow and `upright` would. (Its grey of
+        a coloured picture differs a little: the brightness that was stored, not what RGB comes to.)"""
         return (
             self.picture.format in ("JPEG", "MPO")
             and self.picture.mode in ("L", "RGB" if self.channels == 3 else "L")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.data.augmentation import augment
+from vitreous.data.augmentation.geometry import flip
 from vitreous.data.augmentation.mixing import mix, soft
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.decoding import Encoded
@@ -139,8 +140,10 @@ class TrainLoader:
         indices, copies, size = self.rows(order, step)
         pixels, indices = self.pixels(epoch, indices, copies, executor)
         chance = BatchChance(self.seed, epoch, step, size=size, rank=self.rank, world_size=self.world_size)
-        images = self.preprocessing.normalise(pixels.to(self.device, non_blocking=True))
-        images = augment(images, self.augmentation, chance)
+        pixels = pixels.to(self.device, non_blocking=True)
+        if self.augmentation.flip:
+            pixels = flip(pixels, self.augmentation.flip, chance)
+        images = augment(self.preprocessing.normalise(pixels), self.augmentation, chance)
         numbers = torch.from_numpy(indices)
         targets = self.targets[numbers].to(self.device)
         if self.augmentation.mixes:

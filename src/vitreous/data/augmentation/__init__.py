@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.data.augmentation.erasing import erase
-from vitreous.data.augmentation.geometry import affine, flip
+from vitreous.data.augmentation.geometry import affine
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.randomness import BatchChance
 
@@ -14,9 +14,8 @@ from vitreous.data.randomness import BatchChance
 def augment(
     images: Float[Tensor, "B C H W"], config: AugmentationConfig, chance: BatchChance
 ) -> Float[Tensor, "B C H W"]:
-    """What needs no soft targets, on normalised images, on their device."""
-    if config.flip:
-        images = flip(images, config.flip, chance)
+    """Affine change, noise, erasing: on normalised images, on their device. (Flips are done on bytes, which
+    are fewer, and mixing needs the targets.)"""
     if config.affine:
         images = affine(images, config.affine, chance)
     if config.noise:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,11 +14,13 @@ from vitreous.data.randomness import BatchChance
 
 
 def flip(
-    images: Float[Tensor, "B C H W"], probability: float, chance: BatchChance
-) -> Float[Tensor, "B C H W"]:
-    """Some pictures mirrored left and right."""
+    images: Shaped[Tensor, "B C H W"], probability: float, chance: BatchChance
+) -> Shaped[Tensor, "B C H W"]:
+    """Some pictures mirrored left and right; bytes or numbers."""
     chosen = (chance.uniform(0.0, 1.0) < probability).to(images.device)
-    return torch.where(chosen[:, None, None, None], images.flip(-1), images)
+    mirrored = images.clone()
+    mirrored[chosen] = images[chosen].flip(-1)
+    return mirrored
 
 
 def affine(
