@@ -36,8 +36,13 @@ def inspect(
     model
         A run directory, a checkpoint in any format, or a model's name.
     images
-        Files, folders, globs; by default held-out pictures of the run, or handwritten digits.
+        Files, folders, globs; by default held-out pictures of the run, or handwritten digits. For a run of
+        vitreous translate: texts.
     """
+    from vitreous.cli.inspect_sequences import inspect_sequences, kind_of_run
+
+    if kind := kind_of_run(Path(model)):
+        return inspect_sequences(Path(model), kind, images, out=out, device=device, json=json)
     from vitreous.checkpoints import open_model
     from vitreous.cli.progress import progress_bar
     from vitreous.inspection.close_look import Question

@@ -141,8 +141,8 @@ def about(translator: Translator) -> str:
 def about_reader(reader: Reader) -> str:
     encoder, decoder = reader.model.config.encoder, reader.model.config.decoder
     return (
-        f"A Vision Transformer of {encoder.depth} layers that sees {encoder.grid[0]}x{encoder.grid[1]} patches, "
-        f"and a decoder of {decoder.depth} layers, {decoder.heads} heads, that writes what it reads there."
+        f"A Vision Transformer of {encoder.depth} layers that sees {encoder.grid[0]}x{encoder.grid[1]} "
+        f"patches, and a decoder of {decoder.depth} layers, {decoder.heads} heads, that writes what it reads."
     )
 
 

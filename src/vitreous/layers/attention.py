@@ -110,10 +110,15 @@ class Attention(nn.Module):
         return self.out(rearrange(heads, "B K T E -> B T (K E)"))
 
     def maps(
-        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
-    ) -> Float[Tensor, "B K T T"]:
+        self,
+        z: Float[Tensor, "B T D"],
+        mask: Float[Tensor, "#B #K #T S"] | None = None,
+        past: KeyValues | None = None,
+    ) -> Float[Tensor, "B K T S"]:
         """The matrix A that `forward` uses for the same input; rows (queries) sum to one (Eq. 6)."""
         query, key, _, bias = self.project(z)
+        if past is not None and past.kept:
+            key = torch.cat([past.kept[0], key], dim=2)
         return attention_map(query, key, add(bias, mask))
 
 
@@ -171,9 +176,10 @@ class CrossAttention(nn.Module):
         z: Float[Tensor, "B T D"],
         context: Float[Tensor, "B S M"],
         mask: Float[Tensor, "#B #K #T S"] | None = None,
+        past: KeyValues | None = None,
     ) -> Float[Tensor, "B K T S"]:
         """The attention of every head for the same inputs; rows (queries) sum to one."""
-        key, _ = self.project_context(context)
+        key, _ = past.kept if past is not None and past.kept else self.project_context(context)
         return attention_map(self.project_query(z), key, mask)
 
 

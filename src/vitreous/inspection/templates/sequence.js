@@ -79,7 +79,7 @@ function drawLines({ rows, columns, weight }) {
 
 function drawMatrix({ rows, columns, weight }) {
   const cell = 22, left = 130, top = 100;
-  const size = { width: left + columns.length * cell + 40, height: top + rows.length * cell + 8 };
+  const size = { width: left + columns.length * cell + 70, height: top + rows.length * cell + 8 };
   const svg = make("svg", { ...size, role: "img", "aria-label": "attention as a matrix" }, fresh("matrix"));
   columns.forEach((text, j) => {
     const x = left + j * cell + 15;

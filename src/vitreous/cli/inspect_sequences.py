@@ -1,0 +1,98 @@
+"""`vitreous inspect RUN` for runs that write text: translators and readers of pictures."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from vitreous.cli.options import print_json
+from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+UNASKED = 4  # held-out examples that are shown where none are named
+Kind = Literal["Transformer", "Captioner"]
+
+
+def kind_of_run(path: Path) -> Kind | None:
+    """What kind of model that writes text lies in a run directory; None for any other."""
+    for config in (path / "model" / "config.json", path / "config.json"):
+        if config.is_file():
+            try:
+                told = json_module.loads(config.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                return None
+            kind = told.get("kind") if isinstance(told, dict) else None
+            return kind if kind in ("Transformer", "Captioner") else None
+    return None
+
+
+def inspect_sequences(
+    run: Path, kind: Kind, examples: tuple[str, ...], *, out: Path | None, device: str, json: bool
+) -> int:
+    """Write the page: attention over the words of texts, or over pictures."""
+    from vitreous.inspection.sequence_report import write_reading_report, write_translation_report
+    from vitreous.training.device import pick_device
+    from vitreous.training.sequence.reader import Reader
+    from vitreous.training.sequence.translator import Translator
+
+    folder = out or Path("inspection") / run.name
+    if kind == "Transformer":
+        translator = Translator.load(run)
+        translator.model.to(pick_device(device))
+        sources = list(examples) or unasked_texts(run)
+        report = write_translation_report(translator, sources, folder, name=run.name)
+    else:
+        reader = Reader.load(run)
+        reader.model.to(pick_device(device))
+        pictures = named_pictures(examples) if examples else unasked_pictures(run)
+        sources = [name for _, name in pictures]
+        report = write_reading_report(reader, pictures, folder, name=run.name)
+    if json:
+        written = [
+            {"source": source, "text": text} for source, text in zip(sources, report.texts, strict=True)
+        ]
+        print_json({"report": str(report.report), "arrays": str(report.arrays), "written": written})
+    else:
+        print(f"{report.report}\n{report.arrays.name} beside it")
+    return 0
+
+
+def unasked_texts(run: Path) -> list[str]:
+    """Some held-out sources of the run."""
+    from vitreous.data.text.parallel import open_parallel
+    from vitreous.training.sequence.config import read_config
+
+    config = read_config(run / "config.toml")
+    data = open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
+    step = max(len(data.test) // UNASKED, 1)
+    return [pair.source for pair in data.test[::step][:UNASKED]]
+
+
+def unasked_pictures(run: Path) -> list[tuple[Image.Image, str]]:
+    """Some held-out pictures of the run."""
+    from vitreous.data.text.captions import open_captions
+    from vitreous.training.sequence.config import read_config
+
+    config = read_config(run / "config.toml")
+    pictures = open_captions(
+        config.source, seed=config.seed, test_fraction=config.test_fraction
+    ).test.pictures
+    return [(pictures.picture(row), pictures.name(row)) for row in range(min(UNASKED, len(pictures)))]
+
+
+def named_pictures(paths: tuple[str, ...]) -> list[tuple[Image.Image, str]]:
+    """The pictures of files, folders and globs."""
+    from vitreous.data.pictures import BadPicture
+    from vitreous.deployment.predictor import Files, find_pictures
+
+    found, missing = find_pictures(paths)
+    if missing:
+        raise InputError(f"{missing[0].path}: {missing[0].reason}")
+    files = Files(found)
+    try:
+        return [(files.picture(row), Path(path).name) for row, path in enumerate(found)]
+    except BadPicture as bad:
+        raise InputError(f"{bad.name} cannot be read: {bad.reason}") from None
