@@ -79,8 +79,8 @@ def test_mistakes_are_one_sentence(tree: dict[str, Any], sentence: str) -> None:
 
 
 def test_pictures_follow_the_model() -> None:
-    config = configure(recipe("small").config, {"model": {"image_size": 64}})
-    assert config.preprocessing.size == config.model.image_size == (64, 64)
+    config = configure(recipe("from-scratch").config, {"model": {"image_size": 48}})
+    assert config.preprocessing.size == config.model.image_size == (48, 48)
 
 
 def test_another_kind_of_branch_replaces_the_old_one() -> None:

@@ -9,6 +9,13 @@ from vitreous.training.config import RunConfig
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import configure
 
+LOOKS = 220_000  # at pictures, in a whole training: some ten minutes on two cores at 64x64
+EPOCHS = (20, 300)  # fewest and most
+BATCH = 64
+STEPS_IN_AN_EPOCH = 8  # at least, if it takes a smaller batch
+LONG = 100  # epochs, from which on a picture is seen so often that mixing pays
+SMALL = 48  # pixels of the shorter side, below which pictures are shown at 32x32
+
 
 class Choice(NamedTuple):
     """A configuration, and why it is this one: a sentence for each part."""
@@ -21,16 +28,62 @@ def choose_recipe(source: str, data: DataSummary) -> Choice:
     """The recipe for training from scratch on data of this number and size."""
     if source == "digits":
         return Choice(recipe("digits").config, ("the recipe made for the bundled digits",))
-    config = recipe("small").config
-    model: dict[str, Any] = {"num_classes": data.classes, "channels": data.channels}
-    settings: dict[str, Any] = {"model": model}
+    parts = (size(data), length(data), mixing(data), kind(data))
+    settings: dict[str, Any] = {"model": {"num_classes": data.classes, "channels": data.channels}}
+    for changes, _ in parts:
+        for group, values in changes.items():
+            settings[group] = {**settings.get(group, {}), **values}
+    reasons = tuple(reason for _, reason in parts if reason)
+    return Choice(configure(recipe("from-scratch").config, settings), reasons)
+
+
+Part = tuple[dict[str, dict[str, Any]], str]  # settings, and the reason for them
+
+
+def size(data: DataSummary) -> Part:
+    """How large the pictures are shown, and so how many tokens there are."""
+    seen = f"{data.pictures} pictures of {data.classes} classes, about {data.width}x{data.height}"
+    stem = "a small ViT behind six 3x3 convolutions"
+    if min(data.width, data.height) >= SMALL:
+        return {}, f"{seen}: {stem}, at 64x64 in patches of 8x8"
+    model = {"image_size": 32, "patch_size": 4, "stem": {"strides": (1, 1, 2, 1, 2, 1)}}
+    return {
+        "model": model
+    }, f"{seen}: {stem}, at 32x32 in patches of 4x4, as more pixels than that would be made up"
+
+
+def length(data: DataSummary) -> Part:
+    """How long, and in what steps."""
+    epochs, batch = epochs_for(data), batch_for(data)
+    reason = f"{epochs} epochs in batches of {batch}: so few pictures must be looked at often"
+    if epochs == EPOCHS[0]:
+        reason = (
+            f"{epochs} epochs in batches of {batch}: with so many pictures each need not be seen more often"
+        )
+    return {"training": {"epochs": epochs, "batch_size": batch}}, reason
+
+
+def epochs_for(data: DataSummary) -> int:
+    fewest, most = EPOCHS
+    return max(fewest, min(most, round(LOOKS / data.pictures)))
+
+
+def batch_for(data: DataSummary) -> int:
+    return max(1, min(BATCH, data.pictures // STEPS_IN_AN_EPOCH))
+
+
+def mixing(data: DataSummary) -> Part:
+    """Mixup delays the beginning and helps in the end."""
+    if epochs_for(data) < LONG:
+        return {}, "no Mixup: in a short training it would cost more than it gives"
+    return {"augmentation": {"mixup": 0.2}}, "Mixup, as every picture will be seen a hundred times and more"
+
+
+def kind(data: DataSummary) -> Part:
+    """What follows from grey pictures and from several labels."""
+    settings: dict[str, dict[str, Any]] = {}
     if data.channels == 1:
         settings["preprocessing"] = {"mean": (0.5,), "std": (0.5,)}
     if data.multi_label:
         settings["training"] = {"loss": "sigmoid"}
-    size = config.model.image_size[0]
-    reasons = [
-        f"{data.pictures} pictures of {data.classes} classes, about {data.width}x{data.height}: "
-        f"a small ViT with a convolutional stem at {size}x{size}"
-    ]
-    return Choice(configure(config, settings), tuple(reasons))
+    return settings, "several labels for a picture: one yes or no for each class" if data.multi_label else ""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from vitreous.errors import InputError, nearest
 from vitreous.training.config import RunConfig
 
-NAMES = ("digits", "small")
+NAMES = ("digits", "from-scratch")
 
 
 class Recipe(NamedTuple):

@@ -1,0 +1,170 @@
+"""Learning from scratch on made sets: the recipe that `vitreous train FOLDER` chooses, beside a small CNN.
+
+    python benchmarks/from_scratch.py --sets signs strokes --minutes 4 10 --out FILE.json
+
+Both learn from the same pictures, changed in the same way, for as long; validation shows looks that training
+never does (see made_sets.py). The CNN has six 3x3 convolutions with BatchNorm and the same optimiser,
+schedule and label smoothing. Time is processor time on one thread, `--share` of what the minutes hold on two
+cores, so that other work on the machine changes little: two threads are not quite twice as fast as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from made_sets import SETS, write_set
+from torch import Tensor, nn
+
+from vitreous.data.loading import TrainLoader
+from vitreous.data.pictures import Splits
+from vitreous.evaluation.classification import evaluate
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.training.learner import Learner
+from vitreous.training.loop import Surroundings, fit
+from vitreous.training.objectives import classification
+from vitreous.training.plan import plan
+from vitreous.training.starting import starting_model
+from vitreous.training.step import StepTaker
+
+CORES = 2
+CNN_RATE = 2e-3  # the better of 1e-3 and 2e-3 on the letters
+
+
+class SmallCNN(nn.Module):
+    """Six 3x3 convolutions, every second one with stride 2, and the mean over the picture."""
+
+    def __init__(self, preprocessing: Preprocessing, labels: tuple[str, ...]) -> None:
+        super().__init__()
+        self.preprocessing, self.labels = preprocessing, list(labels)
+        layers: list[nn.Module] = []
+        channels = preprocessing.channels
+        for wide, stride in zip((32, 32, 64, 64, 128, 128), (1, 2, 1, 2, 1, 2), strict=True):
+            layers += [nn.Conv2d(channels, wide, 3, stride, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU()]
+            channels = wide
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.head = nn.Linear(channels, len(labels))
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(images))
+        return logits
+
+
+def changed(config: TrainingConfig, **settings: Any) -> TrainingConfig:
+    return config.model_copy(update=settings)
+
+
+def loader_of(config: RunConfig, splits: Splits) -> TrainLoader:
+    return TrainLoader(
+        splits.train,
+        preprocessing=config.preprocessing,
+        augmentation=config.augmentation,
+        batch_size=config.training.batch_size,
+        seed=config.seed,
+        config=config.data,
+    )
+
+
+def step_seconds(model: nn.Module, config: RunConfig, loader: TrainLoader, steps: int = 12) -> float:
+    """Processor time of one step, its batch included; the slow first ones left out. `model` is used up."""
+    take_step = StepTaker(
+        Learner.begin(model, config.training),
+        classification(config.training),
+        config.training,
+        torch.device("cpu"),
+        config.seed,
+    )
+    started = 0.0
+    for number, batch in enumerate(loader.epoch(0)):
+        if number == steps // 3:
+            started = time.process_time()
+        if number == steps:
+            break
+        take_step(batch)
+    return (time.process_time() - started) / (steps - steps // 3)
+
+
+def train_and_measure(
+    make: Any, config: RunConfig, splits: Splits, *, budget: float, training: TrainingConfig
+) -> dict[str, Any]:
+    """Train for about `budget` seconds of the processor; accuracy on the validation looks."""
+    assert splits.test is not None
+    config = config.model_copy(update={"training": training})
+    loader = loader_of(config, splits)
+    each = step_seconds(make(), config, loader)
+    training = changed(training, steps=max(round(budget / each), 1))
+    learner = Learner.begin(make(), training)
+    started = time.process_time()
+    fit(learner, loader, classification(training), training, Surroundings(seed=config.seed))
+    spent = time.process_time() - started
+    evaluation = evaluate(learner.result.eval(), splits.test)  # type: ignore[arg-type]
+    return {
+        "accuracy": round(evaluation.accuracy, 4),
+        "epochs": round(learner.step / loader.steps_per_epoch, 1),
+        "processor_seconds": round(spent),
+        "milliseconds_per_picture": round(1000 * spent / learner.step / training.batch_size, 2),
+    }
+
+
+def one_set(name: str, folder: Path, minutes: float, share: float) -> dict[str, Any]:
+    """Both models on one set."""
+    planned = plan(str(write_set(name, folder / name)), {})
+    config, splits = planned.config, planned.splits
+    budget = 60 * minutes * CORES * share
+    labels = splits.train.classes
+
+    def vit() -> nn.Module:
+        return starting_model(config, labels)
+
+    def cnn() -> nn.Module:
+        torch.manual_seed(config.seed)
+        return SmallCNN(config.preprocessing, labels)
+
+    plain = changed(config.training, ema_decay=None, peak_lr=CNN_RATE)
+    return {
+        "set": name,
+        "minutes": minutes,
+        "vitreous": train_and_measure(vit, config, splits, budget=budget, training=config.training),
+        "cnn": train_and_measure(cnn, config, splits, budget=budget, training=plain),
+        "recipe": planned.reasons,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--minutes", nargs="+", type=float, default=[4, 10])
+    parser.add_argument("--share", type=float, default=0.8)
+    parser.add_argument("--note", default="", help="kept with the results: what else the machine was doing")
+    parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {
+        "date": date.today().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "torch": torch.__version__,
+        "share": options.share,
+        "note": options.note,
+        "rows": [],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for minutes in options.minutes:
+            for name in options.sets:
+                row = one_set(name, Path(folder), minutes, options.share)
+                print(json.dumps(row), flush=True)
+                results["rows"].append(row)
+                if options.out:
+                    options.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The recipe follows the data, and says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from vitreous.data.pictures import DataSummary
+from vitreous.training.choose import choose_recipe
+
+
+def summary(**changes: object) -> DataSummary:
+    plain: dict[str, object] = {
+        "pictures": 3600,
+        "classes": 24,
+        "smallest_class": 150,
+        "height": 100,
+        "width": 120,
+        "channels": 3,
+        "multi_label": False,
+    }
+    return DataSummary(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+def test_the_head_fits_the_classes_and_the_reasons_name_them() -> None:
+    choice = choose_recipe("photos", summary())
+    assert choice.config.model.num_classes == 24
+    assert "3600 pictures of 24 classes, about 120x100" in choice.reasons[0]
+    assert all(reason and not reason.endswith(".") for reason in choice.reasons)
+
+
+@pytest.mark.parametrize(("pictures", "epochs", "batch"), [(40, 300, 5), (3600, 61, 64), (1_000_000, 20, 64)])
+def test_fewer_pictures_are_seen_more_often_in_smaller_batches(
+    pictures: int, epochs: int, batch: int
+) -> None:
+    training = choose_recipe("photos", summary(pictures=pictures)).config.training
+    assert (training.epochs, training.batch_size) == (epochs, batch)
+
+
+def test_mixup_comes_with_long_training_alone() -> None:
+    mixup = [choose_recipe("photos", summary(pictures=n)).config.augmentation.mixup for n in (500, 5000)]
+    assert mixup[0] > 0 == mixup[1]
+
+
+def test_tiny_pictures_are_not_blown_up() -> None:
+    config = choose_recipe("photos", summary(width=28, height=28, channels=1)).config
+    assert config.model.image_size == config.preprocessing.size == (32, 32)
+    assert config.preprocessing.mean == (0.5,)
+    assert config.model.tokens == 64
+
+
+def test_several_labels_are_so_many_questions() -> None:
+    assert choose_recipe("photos", summary(multi_label=True)).config.training.loss == "sigmoid"
