@@ -28,7 +28,10 @@ def test_the_head_fits_the_classes_and_the_reasons_name_them() -> None:
     assert all(reason and not reason.endswith(".") for reason in choice.reasons)
 
 
-@pytest.mark.parametrize(("pictures", "epochs", "batch"), [(40, 300, 5), (3600, 61, 64), (1_000_000, 20, 64)])
+@pytest.mark.parametrize(
+    ("pictures", "epochs", "batch"),
+    [(5, 300, 5), (40, 300, 8), (240, 300, 30), (3600, 61, 64), (1_000_000, 20, 64)],
+)
 def test_fewer_pictures_are_seen_more_often_in_smaller_batches(
     pictures: int, epochs: int, batch: int
 ) -> None:

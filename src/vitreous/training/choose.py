@@ -11,8 +11,8 @@ from vitreous.training.settings import configure
 
 LOOKS = 220_000  # at pictures, in a whole training: some ten minutes on two cores at 64x64
 EPOCHS = (20, 300)  # fewest and most
-BATCH = 64
-STEPS_IN_AN_EPOCH = 8  # at least, if it takes a smaller batch
+BATCH = (8, 64)  # pictures in a step, fewest and most
+STEPS_IN_AN_EPOCH = 8  # at least, if a smaller batch allows it
 LONG = 100  # epochs, from which on a picture is seen so often that mixing pays
 SMALL = 48  # pixels of the shorter side, below which pictures are shown at 32x32
 
@@ -69,7 +69,8 @@ def epochs_for(data: DataSummary) -> int:
 
 
 def batch_for(data: DataSummary) -> int:
-    return max(1, min(BATCH, data.pictures // STEPS_IN_AN_EPOCH))
+    fewest, most = BATCH
+    return min(data.pictures, max(fewest, min(most, data.pictures // STEPS_IN_AN_EPOCH)))
 
 
 def mixing(data: DataSummary) -> Part:
