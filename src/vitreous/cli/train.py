@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 from cyclopts import Parameter
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import torch
 
     from vitreous.data.pictures import Splits
+    from vitreous.training.distributed import World
+    from vitreous.training.plan import Plan
     from vitreous.training.run import Run
 
 
@@ -41,7 +43,10 @@ def train(
     recipe: Annotated[str | None, Parameter(help="a recipe's name; by default the data decide")] = None,
     image_size: ImageSize = None,
     epochs: Annotated[float | None, Parameter(help="passes over the data")] = None,
-    batch_size: Annotated[int | None, Parameter(help="pictures in one step")] = None,
+    batch_size: Annotated[
+        int | Literal["auto"] | None,
+        Parameter(help="pictures in one step; auto: the recipe's, in parts that fit the memory"),
+    ] = None,
     out: Out = None,
     resume: Annotated[Path | None, Parameter(help="a run directory: go on where it stopped")] = None,
     device: Device = "auto",
@@ -60,65 +65,79 @@ def train(
         digits (the default), a folder with a sub-folder for each class, a manifest, shards, cifar10:PATH
     """
     from vitreous.training.device import pick_device
+    from vitreous.training.distributed import joined
     from vitreous.training.signals import Interrupted
 
     warnings.showwarning = one_line
-    chosen = pick_device(device)
+    fit_memory = batch_size == "auto"
     options = {
         "model.name": model,
         "model.image_size": parse_size(image_size),
         "training.epochs": epochs,
-        "training.batch_size": batch_size,
+        "training.batch_size": None if fit_memory else batch_size,
         "training.precision": precision,
         "data.strict": strict or None,
         "seed": seed,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    if resume:
-        if data or given or set or config or init or recipe or out:
-            raise InputError("--resume goes on with the run's own configuration: give no other settings")
-        run, splits = reopened(resume)
-    else:
-        settings = settings_tree(config, set)
-        run, splits = planned(data, settings, given, recipe=recipe, init=init, out=out)
-    try:
-        result = carry_out(run, splits, device=chosen)
-    except Interrupted as stopped:
-        print(
-            f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
-            f"vitreous train --resume {run.path}",
-            file=sys.stderr,
-        )
-        return 130
-    if json:
-        print_json(result)
-    else:
-        print_table(result)
+    if resume and (data or given or set or config or init or recipe or out or fit_memory):
+        raise InputError("--resume goes on with the run's own configuration: give no other settings")
+    settings = put(given, settings_tree(config, set))
+    with joined(pick_device(device)) as (world, here):
+        if resume:
+            run, splits = reopened(resume)
+        else:
+            planned = plan_of(data, settings, recipe=recipe, init=init)
+            run = begun(planned, out, device=here, world=world, fit_memory=fit_memory)
+            splits = planned.splits
+        try:
+            result = carry_out(run, splits, device=here, world=world)
+        except Interrupted as stopped:
+            say(
+                f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
+                f"vitreous train --resume {run.path}",
+                world,
+            )
+            return 130
+    if result is not None:
+        print_json(result) if json else print_table(result)
     return 0
 
 
-def planned(
-    data: str | None,
-    settings: dict[str, Any],
-    given: dict[str, Any],
-    *,
-    recipe: str | None,
-    init: str | None,
-    out: Path | None,
-) -> tuple[Run, Splits]:
-    """A new run directory, and the data that it names."""
+def put(values: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with those that have an option of their own."""
     from vitreous.models.settings import set_leaf
+
+    for name, value in values.items():
+        set_leaf(settings, name, value)
+    return settings
+
+
+def plan_of(data: str | None, settings: dict[str, Any], *, recipe: str | None, init: str | None) -> Plan:
     from vitreous.training.plan import plan
+
+    return plan(data or settings.get("source", "digits"), settings, recipe_name=recipe, init=init)
+
+
+def begun(planned: Plan, out: Path | None, *, device: torch.device, world: World, fit_memory: bool) -> Run:
+    """A new run directory."""
+    from vitreous.training.plan import settled
     from vitreous.training.run import Run, default_path
 
-    for name, value in given.items():
-        set_leaf(settings, name, value)
-    source = data or settings.get("source", "digits")
-    planned = plan(source, settings, recipe_name=recipe, init=init)
-    run = Run.create(out or default_path(planned.splits.name), planned.config)
+    config = settled(planned.config, planned.splits, device, fit_memory=fit_memory)
+    run = Run.shared(out or default_path(planned.splits.name), config, world)
     for reason in planned.reasons:
-        print(f"recipe: {reason}", file=sys.stderr)
-    return run, planned.splits
+        say(f"recipe: {reason}", world)
+    if fit_memory:
+        parts = run.config.training.accumulate
+        say(f"memory: batches of {config.training.batch_size} in {parts} parts", world)
+    return run
+
+
+def say(words: str, world: World) -> None:
+    """Once, however many processes there are."""
+    if world.first:
+        print(words, file=sys.stderr)
 
 
 def reopened(path: Path) -> tuple[Run, Splits]:
@@ -130,8 +149,8 @@ def reopened(path: Path) -> tuple[Run, Splits]:
     return run, open_data(run.config.source, run.config.data)
 
 
-def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, Any]:
-    """Train, measure, write the report and the card; what came out."""
+def carry_out(run: Run, splits: Splits, *, device: torch.device, world: World) -> dict[str, Any] | None:
+    """Train, measure, write the report and the card. What came out; None in all processes but the first."""
     from vitreous.data.contact_sheet import contact_sheet
     from vitreous.data.pictures import BadFiles
     from vitreous.evaluation.baselines import digits_baselines
@@ -146,8 +165,15 @@ def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, An
 
     config = run.config
     trained = train_classifier(
-        run, splits, device=device, validate=monitor(splits, config), display=Display()
+        run,
+        splits,
+        device=device,
+        validate=monitor(splits, config) if world.first else None,
+        display=Display() if world.first else None,
+        world=world,
     )
+    if not world.first:
+        return None
     held_out = splits.test or splits.validation
     measure = evaluate_multilabel if splits.summary.multi_label else evaluate
     batch = config.evaluation.batch_size

@@ -13,21 +13,26 @@ from vitreous.data.loading import TrainLoader
 from vitreous.data.pictures import Splits
 from vitreous.data.threads import worker_count
 from vitreous.models.names import Model
+from vitreous.training.checkpointing import checkpointed
 from vitreous.training.display import Display
-from vitreous.training.journal import MetricsFile, TensorBoard
+from vitreous.training.distillation import Teacher, distillation
+from vitreous.training.distributed import World
+from vitreous.training.journal import MetricsFile, TensorBoard, Tracker
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Surroundings, fit
-from vitreous.training.objectives import classification
+from vitreous.training.lora import add_lora, merge_lora
+from vitreous.training.objectives import Objective, classification
 from vitreous.training.run import Run
 from vitreous.training.setbacks import NotFinite
-from vitreous.training.starting import starting_model
+from vitreous.training.starting import checkpoint, starting_model
+from vitreous.training.trackers import open_tracker
 
 
 class Trained(NamedTuple):
     """What training gave.
 
     Attributes:
-        model: the model to use, averaged weights where they were kept; on the CPU.
+        model: the model to use, averaged weights where they were kept.
         seconds: of training, over all sessions.
         waiting: the share of this session's time in which training waited for data.
         bad: pictures that could not be read and were left out, with the reason.
@@ -46,70 +51,106 @@ def train_classifier(
     device: torch.device,
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     display: Display | None = None,
+    world: World | None = None,
 ) -> Trained:
     """Train the run's model from where the run stands: its beginning, or the newest saved state.
 
     Args:
         validate: measures a model on pictures that it does not learn from.
+        world: the processes that train together; only the first one writes into the run.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the loss stays non-finite, a file cannot be written, or too many pictures cannot be read.
     """
-    config = run.config
-    model = starting_model(config, splits.train.classes).to(device)
-    learner = Learner.begin(model, config.training)
-    if state := run.states.newest():
-        learner.restore(state)
-    loader = train_loader(run, splits, device)
+    world = world or World()
+    learner = learner_of(run, splits, device, world)
+    loader = train_loader(run, splits, device, world)
+    before = learner.seconds
     with ExitStack() as stack:
-        trackers = (
-            MetricsFile(run.path / "metrics.jsonl", step=learner.step),
-            TensorBoard(run.path, step=learner.step),
-        )
-        for tracker in trackers:
-            stack.callback(tracker.close)
-        stack.enter_context(display or nullcontext())
         surroundings = Surroundings(
-            trackers=trackers,
+            trackers=trackers(run, learner.step, stack) if world.first else (),
             states=run.states,
-            display=display,
+            display=stack.enter_context(display or nullcontext()),
             validate=validate,
-            validate_every=config.evaluation.every_epochs,
+            validate_every=run.config.evaluation.every_epochs,
             device=device,
-            seed=config.seed,
+            seed=run.config.seed,
+            world=world,
         )
-        before = learner.seconds
+        stack.callback(loader.bad.write, run.path / "bad_files.txt")
+        if run.config.training.checkpointing:
+            stack.enter_context(checkpointed(learner.model))
         try:
-            waited = fit(learner, loader, classification(config.training), config.training, surroundings)
+            waited = fit(learner, loader, objective_of(run, splits), run.config.training, surroundings)
         except NotFinite as error:
             run.save_model(finished(learner))
             raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
-        finally:
-            loader.bad.write(run.path / "bad_files.txt")
     result = finished(learner)
-    run.save_model(result)
+    if world.first:
+        run.save_model(result)
     spent = learner.seconds - before
     waiting = waited / spent if spent else 0.0
     return Trained(result, learner.seconds, waiting, dict(loader.bad))
 
 
-def train_loader(run: Run, splits: Splits, device: torch.device) -> TrainLoader:
-    """The training part of the data in batches."""
+def learner_of(run: Run, splits: Splits, device: torch.device, world: World) -> Learner:
+    """The learner at the run's newest saved state, or at its beginning."""
     config = run.config
+    model = starting_model(config, splits.train.classes)
+    if config.training.lora.rank:
+        add_lora(model, config.training.lora)
+    learner = Learner.begin(model.to(device), config.training)
+    if state := run.states.newest():
+        learner.restore(state)
+        if not world.first:
+            learner.meter.clear()  # saved were the sums over all processes; one of them goes on with these
+    if config.training.compile:
+        model.compile(dynamic=False)
+    return learner
+
+
+def train_loader(run: Run, splits: Splits, device: torch.device, world: World | None = None) -> TrainLoader:
+    """The training part of the data in batches; this process's share of them."""
+    config, world = run.config, world or World()
     return TrainLoader(
         splits.train,
         preprocessing=config.preprocessing,
         augmentation=config.augmentation,
-        batch_size=config.training.batch_size,
+        batch_size=world.share(config.training.batch_size),
         seed=config.seed,
         workers=worker_count(config.data.workers),
+        rank=world.rank,
+        world_size=world.size,
         config=config.data,
         device=device,
     )
 
 
+def objective_of(run: Run, splits: Splits) -> Objective:
+    """Labels alone, or labels and a teacher."""
+    config = run.config
+    name = config.training.distillation.teacher
+    if not name:
+        return classification(config.training)
+    teacher = Teacher(checkpoint(name), config.preprocessing, splits.train.classes)
+    return distillation(config.training, teacher)
+
+
+def trackers(run: Run, step: int, stack: ExitStack) -> tuple[Tracker, ...]:
+    """Where the run's numbers go; each is closed with `stack`."""
+    opened: list[Tracker] = [
+        MetricsFile(run.path / "metrics.jsonl", step=step),
+        TensorBoard(run.path, step=step),
+    ]
+    opened += [open_tracker(name, run.path.name, run.config) for name in run.config.training.track]
+    for tracker in opened:
+        stack.callback(tracker.close)
+    return tuple(opened)
+
+
 def finished(learner: Learner) -> Model:
     """The learner's result, ready for use."""
-    model = learner.result.cpu().eval().requires_grad_(True)
-    return model  # type: ignore[return-value]
+    model = learner.result.eval()
+    merge_lora(model)
+    return model.requires_grad_(True)  # type: ignore[return-value]

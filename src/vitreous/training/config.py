@@ -92,6 +92,9 @@ class TrainingConfig(Config):
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
     compile: bool = False
     checkpointing: bool = Field(default=False, description="recompute each layer in the backward pass")
+    track: tuple[Literal["wandb", "mlflow", "trackio"], ...] = Field(
+        default=(), description="trackers beside metrics.jsonl and TensorBoard"
+    )
     save_every: NotNegative = Field(default=60.0, description="seconds between saved states")
     log_every: Positive | None = Field(
         default=None, description="steps between lines of metrics.jsonl; None: each epoch, at most 200"

@@ -12,6 +12,7 @@ from torch import nn
 
 from vitreous.training.config import TrainingConfig
 from vitreous.training.display import Display
+from vitreous.training.distributed import World
 from vitreous.training.journal import Row, Tracker
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
@@ -22,6 +23,7 @@ from vitreous.training.signals import Interrupted, StopRequest
 from vitreous.training.state import States
 from vitreous.training.step import StepTaker
 
+STEPS_BETWEEN_QUESTIONS = 10  # that processes which train together ask each other
 LONGEST_SILENCE = 200  # steps between lines of metrics.jsonl, unless configured
 
 
@@ -45,6 +47,7 @@ class Surroundings:
         validate: measures the model behind every `validate_every`-th epoch.
         device: where the batches go.
         seed: of dropout and stochastic depth; each step draws from (seed, step) alone.
+        world: the processes that train together; the first of them writes and shows.
     """
 
     trackers: Sequence[Tracker] = ()
@@ -54,6 +57,7 @@ class Surroundings:
     validate_every: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
+    world: World = field(default_factory=World)
 
 
 def fit(
@@ -93,7 +97,14 @@ class Loop:
         self.learner, self.loader, self.config, self.around = learner, loader, config, surroundings
         self.total = config.total_steps(loader.steps_per_epoch)
         self.log_every = config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
-        self.take_step = StepTaker(learner, objective, config, surroundings.device, surroundings.seed)
+        self.take_step = StepTaker(
+            learner,
+            objective,
+            config,
+            device=surroundings.device,
+            seed=surroundings.seed,
+            world=surroundings.world,
+        )
         self.setbacks = Setbacks(learner, surroundings.states)
         self.saved_at = time.monotonic()
         self.waited = 0.0  # seconds in which the loader was waited for, in this session
@@ -120,14 +131,23 @@ class Loop:
             if self.line_is_due():
                 self.write_line(lr)
                 clock = time.perf_counter()
-            if stop.made and learner.step < self.total:
+            stopping, saving = self.agreed(stop)
+            if stopping and learner.step < self.total:
                 self.save()
                 raise Interrupted(learner.step)
-            if finite and time.monotonic() - self.saved_at > self.config.save_every:
+            if saving and finite:
                 self.save()
                 clock = time.perf_counter()
             if learner.step == self.total:
                 return
+
+    def agreed(self, stop: StopRequest) -> tuple[bool, bool]:
+        """Whether to stop, and whether to save: at steps where the processes ask each other, if any wants."""
+        world, due = self.around.world, time.monotonic() - self.saved_at > self.config.save_every
+        if world.size > 1 and self.learner.step % STEPS_BETWEEN_QUESTIONS:
+            return False, False
+        stopping, saving = world.any((stop.made, due), self.around.device)
+        return stopping, saving
 
     def line_is_due(self) -> bool:
         step = self.learner.step
@@ -137,6 +157,7 @@ class Loop:
     def write_line(self, lr: float) -> None:
         """One row for every tracker, then the sums begin anew."""
         learner, around = self.learner, self.around
+        learner.meter = around.world.total(learner.meter)
         row: dict[str, float | int] = {
             "step": learner.step,
             "epoch": learner.step / self.loader.steps_per_epoch,
@@ -171,8 +192,13 @@ class Loop:
 
     def save(self) -> None:
         """A state of now, unless the last steps were not finite."""
+        learner, world = self.learner, self.around.world
         if self.around.states and not self.setbacks.streak:
-            self.around.states.save(self.learner.step, self.learner.state())
+            learner.meter = world.total(learner.meter)
+            if world.first:
+                self.around.states.save(learner.step, learner.state())
+            else:
+                learner.meter.clear()  # the first process has it all now
         self.saved_at = time.monotonic()
 
 

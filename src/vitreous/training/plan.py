@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+import torch
 from pydantic import ValidationError
 
 from vitreous.data.config import DataConfig
@@ -12,11 +14,14 @@ from vitreous.data.pictures import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.settings import explain
+from vitreous.training.checkpointing import checkpointed
 from vitreous.training.choose import Choice, choose_recipe
 from vitreous.training.config import RunConfig
+from vitreous.training.memory import accumulation, free_bytes
+from vitreous.training.precision import pick_precision
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import check_known, configure, without_none_words
-from vitreous.training.starting import absolute_source, fitted_to_checkpoint
+from vitreous.training.starting import absolute_source, fitted_to_checkpoint, starting_model
 
 Tree = Mapping[str, Any]
 
@@ -53,6 +58,22 @@ def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: s
     config = configure(config, settings, with_classes(settings, splits))
     check_batch(config, splits)
     return Plan(config.model_copy(update={"source": absolute_source(source)}), choice.reasons, splits)
+
+
+def settled(config: RunConfig, splits: Splits, device: torch.device, *, fit_memory: bool) -> RunConfig:
+    """What depends on the machine, decided once, so that config.toml says it and a resumed run keeps it.
+
+    Args:
+        fit_memory: cut the batch into as many parts as it takes to fit (`--batch-size auto`).
+    """
+    training = config.training
+    changes: dict[str, Any] = {"precision": pick_precision(training.precision, device)}
+    if fit_memory:
+        model = starting_model(config, splits.train.classes).to(device)
+        images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
+        with checkpointed(model) if training.checkpointing else nullcontext():
+            changes["accumulate"] = accumulation(model, images, training.batch_size, free_bytes(device))
+    return config.model_copy(update={"training": training.model_copy(update=changes)})
 
 
 def with_classes(settings: Tree, splits: Splits) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
 from vitreous.training.journal import read_metrics
 from vitreous.training.settings import to_toml, validated
 from vitreous.training.state import States, write_text
@@ -47,6 +48,15 @@ class Run:
         except OSError as error:
             raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
         return cls(path, config)
+
+    @classmethod
+    def shared(cls, path: Path, config: RunConfig, world: World) -> Run:
+        """A new run of several processes: the first one makes it, with its own name and configuration."""
+        if world.first:
+            cls.create(path, config)
+        path = Path(world.told(str(path)))
+        world.wait()
+        return cls.open(path, type(config))
 
     @classmethod
     def open(cls, path: Path, kind: type[RunConfig] = RunConfig) -> Run:

@@ -3,32 +3,65 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from vitreous.training.config import TrainingConfig
+from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
+from vitreous.training.sharpness import sharpened
+
+Measured = list[tuple[int, dict[str, Tensor]]]
+
+
+class LossOf(nn.Module):
+    """An objective as a module: whatever it calls of the model, the gradients are joined."""
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
+        return self.objective(self.model, batch)
 
 
 class StepTaker:
     """Takes optimiser steps with one learner."""
 
     def __init__(
-        self, learner: Learner, objective: Objective, config: TrainingConfig, device: torch.device, seed: int
+        self,
+        learner: Learner,
+        objective: Objective,
+        config: TrainingConfig,
+        *,
+        device: torch.device,
+        seed: int,
+        world: World,
     ) -> None:
-        self.learner, self.objective, self.config = learner, objective, config
-        self.device, self.seed = device, seed
+        self.learner, self.config = learner, config
+        self.device, self.seed, self.world = device, seed, world
         self.parameters = [p for p in learner.model.parameters() if p.requires_grad]
+        self.loss: nn.Module = LossOf(learner.model, objective)
+        if world.size > 1:
+            self.loss = DistributedDataParallel(self.loss)
+        radius = config.optimiser.sam_radius
+        self.compute = (
+            self.gradient
+            if radius is None
+            else lambda batch: sharpened(partial(self.gradient, batch), self.parameters, radius)
+        )
         learner.model.train()
 
     def __call__(self, batch: Any) -> bool:
         """One step. False where the gradient is not finite: the weights then stay, the step is counted."""
         learner = self.learner
-        measured = self.gradient(batch)
+        measured = self.compute(batch)
         norm = self.clip()
         finite = bool(torch.isfinite(norm))
         if finite:
@@ -42,7 +75,7 @@ class StepTaker:
         learner.step += 1
         return finite
 
-    def gradient(self, batch: Any) -> list[tuple[int, dict[str, Tensor]]]:
+    def gradient(self, batch: Any) -> Measured:
         """Leaves the gradient of the batch's mean loss in `.grad`, the same for every number of parts.
 
         Returns how many pictures each part had and what was measured on it.
@@ -50,9 +83,10 @@ class StepTaker:
         self.learner.model.zero_grad()
         self.draw_anew()
         measured = []
-        for part, share in parts_of(batch, self.config.accumulate, self.device):
-            with self.autocast():
-                loss, measures = self.objective(self.learner.model, part)
+        parts = parts_of(batch, self.config.accumulate, self.device)
+        for number, (part, share) in enumerate(parts, start=1):
+            with self.autocast(), self.joining(last=number == self.config.accumulate):
+                loss, measures = self.loss(part)
             torch.autograd.backward(loss * share)
             measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
         return measured
@@ -66,7 +100,7 @@ class StepTaker:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
         return norm
 
-    def add(self, measured: list[tuple[int, dict[str, Tensor]]]) -> None:
+    def add(self, measured: Measured) -> None:
         """Add to the sums of the meter, on the device: nothing waits for it."""
         meter = self.learner.meter
         for pictures, means in measured:
@@ -75,15 +109,22 @@ class StepTaker:
                 total.add_(mean, alpha=pictures)
 
     def draw_anew(self) -> None:
-        """Dropout and stochastic depth draw from (seed, step): a resumed run draws what it would have."""
-        key = (self.seed << 32) + self.learner.step
-        torch.default_generator.manual_seed(key)
+        """Dropout and stochastic depth draw from (seed, step, process): a resumed run draws what it would
+        have drawn."""
+        key = ((self.seed << 16) + self.world.rank << 40) + self.learner.step
+        torch.default_generator.manual_seed(key % 2**63)
         if self.device.type == "cuda":
-            torch.cuda.manual_seed(key)
+            torch.cuda.manual_seed(key % 2**63)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.config.precision == "bf16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def joining(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """The processes' gradients are joined once for each batch: with its last part."""
+        if isinstance(self.loss, DistributedDataParallel) and not last:
+            return self.loss.no_sync()
         return contextlib.nullcontext()
 
 

@@ -1,0 +1,87 @@
+"""Several processes, begun by torchrun: who is here, and what they agree on."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from vitreous.errors import InputError
+
+PATIENCE = datetime.timedelta(hours=1)  # the others wait while one process evaluates and writes the report
+
+
+class World(NamedTuple):
+    """This process among all that train together."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that writes and prints."""
+        return self.rank == 0
+
+    def share(self, batch_size: int) -> int:
+        """Pictures of a batch that fall to each process.
+
+        Raises:
+            InputError: they cannot be shared out equally.
+        """
+        if batch_size % self.size:
+            raise InputError(
+                f"a batch of {batch_size} cannot be shared by {self.size} processes: set training.batch_size "
+                f"to a multiple of {self.size}"
+            )
+        return batch_size // self.size
+
+    def total(self, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Each sum over all processes."""
+        if self.size == 1 or not sums:
+            return dict(sums)
+        stacked = torch.stack(list(sums.values()))
+        dist.all_reduce(stacked)
+        return dict(zip(sums, stacked.unbind(), strict=True))
+
+    def any(self, flags: tuple[bool, ...], device: torch.device) -> tuple[bool, ...]:
+        """For each flag, whether any process has raised it."""
+        if self.size == 1:
+            return flags
+        raised = torch.tensor(flags, dtype=torch.int32, device=device)
+        dist.all_reduce(raised, op=dist.ReduceOp.MAX)
+        return tuple(bool(flag) for flag in raised.tolist())
+
+    def told(self, text: str) -> str:
+        """What the first process says."""
+        if self.size == 1:
+            return text
+        said = [text]
+        dist.broadcast_object_list(said, src=0)
+        return said[0]
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[tuple[World, torch.device]]:
+    """The processes of torchrun, each with its device; alone without torchrun."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield World(), device
+        return
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        yield World(dist.get_rank(), dist.get_world_size()), device
+    finally:
+        dist.destroy_process_group()

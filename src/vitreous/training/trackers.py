@@ -1,0 +1,59 @@
+"""Experiment trackers of others; each is imported only when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Literal
+
+from vitreous.errors import InputError
+from vitreous.training.config import RunConfig
+from vitreous.training.journal import Row, Tracker
+from vitreous.training.settings import leaves
+
+Name = Literal["wandb", "mlflow", "trackio"]
+
+
+def open_tracker(name: Name, run: str, config: RunConfig) -> Tracker:
+    """The tracker called `name`, with the run begun in it.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        library = import_module(name)
+    except ImportError:
+        raise InputError(
+            f"training.track names {name}, which is not installed: pip install 'vitreous[track]'"
+        ) from None
+    settings = {key: str(value) for key, value in leaves(config).items()}
+    return MLflow(library, run, settings) if name == "mlflow" else Wandb(library, run, settings)
+
+
+class Wandb:
+    """Weights & Biases, or trackio, which has the same calls."""
+
+    def __init__(self, library: Any, run: str, settings: dict[str, str]) -> None:
+        self.library = library
+        library.init(project="vitreous", name=run, config=settings)
+
+    def write(self, row: Row) -> None:
+        self.library.log(dict(row), step=int(row["step"]))
+
+    def close(self) -> None:
+        self.library.finish()
+
+
+class MLflow:
+    """MLflow, wherever MLFLOW_TRACKING_URI points."""
+
+    def __init__(self, library: Any, run: str, settings: dict[str, str]) -> None:
+        self.library = library
+        library.set_experiment("vitreous")
+        library.start_run(run_name=run)
+        library.log_params(settings)
+
+    def write(self, row: Row) -> None:
+        self.library.log_metrics({k: float(v) for k, v in row.items()}, step=int(row["step"]))
+
+    def close(self) -> None:
+        self.library.end_run()
