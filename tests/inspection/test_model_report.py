@@ -206,6 +206,13 @@ def test_bad_input_is_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
+def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "report.html").write_text("of a training run")
+    with pytest.raises(InputError, match="exists already"):
+        report_of(tmp_path)
+    assert (tmp_path / "report.html").read_text() == "of a training run"
+
+
 # --- the page in a browser ---------------------------------------------------------------------------------
 
 

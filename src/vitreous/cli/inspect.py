@@ -48,16 +48,18 @@ def inspect(
     from vitreous.inspection.close_look import Question
     from vitreous.inspection.model_report import write_model_report
     from vitreous.training.device import pick_device
+    from vitreous.training.run import default_path
 
+    followed = parse_patch(patch)
     opened = open_model(model, **resized(image_size)).to(pick_device(device))
     question = Question(
         label=label,
-        patch=parse_patch(patch),
+        patch=followed,
         other=None if compare is None else open_model(compare).to(pick_device(device)),
         other_name=compare or "",
     )
     pictures, about, failed = named_pictures(images) if images else unasked_pictures(model)
-    folder = out or Path("inspection") / Path(model).name
+    folder = out or default_path(model, root=Path("inspection"))
     with progress_bar("looking") as progress:
         report = write_model_report(
             opened,

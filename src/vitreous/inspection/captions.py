@@ -57,6 +57,11 @@ The wrong answers of which the model was surest, of {wrong} wrong ones. Look her
 data, classes that overlap, and pictures unlike all others show up at once.
 """
 
+HEADS = """
+What {readout} attends to: a row for each layer, a column for each head, each map scaled to its own largest
+value. Heads differ: some look at the thing, some at its edges, some always at one place.
+"""
+
 DISTANCE = """
 A dot for each head: the distance in pixels between a patch and what it attends to, weighted by attention,
 mean of all patches of {count} pictures. The line joins the layers' means. It plays the part of a

@@ -87,6 +87,7 @@ def look_closely(
     parts: list[Exhibit | LeftOut] = [
         attention_triples(config, named, last, seen.rollout[:CLOSE]),
         *evidence_figures(evidence, named, question.label),
+        figures.reading_figure(seen, config),
         figures.distance_figure(seen),
         figures.asked_figure(seen, shown, config, patch),
         positions_figure(model),

@@ -14,8 +14,8 @@ from vitreous.errors import InputError
 from vitreous.inspection import captions
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.filters import first_filters, principal_filters
-from vitreous.inspection.page import Exhibit, LeftOut, img
-from vitreous.inspection.pictures import Pixels, contact_sheet, data_uri, heat, overlay, rgb, stretched
+from vitreous.inspection.page import Exhibit, LeftOut, img, sheet
+from vitreous.inspection.pictures import Pixels, contact_sheet, heat, overlay, rgb, stretched
 from vitreous.inspection.readout import readout_attention, readout_name, readout_weights, to_grid
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.inspection.similarity import position_rows, position_similarity
@@ -131,10 +131,3 @@ def look(
     rows, flows = zip(*attention.maps, strict=True)
     through = torch.einsum("t,bts->bs", weights, rollout(flows))
     return to_grid(rows[-1], model.config), to_grid(through, model.config)
-
-
-def sheet(pixels: Pixels, words: str) -> Markup:
-    """A contact sheet, enlarged with hard pixel edges."""
-    return Markup('<div class="sheet"><img class="pixelated" src="{}" alt="{}"></div>').format(
-        data_uri(pixels), words
-    )

@@ -53,10 +53,12 @@ def write_model_report(
         about_pictures: a sentence on where the pictures come from.
 
     Raises:
-        InputError: no picture; an unknown class, or a patch outside the grid.
+        InputError: no picture; an unknown class, or a patch outside the grid; there is something in `folder`.
     """
     if not pictures:
         raise InputError("there is no picture to look at")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists already, and nothing is written over: choose another --out")
     if model.preprocessing.channels not in (1, 3):
         raise InputError(
             f"the model takes {model.preprocessing.channels} channels: only grey and RGB pictures can be read"

@@ -84,3 +84,10 @@ def picture_row(pictures: Sequence[tuple[Pixels, str]]) -> Markup:
         for picture, words in pictures
     )
     return Markup('<div class="pictures">{}</div>').format(figures)
+
+
+def sheet(pixels: Pixels, words: str) -> Markup:
+    """A contact sheet, enlarged with hard pixel edges."""
+    return Markup('<div class="sheet"><img class="pixelated" src="{}" alt="{}"></div>').format(
+        data_uri(pixels), words
+    )

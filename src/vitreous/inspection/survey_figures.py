@@ -13,9 +13,9 @@ from vitreous.inspection import captions
 from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix, per_head
 from vitreous.inspection.cka import FEWEST, cka_matrix
 from vitreous.inspection.features import feature_colours, standing_out
-from vitreous.inspection.page import Exhibit, LeftOut, percent, picture_row
-from vitreous.inspection.pictures import Pixels, contact_sheet, overlay
-from vitreous.inspection.readout import to_grid
+from vitreous.inspection.page import Exhibit, LeftOut, percent, picture_row, sheet
+from vitreous.inspection.pictures import Pixels, contact_sheet, heat, overlay
+from vitreous.inspection.readout import readout_name, to_grid
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.survey import Lens, Survey
 from vitreous.models.config import ViTConfig
@@ -34,6 +34,21 @@ def distance_figure(survey: Survey) -> Exhibit:
         html=chart.inline(),
         files={"distance": chart},
         arrays={"distance": survey.distance.numpy()},
+    )
+
+
+def reading_figure(survey: Survey, config: ViTConfig) -> Exhibit:
+    """Every head of every layer on the first picture, as a picture that can be printed."""
+    maps = to_grid(survey.reading[0], config)
+    tiles = [heat(each / each.max().clamp_min(1e-12)) for each in maps.flatten(0, 1)]
+    tiled = contact_sheet(tiles, columns=config.heads)
+    return Exhibit(
+        name="heads",
+        title="Head by head, on the first picture",
+        caption=captions.HEADS.format(readout=readout_name(config)),
+        html=sheet(tiled, "attention of every head"),
+        files={"heads": tiled},
+        arrays={"readout_attention": to_grid(survey.reading, config).numpy()},
     )
 
 
