@@ -18,20 +18,38 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build_model
 from vitreous.models.vit import ViT
 
+DEEPEST = 4096  # layers
+LONGEST = 2**22  # tokens
+LARGEST_TABLE = 2**28  # numbers
+
 
 def empty_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
-    """The model of a configuration, its weights on the meta device: `fill` gives them values."""
-    with torch.device("meta"):
-        model = build_model(config, **attributes)
-    if isinstance(model, ViT):
-        compute_positions(model)
-    return model.eval()
+    """The model of a configuration, all of it on the meta device: `fill` gives it values.
+
+    Raises:
+        InputError: the configuration asks for a size that no model has. It may come from a file.
+    """
+    depth = config.depth if isinstance(config, ViTConfig) else sum(config.layers)
+    if depth > DEEPEST:
+        raise InputError(f"a model of {depth} layers is refused: {DEEPEST} are the most")
+    if isinstance(config, ViTConfig) and config.tokens > LONGEST:
+        raise InputError(f"a model of {config.tokens} tokens is refused: {LONGEST} are the most")
+    try:
+        with torch.device("meta"):
+            return build_model(config, **attributes).eval()
+    except (RuntimeError, TypeError, OverflowError):  # on this device nothing but a size can fail
+        raise InputError("the configuration asks for a tensor larger than any can be") from None
 
 
 def compute_positions(model: ViT) -> None:
-    """Position tables that are computed and not stored cannot stay on the meta device. They are small, so all
-    positions are simply built in memory."""
+    """Position tables that are computed and not stored cannot stay on the meta device: their parts are built
+    again in memory."""
     config = model.config
+    if config.position.kind not in ("sincos-2d", "rotary-2d", "relative"):
+        return
+    numbers = config.tokens * (config.tokens if config.position.kind == "relative" else config.width)
+    if numbers > LARGEST_TABLE:
+        raise InputError(f"positions of {config.tokens} tokens are refused: they would not fit into memory")
     model.position, model.layer_positions = parts.stem_position(config), parts.layer_positions(config)
     shared = parts.inner_position(config) if config.position.where == "every-layer-shared" else None
     for block in model.blocks:
@@ -55,13 +73,16 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], *, where: str) -> None
         raise InputError(f"{where}: missing weights: {listing(missing)}")
     if left := [name for name in weights if name not in wanted]:
         raise InputError(f"{where}: left over weights that the model has no place for: {listing(left)}")
-    for name, tensor in weights.items():
-        if tensor.shape != wanted[name].shape:
+    floats: dict[str, Tensor] = {}
+    for name, meant in wanted.items():
+        tensor = weights[name]  # a file is read here, one tensor at a time
+        if tensor.shape != meant.shape:
             raise InputError(
-                f"{where}: {name} has shape {tuple(tensor.shape)}, "
-                f"the model needs {tuple(wanted[name].shape)}"
+                f"{where}: {name} has shape {tuple(tensor.shape)}, the model needs {tuple(meant.shape)}"
             )
-    floats = {name: tensor.to(torch.float32).contiguous() for name, tensor in weights.items()}
+        floats[name] = tensor.to(torch.float32).contiguous()
+    if isinstance(model, ViT):
+        compute_positions(model)
     model.load_state_dict(floats, strict=False, assign=True)
 
 

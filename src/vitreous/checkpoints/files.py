@@ -4,7 +4,7 @@ before it has been compared with the size of the file."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
@@ -38,9 +38,9 @@ class Entry(NamedTuple):
     read: Callable[[], Tensor]
 
 
-class Tensors(Mapping[str, Tensor]):
+class Tensors:
     """The tensors of a file by name. Each is read when it is asked for, so that a whole file never lies in
-    memory beside the model made from it; shapes are known without reading."""
+    memory beside the model made from it; names and shapes are known without reading."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self.entries = dict(entries)
@@ -57,6 +57,12 @@ class Tensors(Mapping[str, Tensor]):
     def __contains__(self, name: object) -> bool:
         return name in self.entries
 
+    def keys(self) -> KeysView[str]:
+        return self.entries.keys()
+
+    def items(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, entry.read()) for name, entry in self.entries.items())
+
     def shape(self, name: str) -> tuple[int, ...]:
         return self.entries[name].shape
 
@@ -69,6 +75,8 @@ class Tensors(Mapping[str, Tensor]):
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object."""
     try:
+        if path.stat().st_size > LARGEST_HEADER:
+            raise InputError(f"{path} is far larger than any description of a model: it is refused")
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
@@ -107,7 +115,8 @@ def entry(path: Path, name: str, told: Any, start: int, size: int) -> Entry:
     try:
         dtype, shape = SAFETENSORS_TYPES[told["dtype"]], tuple(told["shape"])
         begin, end = told["data_offsets"]
-        fits = all(type(n) is int and n >= 0 for n in (*shape, begin, end)) and start + end <= size
+        fits = len(shape) <= 8 and all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+        fits = fits and start + end <= size
         fits = fits and prod(shape) * dtype.itemsize == end - begin
     except (KeyError, TypeError, ValueError):
         fits = False

@@ -132,7 +132,7 @@ def describe(source: Source, family: Family, told: Told) -> tuple[dict[str, Any]
     swiglu = f"{block}.mlp.weights_in.weight" in tensors
     hidden = f"{block}.mlp.weights_out.weight" if swiglu else f"{block}.{family.mlp[1]}.weight"
     activation = said.get("hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise InputError(f"{source.where}: unknown hidden_act {activation!r} in config.json")
     assumed = (
         () if "layer_norm_eps" in said else (f"LayerNorm eps {family.eps} and GELU, as no config.json says",)
@@ -197,11 +197,13 @@ def image_size(source: Source, family: Family, told: Told, patch: tuple[int, int
         size = (size, size)
     if isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(n, int) for n in size):
         return size[0], size[1]
+    table = source.shape(family.positions)  # (rows, D), or (1, rows, D)
+    positions = table[-2] if len(table) in (2, 3) else 0
     extra = sum(
         name in source.tensors
         for name in ("embeddings.cls_token", "embeddings.class_embedding", "embeddings.distillation_token")
     )
-    return square_grid(source, source.shape(family.positions)[-2] - extra, told, patch)
+    return square_grid(source, positions - extra, told, patch)
 
 
 def rows(config: ViTConfig, family: Family) -> list[Row]:

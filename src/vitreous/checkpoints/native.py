@@ -79,6 +79,7 @@ def load_native(folder: str | Path) -> Model:
         isinstance(labels, list) and all(isinstance(each, str) for each in labels)
     ):
         raise InputError(f"{where}: labels must be a list of names")
+    tensors = read_safetensors(folder / "model.safetensors")
     model = empty_model(config, preprocessing=preprocessing, labels=labels)
-    fill(model, dict(read_safetensors(folder / "model.safetensors")), where=str(folder))
+    fill(model, dict(tensors.items()), where=str(folder))
     return model

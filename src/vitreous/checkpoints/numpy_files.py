@@ -121,7 +121,7 @@ def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], 
         raise InputError(f"{what}: the header of the array is damaged") from None
     if not isinstance(descr, str) or descr not in NUMPY_TYPES:
         raise InputError(f"{what} holds {descr!r}: only plain numbers are read, no Python objects")
-    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+    if not isinstance(shape, tuple) or len(shape) > 8 or not all(type(n) is int and n >= 0 for n in shape):
         raise InputError(f"{what} has no shape that an array can have: {shape!r}")
     return NUMPY_TYPES[descr], shape, 8 + width + length, bool(fortran)
 

@@ -25,16 +25,16 @@ Size = int | tuple[int, int]
 AnyModel = TypeVar("AnyModel", bound=Model)
 
 
-def dinov2(grid: Float[Tensor, "1 D h w"], size: tuple[int, int]) -> Float[Tensor, "1 D H2 W2"]:
+def dinov2(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
     """Meta's code asks for a scale that is 0.1 cells too large, which moves the sample points a little."""
     scale = tuple((new + 0.1) / old for new, old in zip(size, grid.shape[-2:], strict=True))
     return F.interpolate(grid, scale_factor=scale, mode="bicubic", align_corners=False)
 
 
 def interpolate(mode: str, *, align_corners: bool = False, antialias: bool = False) -> Callable[..., Tensor]:
-    """A function from a map (1, D, h, w) and a size to the map of that size."""
+    """A function from maps (B, D, h, w) and a size to the map of that size."""
 
-    def resample(grid: Float[Tensor, "1 D h w"], size: tuple[int, int]) -> Float[Tensor, "1 D H2 W2"]:
+    def resample(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
         return F.interpolate(grid, size=size, mode=mode, align_corners=align_corners, antialias=antialias)
 
     return resample

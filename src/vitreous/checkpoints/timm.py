@@ -115,9 +115,9 @@ def conventions(source: Source, width: int) -> tuple[dict[str, Any], tuple[str, 
     elif re.search(r"siglip", name) and re.search(r"patch32|so400m_patch16|giantopt|siglip(_gap)?_512", name):
         fields["mlp"] = "gelu_tanh" if "base_patch16" not in name else "gelu"
     if "act_layer" in args:
-        if args["act_layer"] not in ACTIVATIONS:
+        if str(args["act_layer"]) not in ACTIVATIONS:
             raise InputError(f"{source.where}: unknown act_layer {args['act_layer']!r} in config.json")
-        fields["mlp"] = ACTIVATIONS[args["act_layer"]]
+        fields["mlp"] = ACTIVATIONS[str(args["act_layer"])]
     if isinstance(args.get("num_heads"), int):
         fields["heads"] = args["num_heads"]
     elif name:
