@@ -141,7 +141,7 @@ def table(outcomes: list[Outcome]) -> list[dict[str, object]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--objectives", nargs="+", default=["mae"])
+    parser.add_argument("--objectives", nargs="*", default=["mae"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=float, default=40)
     parser.add_argument("--fine-tuning-epochs", type=float, default=100)

@@ -76,6 +76,25 @@ def test_settings_win_over_rules(tmp_path):
         plan("digits", {"pretraining": {"mae": {"mask_rate": 0.5}}}, objective="mae")
 
 
+def test_what_does_not_fit_is_told_before_a_run_is_begun(tmp_path, capsys):
+    out = tmp_path / "run"
+    stem = ["--set", "model.position.kind=relative", "--out", str(out)]
+    assert command(["pretrain", "digits", *stem]) == 2
+    assert "MAE removes tokens" in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "objective", "size"),
+    [("ViT-Ti/16", "mae", 224), ("BiT-R50x1", "dino", 224), ("R26+ViT-Ti/32", "dino", 224)],
+)
+def test_a_named_model_sees_pictures_of_its_published_size(model, objective, size):
+    config = plan("digits", {"model": {"name": model}}, objective=objective).config
+    assert config.model.image_size == config.preprocessing.size == (size, size)
+    assert config.model.channels == 1
+    assert config.model.num_classes is None
+
+
 def test_the_held_out_pictures_are_those_of_training(tmp_path):
     ours, theirs = open_unlabelled("digits", DataConfig()), open_data("digits", DataConfig())
     assert [ours.test.name(i) for i in range(9)] == [theirs.test.name(i) for i in range(9)]

@@ -67,7 +67,7 @@ class ProjectionHead(nn.Module):
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B prototypes"]:
         z = F.normalize(self.mlp(features), dim=-1)
         prototypes = self.prototypes.detach() if self.frozen else self.prototypes
-        return z @ F.normalize(prototypes, dim=-1).T
+        return (z @ F.normalize(prototypes, dim=-1).T).float()  # temperatures of 0.04 ask for it
 
 
 class DINO(nn.Module):

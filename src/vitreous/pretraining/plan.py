@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.folder_index import index_folder
@@ -17,14 +17,16 @@ from vitreous.data.sources.folders import subfolders
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
+from vitreous.models.names import build_model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitreous.pretraining.config import ObjectiveName, PretrainingConfig, PretrainingRunConfig
 from vitreous.pretraining.dino import DINOConfig
 from vitreous.pretraining.mae import decoder_for
+from vitreous.pretraining.objectives import build_objective
 from vitreous.pretraining.views import ViewsConfig
 from vitreous.training.config import EvaluationConfig, OptimiserConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.plan import data_config
-from vitreous.training.settings import configure
+from vitreous.training.settings import Tree, configure
 from vitreous.training.starting import absolute_source, fitted_to_checkpoint
 
 SMALL_PICTURE = 40  # pixels; up to here pictures are taken as they are
@@ -38,9 +40,7 @@ class Plan(NamedTuple):
     splits: Splits
 
 
-def plan(
-    source: str, settings: Mapping[str, Any], *, objective: ObjectiveName, init: str | None = None
-) -> Plan:
+def plan(source: str, settings: Tree, *, objective: ObjectiveName, init: str | None = None) -> Plan:
     """The configuration of a run on `source`.
 
     Args:
@@ -54,8 +54,10 @@ def plan(
     config = rules(splits.summary, objective)
     if init:
         config = fitted_to_checkpoint(config, init, settings)
-    config = configure(config, settings, {"model": {"num_classes": None}})
+    config = configure(config, published_size(settings), settings, {"model": {"num_classes": None}})
     config = configure(config, by_model(config, splits.summary), settings)
+    with torch.device("meta"):  # what does not fit is told before a run is begun
+        build_objective(build_model(config.model), config.pretraining, steps=1)
     reasons = (reason(config, splits.summary),)
     return Plan(config.model_copy(update={"source": absolute_source(source)}), reasons, splits)
 
@@ -129,6 +131,11 @@ def rules(data: DataSummary, objective: ObjectiveName) -> PretrainingRunConfig:
         evaluation=EvaluationConfig(every_epochs=10),
         pretraining=PretrainingConfig(objective=objective),
     )
+
+
+def published_size(settings: Tree) -> Tree:
+    """A model that is asked for by name sees 224 pixels, as published, unless a size is asked for too."""
+    return {"model": {"image_size": (224, 224)}} if "name" in settings.get("model", {}) else {}
 
 
 def by_model(config: PretrainingRunConfig, data: DataSummary) -> dict[str, Any]:
