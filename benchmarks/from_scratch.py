@@ -34,7 +34,6 @@ from vitreous.training.loop import Surroundings, fit
 from vitreous.training.objectives import classification
 from vitreous.training.plan import plan
 from vitreous.training.starting import starting_model
-from vitreous.training.step import StepTaker
 
 CORES = 2
 CNN_RATE = 2e-3  # the better of 1e-3 and 2e-3 on the letters
@@ -74,23 +73,24 @@ def loader_of(config: RunConfig, splits: Splits) -> TrainLoader:
     )
 
 
-def step_seconds(model: nn.Module, config: RunConfig, loader: TrainLoader, steps: int = 12) -> float:
-    """Processor time of one step, its batch included; the slow first ones left out. `model` is used up."""
-    take_step = StepTaker(
-        Learner.begin(model, config.training),
-        classification(config.training),
-        config.training,
-        torch.device("cpu"),
-        config.seed,
-    )
-    started = 0.0
-    for number, batch in enumerate(loader.epoch(0)):
-        if number == steps // 3:
-            started = time.process_time()
-        if number == steps:
-            break
-        take_step(batch)
-    return (time.process_time() - started) / (steps - steps // 3)
+def step_seconds(make: Any, config: RunConfig, loader: TrainLoader) -> float:
+    """Processor time of one step, its batch included. Of two short trainings, so that what a beginning costs
+    drops out; one before them takes what only the first one costs."""
+    _, few, more = (seconds_of(make(), config, loader, steps=steps) for steps in (1, 4, 16))
+    return (more - few) / 12
+
+
+def seconds_of(model: nn.Module, config: RunConfig, loader: TrainLoader, *, steps: int) -> float:
+    training = changed(config.training, steps=steps)
+    started = time.process_time()
+    trained(model, training, loader, config.seed)
+    return time.process_time() - started
+
+
+def trained(model: nn.Module, training: TrainingConfig, loader: TrainLoader, seed: int) -> Learner:
+    learner = Learner.begin(model, training)
+    fit(learner, loader, classification(training), training, Surroundings(seed=seed))
+    return learner
 
 
 def train_and_measure(
@@ -100,11 +100,9 @@ def train_and_measure(
     assert splits.test is not None
     config = config.model_copy(update={"training": training})
     loader = loader_of(config, splits)
-    each = step_seconds(make(), config, loader)
-    training = changed(training, steps=max(round(budget / each), 1))
-    learner = Learner.begin(make(), training)
+    training = changed(training, steps=max(round(budget / step_seconds(make, config, loader)), 1))
     started = time.process_time()
-    fit(learner, loader, classification(training), training, Surroundings(seed=config.seed))
+    learner = trained(make(), training, loader, config.seed)
     spent = time.process_time() - started
     evaluation = evaluate(learner.result.eval(), splits.test)  # type: ignore[arg-type]
     return {

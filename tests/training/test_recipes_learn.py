@@ -1,0 +1,49 @@
+"""The recipes do what they are for: a model that has learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitreous.evaluation.classification import evaluate
+from vitreous.training.classifier import train_classifier
+from vitreous.training.plan import plan
+from vitreous.training.run import Run
+
+
+def accuracy_of(source: str, folder: Path, settings: dict[str, Any]) -> float:
+    """Of the recipe that the data decide, on what was held out."""
+    planned = plan(source, settings)
+    run = Run.create(folder / "run", planned.config)
+    model = train_classifier(run, planned.splits, device=torch.device("cpu")).model
+    assert planned.splits.test is not None
+    return evaluate(model, planned.splits.test).accuracy
+
+
+def test_four_epochs_tell_most_digits_apart(tmp_path: Path) -> None:
+    assert accuracy_of("digits", tmp_path, {"training": {"epochs": 4}}) > 0.5
+
+
+@pytest.mark.slow
+def test_the_digits_on_a_split_that_tuned_nothing(tmp_path: Path) -> None:
+    """One split of 360 pictures says little: the mean over splits is in benchmarks/results/digits.json."""
+    assert accuracy_of("digits", tmp_path, {"data": {"split_seed": 77}}) > 0.985
+
+
+@pytest.mark.slow
+def test_small_sets_may_differ_in_nothing_but_colour(tmp_path: Path) -> None:
+    """The from-scratch recipe normalises every channel of a picture by itself; colour still comes through."""
+    random = np.random.default_rng(0)
+    for name, colour in {"red": (200, 60, 60), "green": (60, 180, 60), "dark": (40, 40, 40)}.items():
+        for part, count in (("train", 30), ("val", 10)):
+            folder = tmp_path / "photos" / part / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = np.array(colour) * random.uniform(0.8, 1.15) + random.normal(0, 10, (70, 80, 3))
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{number}.png")
+    assert accuracy_of(str(tmp_path / "photos"), tmp_path, {"training": {"epochs": 15}}) > 0.95
