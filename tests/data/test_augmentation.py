@@ -10,7 +10,7 @@ from PIL import Image
 from vitreous.data.augmentation import augment
 from vitreous.data.augmentation.by_picture import change_colours
 from vitreous.data.augmentation.colour import jitter, three_augment, turn_hue
-from vitreous.data.augmentation.geometry import flip
+from vitreous.data.augmentation.geometry import flip_
 from vitreous.data.augmentation.mixing import mix, soft
 from vitreous.data.augmentation.rand_augment import LISTS, Strength, rand_augment
 from vitreous.data.config import AffineConfig, AugmentationConfig, ColourJitterConfig, RandAugmentConfig
@@ -23,7 +23,8 @@ def chance(step=0, size=64, **others):
 
 def test_flips_mirror_some_pictures_and_leave_the_others():
     images = torch.randint(0, 256, (64, 3, 5, 7), dtype=torch.uint8)
-    flipped = flip(images, 0.5, chance())
+    flipped = images.clone()
+    flip_(flipped, 0.5, chance())
     same = (flipped == images).flatten(1).all(1)
     mirrored = (flipped == images.flip(-1)).flatten(1).all(1)
     assert (same ^ mirrored).all()
@@ -124,7 +125,9 @@ def test_two_processes_draw_what_one_would():
     def run(rank, world):
         mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
         numbers = BatchChance(1, 2, 3, size=16 // world, rank=rank, world_size=world)
-        changed = augment(flip(images[mine], 0.5, numbers), config, numbers)
+        changed = images[mine].clone()
+        flip_(changed, 0.5, numbers)
+        changed = augment(changed, config, numbers)
         return mix(changed, soft(targets[mine], 5), config, numbers)
 
     whole = run(0, 1)

@@ -92,23 +92,37 @@ class Encoded:
             and self.orientation == 1
         )
 
-    def pixels(self, *, at_least: tuple[int, int] = (0, 0)) -> UInt8[Tensor, "C H W"]:
-        """Upright 8-bit pixels; of a JPEG perhaps at 1/8 ... 7/8 of its size, but not below `at_least`
-        (H, W), since libjpeg then decodes fewer coefficients of the cosine transform."""
-        array = self.turbo("GRAY" if self.channels == 1 else "RGB", at_least)
+    def pixels(self) -> UInt8[Tensor, "C H W"]:
+        """All upright 8-bit pixels."""
+        array = self.turbo("GRAY" if self.channels == 1 else "RGB")
+        return to_tensor(self.upright()) if array is None else torch.from_numpy(array).permute(2, 0, 1)
+
+    def rough(self, at_least: tuple[int, int]) -> UInt8[Tensor, "C H W"]:
+        """Upright pixels for training: of a JPEG with the faster cosine transform and enlargement of colour,
+        and at a half, a quarter or an eighth of its size where that is not below `at_least` (H, W), since
+        libjpeg then leaves out coefficients. (Its other fractions are slower than the whole.)"""
+        (height, width), (tall, wide) = self.size, at_least
+        part = next((n for n in (8, 4, 2) if height >= n * tall and width >= n * wide), None)
+        array = self.turbo(
+            "GRAY" if self.channels == 1 else "RGB",
+            min_height=-(-height // part) if part else 0,
+            min_width=-(-width // part) if part else 0,
+            fastdct=True,
+            fastupsample=True,
+        )
         return to_tensor(self.upright()) if array is None else torch.from_numpy(array).permute(2, 0, 1)
 
     def words(self) -> UInt8[np.ndarray, "H W 4"] | None:
         """RGB and a fourth byte for each pixel, where libjpeg-turbo alone can read the file."""
-        return self.turbo("RGBX", (0, 0))
+        return self.turbo("RGBX")
 
-    def turbo(self, colours: str, at_least: tuple[int, int]) -> UInt8[np.ndarray, "H W c"] | None:
+    def turbo(self, colours: str, **options: int) -> UInt8[np.ndarray, "H W c"] | None:
         """By libjpeg-turbo; None if Pillow has to do it, which reads some files that this is too strict for,
         and says what is wrong with the others."""
         if simplejpeg is None or self.data is None or not self.plain:
             return None
         try:
-            return simplejpeg.decode_jpeg(self.data, colours, min_height=at_least[0], min_width=at_least[1])
+            return simplejpeg.decode_jpeg(self.data, colours, **options)
         except ValueError:
             return None
 
@@ -119,7 +133,7 @@ class Encoded:
         if scale >= 1:
             return self.pixels()
         size = (max(round(height * scale), 1), max(round(width * scale), 1))
-        pixels = self.pixels(at_least=size)
+        pixels = self.rough(size)
         return F.interpolate(pixels[None], size=size, mode="bicubic", antialias=True)[0]
 
     def upright(self) -> Image.Image:

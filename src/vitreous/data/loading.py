@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.data.augmentation import augment
-from vitreous.data.augmentation.geometry import flip
+from vitreous.data.augmentation.geometry import flip_
 from vitreous.data.augmentation.mixing import mix, soft
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.decoding import Encoded
@@ -142,7 +142,7 @@ class TrainLoader:
         chance = BatchChance(self.seed, epoch, step, size=size, rank=self.rank, world_size=self.world_size)
         pixels = pixels.to(self.device, non_blocking=True)
         if self.augmentation.flip:
-            pixels = flip(pixels, self.augmentation.flip, chance)
+            flip_(pixels, self.augmentation.flip, chance)
         images = augment(self.preprocessing.normalise(pixels), self.augmentation, chance)
         numbers = torch.from_numpy(indices)
         targets = self.targets[numbers].to(self.device)

@@ -88,7 +88,7 @@ def crop_encoded(encoded: Encoded, box: Box, preprocessing: Preprocessing) -> UI
     (height, width), (_, _, h, w) = encoded.size, box
     tall, wide = preprocessing.size
     least = (math.ceil(height * min(tall / h, 1)), math.ceil(width * min(wide / w, 1)))
-    return crop_pixels(encoded.pixels(at_least=least), box, encoded.size, preprocessing)
+    return crop_pixels(encoded.rough(least), box, encoded.size, preprocessing)
 
 
 def crop_pixels(

@@ -13,14 +13,10 @@ from vitreous.data.config import AffineConfig
 from vitreous.data.randomness import BatchChance
 
 
-def flip(
-    images: Shaped[Tensor, "B C H W"], probability: float, chance: BatchChance
-) -> Shaped[Tensor, "B C H W"]:
-    """Some pictures mirrored left and right; bytes or numbers."""
+def flip_(images: Shaped[Tensor, "B C H W"], probability: float, chance: BatchChance) -> None:
+    """Mirror some pictures left and right, in place; bytes or numbers."""
     chosen = (chance.uniform(0.0, 1.0) < probability).to(images.device)
-    mirrored = images.clone()
-    mirrored[chosen] = images[chosen].flip(-1)
-    return mirrored
+    images[chosen] = images[chosen].flip(-1)
 
 
 def affine(

@@ -1,0 +1,226 @@
+"""Pictures a second of one core, beside the usual way: torchvision's ImageFolder with its v1 transforms.
+
+    python benchmarks/loader.py [--rounds 8] [--out benchmarks/results/loader.json]
+
+torchvision is not installed here: its way is written out below with Pillow and torch, operation by operation
+as RandomResizedCrop, Resize, CenterCrop, RandomHorizontalFlip, ToTensor, Normalize and the default collation
+do it, on Pillow pictures, bicubic on both sides. What torchvision's own Python calls add is left out, in its
+favour.
+
+The two ways take turns, batch by batch, in one thread; what counts is that thread's processor time, since
+other work on the machine adds less to it. A ratio is the median of the ratios of neighbouring batches. The
+pictures are parts of scikit-learn's two photographs, resized and compressed at quality 90; the kilobytes of a
+mean file are in the results, since the more there is to decode, the less the rest weighs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import PIL
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
+from torch import Tensor
+
+import vitreous
+from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
+from vitreous.data.loading import EvaluationLoader, TrainLoader
+from vitreous.data.packing import Packing, pack
+from vitreous.data.pictures import Pictures
+from vitreous.data.sources import open_data
+from vitreous.models.preprocessing import Preprocessing
+
+BICUBIC = Image.Resampling.BICUBIC
+PREPROCESSING = Preprocessing(size=(224, 224), crop_fraction=0.875)
+TRAINING = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(), flip=0.5)
+STREAM = DataConfig(in_memory=False)
+Row = dict[str, float | list[float]]
+
+
+def write_pictures(root: Path, count: int, height: int, width: int) -> float:
+    """JPEGs in two class folders; the kilobytes of a mean one."""
+    photographs = [Image.fromarray(pixels) for pixels in load_sample_images().images]
+    total = 0
+    for index in range(count):
+        generator = np.random.default_rng(index)
+        source = photographs[index % 2]
+        part = generator.uniform(0.6, 1.0)
+        w, h = round(source.width * part), round(source.height * part)
+        left, top = (int(generator.integers(side + 1)) for side in (source.width - w, source.height - h))
+        picture = source.resize((width, height), BICUBIC, box=(left, top, left + w, top + h))
+        folder = root / f"class-{index % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{index:05}.jpg"
+        picture.save(file, quality=90)
+        total += file.stat().st_size
+    return round(total / count / 1000, 1)
+
+
+def usual_training(path: str) -> Tensor:
+    """RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize."""
+    picture = load(path)
+    width, height = picture.size
+    for _ in range(10):
+        area = height * width * torch.empty(1).uniform_(0.08, 1.0).item()
+        ratio = math.exp(torch.empty(1).uniform_(math.log(3 / 4), math.log(4 / 3)).item())
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            top = int(torch.randint(0, height - h + 1, (1,)).item())
+            left = int(torch.randint(0, width - w + 1, (1,)).item())
+            break
+    else:
+        top, left, h, w = 0, 0, height, width
+    picture = picture.crop((left, top, left + w, top + h)).resize((224, 224), BICUBIC)
+    if torch.rand(1).item() < 0.5:
+        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return usual_tensor(picture)
+
+
+def usual_evaluation(path: str) -> Tensor:
+    """Resize(256), CenterCrop(224), ToTensor, Normalize."""
+    picture = load(path)
+    width, height = picture.size
+    scale = 256 / min(width, height)
+    wide, tall = max(int(width * scale), 256), max(int(height * scale), 256)
+    left, top = round((wide - 224) / 2), round((tall - 224) / 2)
+    picture = picture.resize((wide, tall), BICUBIC).crop((left, top, left + 224, top + 224))
+    return usual_tensor(picture)
+
+
+def load(path: str) -> Image.Image:
+    """ImageFolder's pil_loader."""
+    with open(path, "rb") as file:
+        return Image.open(file).convert("RGB")
+
+
+def usual_tensor(picture: Image.Image) -> Tensor:
+    """ToTensor and Normalize."""
+    pixels = torch.from_numpy(np.array(picture, copy=True)).view(picture.height, picture.width, 3)
+    values = pixels.permute((2, 0, 1)).contiguous().to(torch.float32).div(255)
+    mean, std = torch.tensor(PREPROCESSING.mean), torch.tensor(PREPROCESSING.std)
+    return values.clone().sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
+
+
+def usual_batches(paths: list[str], transform: Callable[[str], Tensor], batch: int) -> Iterator[Tensor]:
+    """The default collation of a DataLoader without workers, again and again."""
+    while True:
+        order = torch.randperm(len(paths)).tolist()
+        for first in range(0, len(paths) - batch + 1, batch):
+            yield torch.stack([transform(paths[index]) for index in order[first : first + batch]])
+
+
+def training_batches(pictures: Pictures, batch: int, config: DataConfig) -> Iterator[Tensor]:
+    """Ours, epoch after epoch."""
+    loader = TrainLoader(
+        pictures, preprocessing=PREPROCESSING, augmentation=TRAINING, batch_size=batch, seed=0, config=config
+    )
+    epoch = 0
+    while True:
+        yield from (each.images for each in loader.epoch(epoch))
+        epoch += 1
+
+
+def evaluation_batches(pictures: Pictures, batch: int) -> Iterator[Tensor]:
+    """Ours, again and again."""
+    while True:
+        loader = EvaluationLoader(pictures, preprocessing=PREPROCESSING, batch_size=batch)
+        yield from (each.images for each in loader if len(each.indices) == batch)
+
+
+def compare(ours: Iterator[Tensor], usual: Iterator[Tensor], batch: int, rounds: int) -> Row:
+    """Pictures per second of processor time, and the ratio."""
+    spent: dict[str, list[float]] = {"ours": [], "usual": []}
+    for turn in range(rounds + 1):
+        for name, batches in (("ours", ours), ("usual", usual)):
+            began = time.thread_time()
+            images = next(batches)
+            seconds = time.thread_time() - began
+            assert images.shape == (batch, 3, 224, 224)
+            if turn:  # the first one opens, plans and perhaps keeps
+                spent[name].append(seconds)
+    ratios = sorted(b / a for a, b in zip(spent["ours"], spent["usual"], strict=True))
+    return {
+        "ours_per_second": round(batch / statistics.median(spent["ours"]), 1),
+        "usual_per_second": round(batch / statistics.median(spent["usual"]), 1),
+        "ratio": round(statistics.median(ratios), 2),
+        "ratio_quartiles": [round(ratios[len(ratios) // 4], 2), round(ratios[3 * len(ratios) // 4], 2)],
+    }
+
+
+def measure(folder: Path, rounds: int) -> tuple[dict[str, float], dict[str, Row]]:
+    """(kilobytes of the pictures, all comparisons)."""
+    small, large, packed = folder / "small", folder / "large", folder / "packed"
+    kilobytes = {
+        "500x375": write_pictures(small, 96, 375, 500),
+        "12 megapixels": write_pictures(large, 8, 3000, 4000),
+    }
+    pack(open_data(str(small), DataConfig()), packed, Packing(size=256))
+    everything = DataConfig(test_fraction=0)
+    photos, phones = (open_data(str(root), everything).train for root in (small, large))
+    shards = open_data(str(packed), everything).train
+    kept = DataConfig(in_memory=True)
+    paths = {root: sorted(str(path) for path in root.rglob("*.jpg")) for root in (small, large)}
+    crop, centre = usual_training, usual_evaluation
+    return kilobytes, {
+        "train_500x375": compare(
+            training_batches(photos, 32, STREAM), usual_batches(paths[small], crop, 32), 32, rounds
+        ),
+        "evaluate_500x375": compare(
+            evaluation_batches(photos, 32), usual_batches(paths[small], centre, 32), 32, rounds
+        ),
+        "train_12_megapixels": compare(
+            training_batches(phones, 4, STREAM), usual_batches(paths[large], crop, 4), 4, rounds
+        ),
+        "train_packed_256": compare(
+            training_batches(shards, 32, STREAM), usual_batches(paths[small], crop, 32), 32, rounds
+        ),
+        "train_in_memory": compare(
+            training_batches(photos, 32, kept), usual_batches(paths[small], crop, 32), 32, rounds
+        ),
+    }
+
+
+TARGETS = {
+    "train_500x375": 2.4,
+    "evaluate_500x375": 3.2,
+    "train_12_megapixels": 4.0,
+    "train_packed_256": 4.0,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--machine", default=f"{platform.machine()}, {os.cpu_count()} cores")
+    parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        kilobytes, rows = measure(Path(folder), options.rounds)
+    results = {
+        "date": date.today().isoformat(),
+        "machine": options.machine,
+        "versions": {"torch": torch.__version__, "pillow": PIL.__version__, "vitreous": vitreous.__version__},
+        "kilobytes_of_a_picture": kilobytes,
+        "rows": {name: {**row, "target": TARGETS.get(name)} for name, row in rows.items()},
+    }
+    text = json.dumps(results, indent=1)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
