@@ -1,0 +1,115 @@
+"""Two processes over gloo learn what one process with the same global batch learns."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vitreous.data.pictures import Splits
+from vitreous.errors import InputError
+from vitreous.training.classifier import train_classifier
+from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
+from vitreous.training.journal import read_metrics
+from vitreous.training.run import Run
+from vitreous.training.settings import configure
+
+DRIVER = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+from vitreous.training.classifier import train_classifier
+from vitreous.training.classifier import train_classifier
+from vitreous.training.config import RunConfig
+from vitreous.training.distributed import joined
+from vitreous.training.run import Run
+
+config = RunConfig.model_validate_json(Path(sys.argv[1]).read_text())
+splits = open_data("digits", DataConfig(test_fraction=0.85))
+with joined(torch.device("cpu")) as (world, device):
+    path = Path(sys.argv[2])
+    run = Run.open(path) if "resume" in sys.argv else Run.shared(path, config, world)
+    train_classifier(run, splits, device=device, world=world)
+"""
+
+
+def train(processes: int, config: RunConfig, folder: Path, *, resume: bool = False) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl of a run with so many processes."""
+    script, description = folder.parent / "driver.py", folder.parent / "config.json"
+    script.write_text(DRIVER)
+    description.write_text(config.model_dump_json())
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    subprocess.run(
+        [
+            sys.executable,
+            *launch,
+            str(script),
+            str(description),
+            str(folder),
+            *(["resume"] if resume else []),
+        ],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.DEVNULL,
+    )
+    return read_metrics(folder / "metrics.jsonl")
+
+
+@pytest.fixture
+def config(tiny: RunConfig) -> RunConfig:
+    """Without dropout, whose draws belong to a process; augmentation draws for the whole batch."""
+    return configure(
+        tiny,
+        {
+            "model": {"dropout": 0.0, "drop_path": 0.0},
+            "training": {"steps": 12, "log_every": 1, "accumulate": 2, "save_every": 1e9},
+        },
+    )
+
+
+def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
+    train_classifier(Run.create(tmp_path / "one", config), splits, device=torch.device("cpu"))
+    one, two = read_metrics(tmp_path / "one" / "metrics.jsonl"), train(2, config, tmp_path / "two")
+    assert len(one) == len(two) == 12
+    for mine, theirs in zip(one, two, strict=True):
+        assert abs(mine["loss"] - theirs["loss"]) < 1e-5
+        assert mine["accuracy"] == pytest.approx(theirs["accuracy"])
+    heads = [Run.open(tmp_path / name).model().state_dict()["head.weight"] for name in ("one", "two")]
+    torch.testing.assert_close(*heads, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_processes(config: RunConfig, tmp_path: Path) -> None:
+    whole = train(1, config, tmp_path / "whole")
+    half = config.model_copy(update={"training": config.training.model_copy(update={"steps": 5})})
+    folder = tmp_path / "half"
+    train(2, half, folder)
+    text = (folder / "config.toml").read_text().replace("steps = 5 #", "steps = 12 #")
+    (folder / "config.toml").write_text(text)
+    resumed = train(1, config, folder, resume=True)
+    assert [row["step"] for row in resumed] == list(range(1, 13))
+    # The schedule of the first half knew of five steps only, so the curves part; every step was taken once.
+    assert json.dumps(whole[0]["loss"])[:6] == json.dumps(resumed[0]["loss"])[:6]
+
+
+def test_a_batch_that_cannot_be_shared_is_an_input_error() -> None:
+    assert World(rank=1, size=4).share(32) == 8
+    with pytest.raises(InputError, match="multiple of 3"):
+        World(rank=0, size=3).share(32)
+
+
+def test_one_process_alone_asks_nobody(splits: Splits) -> None:
+    world = World()
+    assert world.any((True, False), torch.device("cpu")) == (True, False)
+    assert world.told("x") == "x"
+    assert world.total({"loss": torch.ones(())}) == {"loss": torch.ones(())}

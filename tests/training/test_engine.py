@@ -1,0 +1,228 @@
+"""What is laid over the loop: sharpness, checkpointed activations, LoRA, a teacher, precision, memory."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from vitreous.data.loading import Batch
+from vitreous.errors import InputError
+from vitreous.models.names import create
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.training.checkpointing import checkpointed
+from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
+from vitreous.training.distillation import Teacher, distillation, teacher_loss
+from vitreous.training.lora import add_lora, merge_lora
+from vitreous.training.memory import accumulation, saved_bytes
+from vitreous.training.precision import pick_precision
+from vitreous.training.sharpness import sharpened
+from vitreous.training.trackers import open_tracker
+
+from .conftest import Fit, weights
+
+SMALL: dict[str, Any] = {
+    "image_size": 8,
+    "width": 16,
+    "depth": 2,
+    "heads": 2,
+    "mlp_dim": 32,
+    "num_classes": 3,
+}
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    model = create("ViT-Ti/4", **SMALL)
+    nn.init.normal_(model.head.weight)  # type: ignore[arg-type]
+    return model
+
+
+def test_sharpness_takes_the_gradient_uphill_and_puts_the_weights_back() -> None:
+    """L(w) = w^3 at w = 2: g = 12, uphill w + 0.1, gradient there 3 * 2.1^2."""
+    w = nn.Parameter(torch.tensor([2.0]))
+
+    def gradient() -> str:
+        w.grad = None
+        (w**3).sum().backward()
+        return "measured"
+
+    assert sharpened(gradient, [w], 0.1) == "measured"
+    assert w.item() == 2.0
+    assert w.grad is not None
+    assert w.grad.item() == pytest.approx(3 * 2.1**2, rel=1e-6)
+
+
+def test_sharp_steps_train(trained: Fit) -> None:
+    plain = weights(trained({"training": {"steps": 3}}))
+    sharp = weights(trained({"training": {"steps": 3, "optimiser": {"sam_radius": 0.05}}}))
+    assert not torch.equal(plain["model/head.weight"], sharp["model/head.weight"])
+    assert all(torch.isfinite(tensor).all() for tensor in sharp.values())
+
+
+def test_checkpointed_activations_change_no_gradient(model: nn.Module) -> None:
+    images = torch.randn(4, 3, 8, 8)
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad()
+        model(images).square().sum().backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    before, kept = gradients(), saved_bytes(model, images)
+    with checkpointed(model):
+        inside, kept_inside = gradients(), saved_bytes(model, images)
+    assert all(torch.equal(a, b) for a, b in zip(before, inside, strict=True))
+    assert kept_inside < 0.6 * kept
+    assert saved_bytes(model, images) == kept
+
+
+def test_checkpointing_a_model_without_layers_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="no encoder layers"), checkpointed(create("BiT-R50x1")):
+        pass
+
+
+def test_lora_begins_as_the_model_learns_little_and_merges_exactly(model: nn.Module) -> None:
+    images = torch.randn(2, 3, 8, 8)
+    before = model(images)
+    names = list(dict(model.named_parameters()))
+    add_lora(model, LoRAConfig(rank=2, alpha=4))
+    torch.testing.assert_close(model(images), before)
+    learning = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert all(name.startswith("head.") or "parametrizations.weight.0" in name for name in learning)
+    assert (
+        sum("parametrizations" in name for name in learning) == 2 * 2 * 4
+    )  # a and b; qkv, out, two of the MLP
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("weight.0.b"):
+                parameter.normal_()
+    changed = model(images)
+    assert not torch.allclose(changed, before)
+    merge_lora(model)
+    assert not any(parametrize.is_parametrized(module) for module in model.modules())
+    assert sorted(dict(model.named_parameters())) == sorted(names)
+    torch.testing.assert_close(model(images), changed)
+
+
+def test_lora_trains_in_the_loop_and_resumes(trained: Fit, tiny: RunConfig) -> None:
+    learner = trained({"training": {"steps": 2, "ema_decay": None}})
+    frozen = learner.model.requires_grad_(True)
+    add_lora(frozen, LoRAConfig(rank=2, parts=("attention",)))
+    assert sum(p.requires_grad for p in frozen.parameters()) == 2 + 2 * 2 * 2
+
+
+def test_a_teacher_that_is_the_student_adds_its_own_entropy(model: nn.Module) -> None:
+    logits = torch.randn(5, 3)
+    soft = DistillationConfig(teacher="t", form="soft", temperature=2.0)
+    assert teacher_loss(logits, logits, soft) == pytest.approx(0, abs=1e-6)
+    hard = teacher_loss(logits, logits, DistillationConfig(teacher="t"))
+    assert hard == pytest.approx(nn.functional.cross_entropy(logits, logits.argmax(dim=1)).item())
+
+
+def test_each_token_answers_its_own_teacher() -> None:
+    """DeiT's class token learns from the labels, its distillation token from the teacher."""
+    torch.manual_seed(0)
+    student = create("ViT-Ti/4", **SMALL, distillation_token=True, pooling="class+distillation")
+    teacher = Teacher(create("ViT-Ti/4", **SMALL), Preprocessing(size=(8, 8)), ["a", "b", "c"])
+    batch = Batch(torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, 0]), torch.arange(4))
+    for weight, learning in ((0.0, "classes"), (1.0, "distillation")):
+        config = TrainingConfig(distillation=DistillationConfig(teacher="t", weight=weight))
+        student.zero_grad()
+        loss, measures = distillation(config, teacher)(student, batch)
+        loss.backward()
+        moved = {n for n, p in student.head.named_parameters() if p.grad is not None and p.grad.any()}
+        assert {name.split(".")[0] for name in moved} == {learning}
+        assert set(measures) == {"accuracy", "distillation_loss"}
+
+
+def test_a_teacher_sees_its_own_normalisation_size_and_class_order() -> None:
+    torch.manual_seed(0)
+    model = create("ViT-Ti/4", **{**SMALL, "image_size": 12})
+    nn.init.normal_(model.head.weight)  # type: ignore[arg-type]
+    model.preprocessing = Preprocessing(size=(12, 12), mean=(0.2, 0.3, 0.4), std=(0.1, 0.2, 0.3))
+    model.labels = ["x", "y", "z"]
+    student = Preprocessing(size=(8, 8))
+    teacher = Teacher(model, student, ["z", "x"])
+    pixels = torch.full((1, 3, 8, 8), 200, dtype=torch.uint8)
+    given = teacher(student.normalise(pixels))
+    expected = model(model.preprocessing.normalise(torch.full((1, 3, 12, 12), 200, dtype=torch.uint8)))
+    torch.testing.assert_close(given, expected[:, [2, 0]], rtol=1e-4, atol=1e-4)
+    with pytest.raises(InputError, match="does not know the class 'w'"):
+        Teacher(model, student, ["w"])
+
+
+def test_precision_is_measured_only_when_asked() -> None:
+    cpu = torch.device("cpu")
+    assert pick_precision("bf16", cpu) == "bf16"
+    assert pick_precision("auto", cpu) in ("fp32", "bf16")
+
+
+def test_bf16_learns(trained: Fit) -> None:
+    full = trained({"training": {"steps": 4}, "model": {"dropout": 0.0, "drop_path": 0.0}})
+    half = trained(
+        {"training": {"steps": 4, "precision": "bf16"}, "model": {"dropout": 0.0, "drop_path": 0.0}}
+    )
+    for name, tensor in weights(full).items():
+        if name.startswith("model/"):
+            assert weights(half)[name].dtype == torch.float32
+            torch.testing.assert_close(weights(half)[name], tensor, rtol=0.2, atol=1e-2, msg=name)
+
+
+def test_the_fewest_parts_that_fit(model: nn.Module) -> None:
+    images = torch.randn(2, 3, 8, 8)
+    weight_bytes = sum(p.numel() * 4 for p in model.parameters())
+    each = saved_bytes(model, images) / 2
+    room = lambda pictures: int((weight_bytes * 4 + pictures * each) / 0.7) + 1  # noqa: E731
+    assert accumulation(model, images, 24, room(24)) == 1
+    assert accumulation(model, images, 24, room(23)) == 2
+    assert accumulation(model, images, 24, room(1)) == 24
+    with pytest.raises(InputError, match="one picture needs"):
+        accumulation(model, images, 24, weight_bytes)
+
+
+def test_twice_the_pictures_keep_twice_the_bytes(model: nn.Module) -> None:
+    two, four = (saved_bytes(model, torch.randn(n, 3, 8, 8)) for n in (2, 4))
+    assert four == pytest.approx(2 * two, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
+def test_trackers_get_settings_and_rows(name: Any, tiny: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, Any] = {}
+    library = ModuleType(name)
+    for call in (
+        "init",
+        "log",
+        "finish",
+        "set_experiment",
+        "start_run",
+        "log_params",
+        "log_metrics",
+        "end_run",
+    ):
+        setattr(library, call, lambda *args, _call=call, **kwargs: calls.setdefault(_call, (args, kwargs)))
+    monkeypatch.setitem(sys.modules, name, library)
+    tracker = open_tracker(name, "run", tiny)
+    tracker.write({"step": 3, "loss": 0.5})
+    tracker.close()
+    if name == "mlflow":
+        assert calls["log_params"][0][0]["training.batch_size"] == "32"
+        assert calls["log_metrics"] == (({"step": 3.0, "loss": 0.5},), {"step": 3})
+        assert "end_run" in calls
+    else:
+        assert calls["init"][1]["config"]["training.batch_size"] == "32"
+        assert calls["log"] == (({"step": 3, "loss": 0.5},), {"step": 3})
+        assert "finish" in calls
+
+
+def test_a_tracker_that_is_not_installed_is_an_input_error(
+    tiny: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(InputError, match=r"pip install 'vitreous\[track\]'"):
+        open_tracker("wandb", "run", tiny)
