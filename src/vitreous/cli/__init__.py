@@ -51,6 +51,10 @@ COMMANDS = {
         "The paper's figures for a model, as one page to explore.",
         ("vitreous inspect runs/mine", "vitreous inspect ViT-Ti/16 photo.jpg --json"),
     ),
+    "study": Command(
+        "Re-make an experiment of the paper at small scale.",
+        ("vitreous study positions --quick", "vitreous study head photos/ --quick --seeds 2 --json"),
+    ),
     "describe": Command(
         "Every stage of a model: shape, parameters, FLOPs, memory.",
         ("vitreous describe ViT-B/16", "vitreous describe ViT-S/8 --image-size 64 --json"),

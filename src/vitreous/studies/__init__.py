@@ -1,1 +1,1 @@
-"""The paper's experiments, re-made at a scale that runs here."""
+"""The paper's experiments (arXiv 2010.11929) at a scale that runs here: paper, ours, and what differs."""

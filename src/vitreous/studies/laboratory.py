@@ -1,0 +1,159 @@
+"""Where trials are run. Each is a run directory in a cache that all studies share, named by what it depends
+on, so that nothing is trained twice and an interrupted study goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from vitreous import __version__
+from vitreous.checkpoints import load
+from vitreous.checkpoints.native import save_native
+from vitreous.data.pictures import Splits
+from vitreous.errors import InputError
+from vitreous.evaluation.classification import evaluate
+from vitreous.models.changing import change
+from vitreous.models.journey import journey
+from vitreous.pretraining.plan import plan as plan_pretraining
+from vitreous.pretraining.pretrainer import pretrain
+from vitreous.studies.selection import select
+from vitreous.studies.study import Tree, Trial
+from vitreous.training.classifier import train_classifier
+from vitreous.training.config import RunConfig
+from vitreous.training.plan import plan
+from vitreous.training.run import Run
+from vitreous.training.settings import merged
+from vitreous.training.state import write_text
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one trial with one seed gave.
+
+    Attributes:
+        accuracy: on the held-out pictures; None for self-supervised trials, which have none.
+        macs: multiply-accumulate operations for one picture.
+        seconds: of training.
+    """
+
+    accuracy: float | None
+    test_count: int
+    parameters: int
+    macs: int
+    seconds: float
+
+
+class Laboratory:
+    """Runs trials on one source of data.
+
+    Args:
+        source: DATA.
+        settings: of every trial, over those of the data's recipe and under those of the trial.
+        cache: where the runs lie.
+    """
+
+    def __init__(self, source: str, settings: Tree, *, cache: Path, device: torch.device) -> None:
+        self.source, self.settings, self.cache, self.device = source, settings, cache, device
+
+    def base(self) -> RunConfig:
+        """What the variants are variants of."""
+        return plan(self.source, self.settings).config
+
+    def run(self, trial: Trial, seed: int) -> Result:
+        """The result of a trial, from the cache or new.
+
+        Raises:
+            Interrupted: Ctrl-C or SIGTERM came; the same call goes on from the saved state.
+            InputError: settings that do not fit, or data without a held-out part.
+        """
+        return self.perform(trial, seed)[1]
+
+    def perform(self, trial: Trial, seed: int) -> tuple[Path, Result]:
+        """(the run directory, the result)."""
+        config, splits = self.prepare(trial, seed)
+        folder = self.cache / key(config, splits)
+        kept = folder / "result.json"
+        if kept.is_file():
+            return folder, Result(**json.loads(kept.read_text(encoding="utf-8")))
+        run = Run(folder, config) if (folder / "config.toml").is_file() else Run.create(folder, config)
+        learn = self.pretrained if trial.objective else self.classified
+        result = learn(run, splits)
+        write_text(kept, json.dumps(asdict(result)))
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # only an unfinished run needs them
+        return folder, result
+
+    def prepare(self, trial: Trial, seed: int) -> tuple[RunConfig, Splits]:
+        """A trial's configuration and data. Each seed draws its own split, weights and order, the same for
+        all variants, so that they can be compared in pairs."""
+        settings = merged(merged(self.settings, trial.settings), {"seed": seed, "data": {"split_seed": seed}})
+        if trial.objective:
+            planned = plan_pretraining(self.source, settings, objective=trial.objective)
+            return planned.config, planned.splits
+        init = self.beginning(trial, seed) if trial.start else None
+        if init:
+            # The architecture comes with the checkpoint; only the size of the pictures may change.
+            model = {k: v for k, v in trial.settings.get("model", {}).items() if k == "image_size"}
+            settings = {**settings, "model": model}
+        config, _, splits = plan(self.source, settings, init=init)
+        splits = select(splits, trial.part, seed)
+        model_config = change(config.model, {"num_classes": len(splits.train.classes)})
+        return config.model_copy(update={"model": model_config}), splits
+
+    def beginning(self, trial: Trial, seed: int) -> str:
+        """The checkpoint that a trial is fine-tuned from."""
+        assert trial.start is not None
+        folder, _ = self.perform(trial.start, seed)
+        if not trial.fresh_positions:
+            return str(folder)
+        size = trial.settings["model"]["image_size"]
+        fresh = folder / f"fresh-positions-{'x'.join(map(str, size))}"
+        if not (fresh / "config.json").is_file():
+            model = load(folder, image_size=size)
+            generator = torch.Generator().manual_seed(seed)
+            for parameter in model.get_submodule("position").parameters():
+                nn.init.normal_(parameter, std=0.02, generator=generator)
+            save_native(model, fresh)
+        return str(fresh)
+
+    def classified(self, run: Run, splits: Splits) -> Result:
+        """Learn the labels; judge on the held-out part."""
+        if splits.test is None:
+            raise InputError(f"{self.source} has no held-out part to judge on: set data.test_fraction")
+        trained = train_classifier(run, splits, device=self.device)
+        evaluation = evaluate(trained.model, splits.test, device=self.device, batch_size=256)
+        return Result(
+            evaluation.accuracy, evaluation.count, *size_of(run.config, trained.model), trained.seconds
+        )
+
+    def pretrained(self, run: Run, splits: Splits) -> Result:
+        """Learn without labels."""
+        done = pretrain(run, splits, device=self.device)
+        return Result(None, 0, *size_of(run.config, done.encoder), done.seconds)
+
+
+def size_of(config: RunConfig, model: nn.Module) -> tuple[int, int]:
+    """(parameters, multiply-accumulate operations)."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return parameters, sum(stage.macs for stage in journey(config.model))
+
+
+def key(config: RunConfig, splits: Splits) -> str:
+    """A name that changes with anything that a result depends on: the program, the configuration, and which
+    pictures with which targets there are."""
+    digest = hashlib.blake2b(digest_size=16)
+    described: Mapping[str, Any] = {"version": __version__, **config.model_dump(mode="json")}
+    digest.update(json.dumps(described, sort_keys=True).encode())
+    for part in (splits.train, splits.validation, splits.test):
+        if part is not None:
+            digest.update(np.ascontiguousarray(part.targets).tobytes())
+            digest.update("\n".join(part.name(index) for index in range(len(part))).encode())
+    return digest.hexdigest()

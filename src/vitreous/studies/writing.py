@@ -1,0 +1,124 @@
+"""A study's table and plot, as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
+from vitreous.studies.findings import Findings, Row
+from vitreous.training.state import write_text
+
+COLOURS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
+
+
+def write(findings: Findings, folder: Path) -> list[Path]:
+    """table.md, results.json, plot.svg and plot.png in `folder`, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "table.md", markdown(findings))
+    write_text(folder / "results.json", json.dumps(findings.to_json(), indent=2) + "\n")
+    return [folder / "table.md", folder / "results.json", *plot(findings).save(folder / "plot")]
+
+
+def cells(row: Row) -> tuple[str, str, str, str]:
+    """(variant, paper, ours, 95 % interval)."""
+    low, high = row.interval
+    several = len(row.accuracies) > 1
+    return (
+        row.variant.name,
+        row.variant.paper or "-",
+        f"{row.mean:.2%}",
+        f"{low:.2%} to {high:.2%}" if several else "-",
+    )
+
+
+def markdown(findings: Findings) -> str:
+    """The table with everything that must be said beside it."""
+    study = findings.study
+    lines = [
+        f"# {study.title}",
+        "",
+        f"{study.place} of arXiv 2010.11929. The paper: {study.measure}. "
+        f"Here, on {findings.source}: {study.differs}; {findings.epochs:g} epochs, {findings.seeds} seeds.",
+        "",
+        "| variant | paper | ours | 95 % interval | parameters | MACs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in findings.rows:
+        size = row.results[0]
+        lines.append(f"| {' | '.join(cells(row))} | {size.parameters:,} | {size.macs:,} |")
+    lines += ["", "What the paper saw, and whether it is seen here (differences in pairs, over seeds):", ""]
+    lines += [f"- {claim}: {words}." for claim, words in verdicts(findings)]
+    return "\n".join(lines) + "\n"
+
+
+def verdicts(findings: Findings) -> list[tuple[str, str]]:
+    """(claim, the difference here and what it means)."""
+    return [
+        (
+            each.effect.claim,
+            f"{100 * each.difference:+.2f} ± {100 * each.half_width:.2f} points; {each.words}"
+            if findings.seeds > 1
+            else f"{100 * each.difference:+.2f} points; {each.words}",
+        )
+        for each in findings.verdicts
+    ]
+
+
+def plot(findings: Findings) -> Chart:
+    """Curves where the study has an axis, else a dot for each variant; intervals over seeds."""
+    height = 3.6 if findings.study.axis else 1.1 + 0.3 * len(findings.rows)
+    with canvas(6.4, height) as (figure, (axes,)):
+        axes.set_title(f"{findings.study.title}\n{findings.source}, {findings.seeds} seeds")
+        if findings.study.axis:
+            curves(axes, findings)
+        else:
+            dots(axes, findings.rows)
+    return Chart(figure)
+
+
+def error_bars(rows: Sequence[Row]) -> list[list[float]]:
+    """Below and above the mean, in %; none for a single seed."""
+    if len(rows[0].accuracies) < 2:
+        return [[0.0] * len(rows)] * 2
+    return [
+        [100 * (row.mean - row.interval.low) for row in rows],
+        [100 * (row.interval.high - row.mean) for row in rows],
+    ]
+
+
+def dots(axes: Axes, rows: Sequence[Row]) -> None:
+    places = range(len(rows))
+    means = [100 * row.mean for row in rows]
+    axes.errorbar(means, places, xerr=error_bars(rows), fmt="o", color=FIRST, ecolor=MUTED, ms=5, lw=1.2)
+    for place, row in zip(places, rows, strict=True):
+        axes.plot([100 * each for each in row.accuracies], [place] * len(row.accuracies), "|", color=SECOND)
+    axes.set_yticks(places, [row.variant.name for row in rows], color=INK)
+    axes.invert_yaxis()
+    axes.set_xlabel("held-out accuracy, %: mean, 95 % interval, and each seed")
+
+
+def curves(axes: Axes, findings: Findings) -> None:
+    """One for each group; a group's single point belongs to all."""
+    groups = dict.fromkeys(row.variant.group for row in findings.rows)
+    for group, colour in zip(groups, COLOURS, strict=False):
+        rows = sorted(
+            (row for row in findings.rows if row.variant.group == group), key=lambda row: row.variant.x or 0
+        )
+        axes.errorbar(
+            [row.variant.x or 0 for row in rows],
+            [100 * row.mean for row in rows],
+            yerr=error_bars(rows),
+            marker="o",
+            ms=5,
+            lw=1.4,
+            color=colour,
+            label=group,
+        )
+    axes.set_xscale("log")
+    axes.set_xlabel(findings.study.axis or "")
+    axes.set_ylabel("held-out accuracy, %")
+    axes.legend(labelcolor="linecolor")
