@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,42 @@ def test_charts_follow_the_page_and_their_files_do_not(rich: ModelReport) -> Non
     alone = next(each for each in rich.figures if each.name == "distance.svg").read_text(encoding="utf-8")
     assert "#0b7285" in alone
     assert "var(--" not in alone
+
+
+def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
+    """As of a model with fresh weights: no evidence, no heads to prune, and the lens agrees with itself."""
+    model = model_of()
+    nn.init.zeros_(model.head.weight)
+    nn.init.zeros_(model.head.bias)
+    report = write_model_report(model, pictures(4), tmp_path, name="fresh")
+    assert "all zeros" in report.summary["left_out"][0]["reason"]
+    assert report.summary["prunable_heads"] == []
+    with np.load(report.arrays) as arrays:
+        assert arrays["lens_agrees"].all()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_a_large_model_on_many_pictures_stays_under_4_gb(tmp_path: Path) -> None:
+    """ViT-L/16 at 384 on 64 pictures; whole maps of all layers alone would be 33 GB."""
+    script = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from PIL import Image
+import vitreous as vt
+from vitreous.inspection.model_report import write_model_report
+pixels = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 3), dtype=np.uint8)
+pictures = [(Image.fromarray(each), str(i)) for i, each in enumerate(pixels)]
+report = write_model_report(vt.create("ViT-L/16", image_size=384), pictures, Path(sys.argv[1]), name="L")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, report.report.stat().st_size)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "out")], capture_output=True, text=True, check=True
+    )
+    peak, page = (int(word) for word in done.stdout.split())
+    assert peak < 4e9
+    assert page < 15e6
 
 
 def test_a_bit_has_filters_only(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ def inspect(
         other_name=compare or "",
     )
     pictures, about, failed = named_pictures(images) if images else unasked_pictures(model)
+    if not Path(model).exists() and ":" not in model:  # a name, not a place
+        about = f"Its weights are fresh: it has learned nothing yet. {about}"
     folder = out or default_path(model, root=Path("inspection"))
     with progress_bar("looking") as progress:
         report = write_model_report(

@@ -100,8 +100,8 @@ def lines(
 ) -> None:
     """One or two curves, each named at its end."""
     for (name, (xs, ys)), colour in zip(series.items(), (FIRST, SECOND), strict=False):
-        marker = "o" if len(xs) == 1 else ""  # a line through one point would not be seen
-        axes.plot(xs, ys, marker, color=colour, linewidth=1.6, label=name, linestyle="-")
+        marker = "o" if len(xs) == 1 else "None"  # a line through one point would not be seen
+        axes.plot(xs, ys, color=colour, linewidth=1.6, label=name, marker=marker)
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.margins(x=0.02)

@@ -136,8 +136,13 @@ def evidence_figures(
     evidence: Relevance | None, pictures: Sequence[tuple[Pixels, str]], label: str | None
 ) -> list[Exhibit | LeftOut]:
     """What speaks for a class, and which heads matter for it."""
+    title = "Which patches speak for the class; which heads matter"
     if evidence is None:
-        return [LeftOut("Which patches speak for the class; which heads matter", "the model has no classes")]
+        return [LeftOut(title, "the model has no classes")]
+    if not evidence.heads.any():
+        return [
+            LeftOut(title, "nothing changes the class's logit: the model's head is all zeros, not trained")
+        ]
     return [
         figures.relevance_figure(evidence, pictures, label),
         figures.importance_figure(evidence),
@@ -179,6 +184,6 @@ def in_short(
         "answers": [{"picture": name, "answer": each} for name, each in zip(names, said, strict=False)],
         "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),
         "mean_attention_entropy": seen.entropy.mean(dim=(0, 2)).tolist(),
-        "prunable_heads": figures.prunable_heads(evidence) if evidence else [],
+        "prunable_heads": figures.prunable_heads(evidence) if evidence and evidence.heads.any() else [],
         "artefact_tokens": int(unusual.sum()),
     }

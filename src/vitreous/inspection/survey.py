@@ -169,7 +169,7 @@ def follow(said: Float[Tensor, "B layers classes"]) -> Lens:
     return Lens(
         classes=classes,
         probabilities=said.gather(2, classes[:, None].expand(-1, said.shape[1], -1)),
-        agrees=said.argmax(dim=-1) == classes[:, :1],
+        agrees=said.argmax(dim=-1) == last.argmax(dim=-1, keepdim=True),
     )
 
 
