@@ -40,6 +40,8 @@ WRONG = {
     "no label wanted": (["predict", "runs/mine", "photo.jpg", "--top", "0"], "use 1 or more"),
     "no shots": (["probe", "runs/mine", "digits", "--shots", "0"], "at least 1"),
     "too many shots": (["probe", "runs/mine", "photos", "--shots", "50"], "fewer shots"),
+    "unknown study": (["study", "position"], "positions"),
+    "no seeds": (["study", "head", "--seeds", "0"], "use 1 or more"),
     "checkpoint cut short": (["predict", "cut", "photo.jpg"], "cut"),
 }
 

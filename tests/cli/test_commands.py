@@ -122,3 +122,23 @@ def test_probe_says_that_a_name_has_fresh_weights(command: Call) -> None:
     assert code == 0
     assert "fresh weights" in err
     assert "logistic regression" in out
+
+
+def test_study_without_a_name_lists_all(command: Call) -> None:
+    from vitreous.studies.catalogue import NAMES
+
+    code, out, _ = command("study")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == list(NAMES)
+
+
+def test_study_prints_paper_ours_and_what_differs(command: Call, tmp_path: Path) -> None:
+    tiny = [
+        word for leaf in ("training.steps=1", "model.width=8", "model.depth=1") for word in ("--set", leaf)
+    ]
+    code, out, err = command("study", "positions", "--seeds", "1", "--out", tmp_path, *tiny)
+    assert code == 0, err
+    for word in ("paper", "ours", "what differs", "0.64206", "one seed cannot tell", "table.md"):
+        assert word in out
+    assert err.count("\n") == 8, "a line for each trial"
+    assert (tmp_path / "plot.png").exists()

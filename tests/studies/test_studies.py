@@ -1,0 +1,212 @@
+"""Every study runs, says what it found, and never trains the same thing twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vitreous.checkpoints import load
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+from vitreous.models.vit import ViT
+from vitreous.studies import laboratory as laboratory_module
+from vitreous.studies.catalogue import NAMES, study_named
+from vitreous.studies.findings import Findings, Row, carry_out, verdict
+from vitreous.studies.laboratory import Laboratory, Result
+from vitreous.studies.selection import select
+from vitreous.studies.study import Effect, Part, Scale, Trial, Variant, settings_of
+from vitreous.studies.writing import markdown, write
+from vitreous.training.signals import Interrupted
+
+TINY: dict[str, Any] = {
+    "model": {"width": 8, "depth": 2, "heads": 2, "mlp_dim": 8},
+    "training": {"steps": 1, "batch_size": 32},
+}
+
+
+def laboratory(cache: Path, name: str = "positions") -> Laboratory:
+    settings = settings_of(study_named(name), Scale(epochs=1, seeds=1), TINY)
+    return Laboratory("digits", settings, cache=cache, device=torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_study_runs_and_is_written(
+    name: str, shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_named(name)
+    told: list[str] = []
+    findings = carry_out(study, laboratory(shared_cache, name), 1, tell=told.append)
+    assert len(told) == len(findings.rows) >= 3
+    assert all(0 <= row.mean <= 1 for row in findings.rows)
+    assert len(findings.verdicts) == len(study.effects) >= 1
+    for path in write(findings, tmp_path):
+        assert path.stat().st_size > 200
+    table = (tmp_path / "table.md").read_text()
+    assert all(f"| {row.variant.name} |" in table for row in findings.rows)
+    assert study.differs in table
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert [row["ours"] for row in kept["rows"]] == [row.mean for row in findings.rows]
+    for learn in ("train_classifier", "pretrain"):
+        monkeypatch.setattr(laboratory_module, learn, lambda *_, **__: pytest.fail("trained twice"))
+    again = carry_out(study, laboratory(shared_cache, name), 1, tell=told.append)
+    assert again.to_json() == findings.to_json()
+
+
+def test_positions_differ_only_in_positions(tmp_path: Path) -> None:
+    """Above all they begin as large as those of the base."""
+    lab = laboratory(tmp_path)
+    configs = [lab.prepare(variant.trial, 0)[0] for variant in study_named("positions").variants(lab.base())]
+    base = lab.base().model.model_dump(exclude={"position"})
+    assert all(config.model.model_dump(exclude={"position"}) == base for config in configs)
+    models = [config.model.model_dump()["position"] for config in configs]
+    assert {position["init_std"] for position in models} == {0.5}
+    assert len({(position["kind"], position["where"]) for position in models}) == 8
+
+
+def test_compute_is_about_equal_between_architectures(tmp_path: Path) -> None:
+    lab = laboratory(tmp_path, "hybrid")
+    macs = [lab.run(variant.trial, 0).macs for variant in study_named("hybrid").variants(lab.base())]
+    assert max(macs) < 1.05 * min(macs)
+
+
+def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, trained = study_named("head"), []
+    learn = laboratory_module.train_classifier
+
+    def sometimes(run: Any, *arguments: Any, **options: Any) -> Any:
+        trained.append(run.path)
+        if len(trained) == 3:
+            raise Interrupted(1)
+        return learn(run, *arguments, **options)
+
+    monkeypatch.setattr(laboratory_module, "train_classifier", sometimes)
+    with pytest.raises(Interrupted):
+        carry_out(study, laboratory(tmp_path, "head"), 1, tell=lambda _: None)
+    carry_out(study, laboratory(tmp_path, "head"), 1, tell=lambda _: None)
+    assert len(trained) == 9, "two were done, the third was begun twice"
+    assert trained[2] == trained[3]
+
+
+def test_fresh_positions_are_not_resized_ones(tmp_path: Path) -> None:
+    lab = laboratory(tmp_path, "resolution")
+    start = Trial({"model": {"image_size": (4, 4)}})
+    higher: dict[str, Any] = {"model": {"image_size": (8, 8)}}
+    resized = lab.beginning(Trial(higher, start=start), seed=0)
+    fresh = lab.beginning(Trial(higher, start=start, fresh_positions=True), seed=0)
+    old, new = load(resized, image_size=(8, 8)), load(fresh)
+    assert isinstance(old, ViT)
+    assert isinstance(new, ViT)
+    assert not torch.equal(old.get_parameter("position.table"), new.get_parameter("position.table"))
+    torch.testing.assert_close(old.prefix, new.prefix)
+    torch.testing.assert_close(
+        old.state_dict()["blocks.0.mlp.expand.weight"], new.state_dict()["blocks.0.mlp.expand.weight"]
+    )
+
+
+def test_what_is_fine_tuned_begins_where_its_start_ended(tmp_path: Path) -> None:
+    lab = laboratory(tmp_path, "optimizer")
+    trial = Trial(part=Part("second half"), start=Trial(part=Part("first half")))
+    config, splits = lab.prepare(trial, 0)
+    assert config.init is not None
+    assert load(config.init).labels == ["0", "1", "2", "3", "4"]
+    assert splits.train.classes == ("5", "6", "7", "8", "9")
+    assert config.model.num_classes == 5
+
+
+def test_the_name_of_a_run_follows_what_it_depends_on(tmp_path: Path) -> None:
+    lab = laboratory(tmp_path)
+    names = {
+        laboratory_module.key(*lab.prepare(trial, seed))
+        for trial, seed in (
+            (Trial(), 0),
+            (Trial(), 1),
+            (Trial({"training": {"peak_lr": 0.5}}), 0),
+            (Trial(part=Part(fraction=0.5)), 0),
+            (Trial(part=Part("first half")), 0),
+        )
+    }
+    assert len(names) == 5
+    assert laboratory_module.key(*lab.prepare(Trial(), 0)) in names
+
+
+def test_parts_of_the_data() -> None:
+    splits = open_data("digits", DataConfig())
+    few = select(splits, Part(per_class=3), seed=0)
+    assert np.bincount(few.train.targets).tolist() == [3] * 10
+    assert few.test is splits.test
+    half = select(splits, Part("second half", fraction=0.5), seed=0)
+    assert half.train.classes == ("5", "6", "7", "8", "9")
+    assert half.test is not None
+    assert set(half.test.targets) == {0, 1, 2, 3, 4}
+    index = int(np.flatnonzero(half.test.targets == 2)[0])
+    assert half.test.classes[half.test.targets[index]] == "7"
+    assert splits.test is not None
+    original = [splits.test.name(i) for i in np.flatnonzero(splits.test.targets == 7).tolist()]
+    assert half.test.name(index) in original
+    sizes = np.bincount(splits.train.targets)[5:]
+    assert np.bincount(half.train.targets).tolist() == [round(0.5 * size) for size in sizes]
+
+
+def test_a_half_needs_two_classes() -> None:
+    splits = select(open_data("digits", DataConfig()), Part("first half"), seed=0)
+    three = select(splits, Part("second half"), seed=0)
+    with pytest.raises(InputError, match="two halves"):
+        select(three, Part("first half"), seed=0)
+
+
+EFFECT = Effect("first is better", "a", "b")
+
+
+def test_verdicts_are_paired_differences_by_hand() -> None:
+    from scipy.stats import t
+
+    found = verdict(EFFECT, [0.9, 0.8, 0.7], [0.8, 0.7, 0.5])
+    assert found.difference == pytest.approx(0.4 / 3)
+    spread = np.std([0.1, 0.1, 0.2], ddof=1) / 3**0.5
+    assert found.half_width == pytest.approx(t.ppf(0.975, 2) * spread)
+    assert "chance" in found.words
+    assert "seen here" in verdict(EFFECT, [0.9, 0.8, 0.7], [0.8, 0.7, 0.6001]).words
+    assert "'b' is better" in verdict(EFFECT, [0.8, 0.7, 0.6001], [0.9, 0.8, 0.7]).words
+    assert "one seed" in verdict(EFFECT, [0.9], [0.1]).words
+
+
+def test_two_that_should_be_alike() -> None:
+    alike = Effect("both are alike", "a", "b", alike=True)
+    assert "no difference" in verdict(alike, [0.9, 0.8, 0.7], [0.8, 0.8, 0.8]).words
+    assert "'a' is better" in verdict(alike, [0.9, 0.8, 0.7], [0.8, 0.7, 0.6001]).words
+
+
+def test_data_that_are_too_small_are_said_to_be() -> None:
+    study = study_named("positions")
+    results = [Result(accuracy, 360, 10, 10, 1.0) for accuracy in (0.9, 0.8)]
+    rows = [Row(Variant(each.name, each.trial, each.paper), results) for each in some_variants()]
+    table = markdown(Findings(study, "digits", 2, 1.0, rows))
+    assert "too small to show it" in table
+    assert "| none | 0.61382 | 85.00% |" in table
+
+
+def some_variants() -> list[Variant]:
+    return list(study_named("positions").variants(laboratory(Path("unused")).base()))
+
+
+def test_studies_have_the_papers_numbers() -> None:
+    papers = {variant.name: variant.paper for variant in some_variants()}
+    assert papers["none"] == "0.61382"
+    assert papers["1-D, every layer, shared"] == "0.64292"
+    assert papers["relative"] == "0.64032"
+
+
+def test_an_unknown_study_is_named() -> None:
+    with pytest.raises(InputError, match="did you mean 'positions'"):
+        study_named("position")
