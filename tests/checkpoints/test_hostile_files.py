@@ -182,7 +182,7 @@ def written(format: str) -> tuple[bytes, str]:
 
 
 @pytest.mark.parametrize("format", ["safetensors", "npz", "folded npz", "pth", "legacy pth"])
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_damaged_files(format: str, data: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Cut anywhere, or with bytes changed: a clean error, or tensors no larger than the file holds."""
@@ -208,7 +208,7 @@ def test_damaged_files(format: str, data: Any, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize("name", ["hf_vit", "hf_dinov2", "timm_vit"])
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_strange_descriptions(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

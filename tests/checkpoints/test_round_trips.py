@@ -106,7 +106,7 @@ def configuration(fields: dict[str, Any]) -> ViTConfig | None:
 
 
 @pytest.mark.parametrize("format", WRITERS)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(drawn=fields_of_a_model())
 @torch.no_grad()
 def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], bool]) -> None:

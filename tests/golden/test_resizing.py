@@ -40,7 +40,7 @@ def test_timm(golden: Any) -> None:
     for key in keys:
         h, w, new_h, new_w, way = re.fullmatch(r"(\d+)x(\d+)_to_(\d+)x(\d+)_prefix\d+_(\w+)", key).groups()  # type: ignore[union-attr]
         before, after = expected[f"{key}/before"][0], expected[f"{key}/after"][0]
-        ours = resize_table(before, (int(h), int(w)), (int(new_h), int(new_w)), names[way])  # type: ignore[arg-type]
+        ours = resize_table(before, (int(h), int(w)), (int(new_h), int(new_w)), names[way])
         assert (ours - after).abs().max() < TOLERANCE, key
         used.add(way)
     assert used == set(names)

@@ -6,7 +6,7 @@ Codebases resample positions differently, by 10-15 % on a 14 to 24 grid; each wa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,6 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
 from vitreous.models.vit import ViT
 
-Interpolation = Literal["google", "timm-npz", "timm", "torchvision", "huggingface", "dinov2", "flexivit"]
 Size = int | tuple[int, int]
 AnyModel = TypeVar("AnyModel", bound=Model)
 
@@ -55,7 +54,7 @@ def resize(
     model: AnyModel,
     image_size: Size | None = None,
     patch_size: Size | None = None,
-    interpolation: Interpolation = "timm",
+    interpolation: str = "timm",
 ) -> AnyModel:
     """The same model for pictures of another size, or cut into other patches.
 
@@ -89,7 +88,7 @@ def pair(size: Size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
 
 
-def resized_positions(model: ViT, config: ViTConfig, interpolation: Interpolation) -> dict[str, Tensor]:
+def resized_positions(model: ViT, config: ViTConfig, interpolation: str) -> dict[str, Tensor]:
     """The learned position tables for the grid of `config`, by name."""
     old = model.config
     if config.grid == old.grid:
@@ -115,7 +114,7 @@ def resized_positions(model: ViT, config: ViTConfig, interpolation: Interpolatio
 
 
 def resize_table(
-    table: Float[Tensor, "rows D"], old: tuple[int, int], new: tuple[int, int], interpolation: Interpolation
+    table: Float[Tensor, "rows D"], old: tuple[int, int], new: tuple[int, int], interpolation: str
 ) -> Float[Tensor, "rows2 D"]:
     """A position table for the grid `new`; the rows in front of the patches are kept as they are."""
     patches = old[0] * old[1]
