@@ -7,7 +7,7 @@ import torch
 
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
-from vitreous.pretraining.dino import DINO, DINOConfig, cross_view_loss
+from vitreous.pretraining.dino import DINO, DINOConfig, cross_view_loss, signs_of_collapse
 from vitreous.pretraining.sizes import FeaturesAt
 from vitreous.pretraining.views import MultiCrop, ViewsConfig, blurred, random_crop, turn_colours
 
@@ -63,6 +63,16 @@ def test_the_loss_by_hand():
     ]
     loss = cross_view_loss(student, targets, temperature=1.0)
     assert loss.item() == pytest.approx(sum(pairs) / 4)
+
+
+def test_signs_of_collapse():
+    uniform = torch.full((2, 4, 8), 1 / 8)
+    one_for_all = torch.eye(8)[0].expand(2, 4, 8)
+    healthy = torch.eye(8).view(2, 4, 8)
+    assert signs_of_collapse(uniform)["teacher_entropy"].item() == pytest.approx(math.log(8))
+    assert signs_of_collapse(one_for_all)["marginal_entropy"].item() == 0
+    assert signs_of_collapse(healthy)["teacher_entropy"].item() == 0
+    assert signs_of_collapse(healthy)["marginal_entropy"].item() == pytest.approx(math.log(8))
 
 
 def test_outputs_are_cosines(tiny):

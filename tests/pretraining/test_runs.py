@@ -23,7 +23,7 @@ from vitreous.training.run import Run
 CPU = torch.device("cpu")
 TINY = {
     "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
-    "training": {"steps": 4, "batch_size": 32, "save_every": 0.0},
+    "training": {"steps": 4, "batch_size": 32, "save_every": 0.0, "ema_decay": 0.5},
     "evaluation": {"batch_size": 360},
     "pretraining": {"dino": {"prototypes": 16, "views": {"small_count": 1}}},
 }

@@ -89,7 +89,7 @@ class DINO(nn.Module):
         self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
         # Parameters that no gradient moves: a saved state holds parameters.
         self.centre = nn.Parameter(torch.zeros(self.config.prototypes), requires_grad=False)
-        self.step = nn.Parameter(torch.zeros((), dtype=torch.int64), requires_grad=False)
+        self.step = nn.Parameter(torch.zeros(()), requires_grad=False)
 
     @property
     def encoder(self) -> Model:
@@ -110,7 +110,7 @@ class DINO(nn.Module):
         Following at the start of a step is the same as at the end of the one before, and needs no hook in
         the training loop.
         """
-        done = min(int(self.step) / self.steps, 1.0)
+        done = min(float(self.step) / self.steps, 1.0)
         if self.training:
             self.follow(done)
             self.head.frozen = done < self.config.freeze_prototypes
@@ -123,12 +123,8 @@ class DINO(nn.Module):
         loss = cross_view_loss(student, targets, temperature=self.config.student_temperature)
         if self.training:
             self.recentre(teacher)
-            self.step.add_(1)
-        entropy = -(targets * targets.clamp_min(1e-12).log()).sum(dim=-1).mean()
-        spread = targets.mean(dim=(0, 1))
-        # Collapse shows here: an entropy near log K is uniform, a marginal near 0 one prototype for all.
-        marginal = -(spread * spread.clamp_min(1e-12).log()).sum()
-        return loss, {"teacher_entropy": entropy, "marginal_entropy": marginal}
+            self.step.add_(1.0)
+        return loss, signs_of_collapse(targets)
 
     @torch.no_grad()
     def follow(self, done: float) -> None:
@@ -175,6 +171,16 @@ def cross_view_loss(
         if s != t
     ]
     return torch.stack(losses).mean()
+
+
+def signs_of_collapse(targets: Float[Tensor, "V B prototypes"]) -> dict[str, Tensor]:
+    """Entropies of the teacher's answers: of each, which nears log K where all prototypes are equal, and of
+    their mean, which nears 0 where one prototype answers for every picture (section 5.3)."""
+
+    def entropy(shares: Tensor) -> Tensor:
+        return torch.special.entr(shares).sum(dim=-1).mean()
+
+    return {"teacher_entropy": entropy(targets), "marginal_entropy": entropy(targets.mean(dim=(0, 1)))}
 
 
 def feature_width(model: Model) -> int:

@@ -87,7 +87,7 @@ def pretrain(
             fit(learner, loader, self_supervised, config.training, surroundings)
         finally:
             loader.bad.write(run.path / "bad_files.txt")
-    objective = objective.cpu().eval()
+    objective = learner.result.cpu().eval()  # type: ignore[assignment]
     encoder = objective.encoder.requires_grad_(True)
     run.save_model(encoder)
     return Pretrained(encoder, objective, learner.seconds, dict(loader.bad))
