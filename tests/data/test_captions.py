@@ -32,7 +32,8 @@ def test_a_line_shows_the_digits_that_its_text_says(digits):
             (left, known[window.tobytes()])
             for top in range(pixels.shape[0] - SIDE + 1)
             for left in range(pixels.shape[1] - SIDE + 1)
-            if (window := np.ascontiguousarray(pixels[top : top + SIDE, left : left + SIDE])).tobytes() in known
+            if (window := np.ascontiguousarray(pixels[top : top + SIDE, left : left + SIDE])).tobytes()
+            in known
         ]
         assert "".join(name for _, name in sorted(found)) == texts[row]
 
@@ -88,7 +89,9 @@ def test_bad_manifests_are_said(tmp_path):
 def loader_of(captions, **options):
     tokeniser = Tokeniser.train(captions.texts, SMALLEST + 12)
     settings = {"preprocessing": Preprocessing(size=(8, 24), channels=1, mean=(0.5,), std=(0.5,))}
-    return CaptionLoader(captions, tokeniser, **{**settings, "longest": 20, "batch_size": 2, "seed": 0, **options})
+    return CaptionLoader(
+        captions, tokeniser, **{**settings, "longest": 20, "batch_size": 2, "seed": 0, **options}
+    )
 
 
 def test_batches_of_pictures_and_texts(digits):

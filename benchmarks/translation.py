@@ -1,0 +1,155 @@
+"""A training step of the Transformer beside the same model built from torch.nn.Transformer, in one run.
+
+    python benchmarks/translation.py --width 256 --layers 3 --rounds 15
+
+Same sizes, same embeddings, positions and loss, same optimiser, same padded batch. The two take turns, step
+by step, and what is reported is the median of the ratios of neighbouring steps, in processor seconds as
+well, which other work on the machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from datetime import date
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import vitreous as vt
+from vitreous.layers.sequence import TokenEmbedding, sinusoids
+
+VOCABULARY = 8000
+
+
+class Peer(nn.Module):
+    """What one writes around torch.nn.Transformer: embeddings, positions, masks, tied logits."""
+
+    positions: Tensor
+
+    def __init__(self, config: vt.TransformerConfig) -> None:
+        super().__init__()
+        self.tokens = TokenEmbedding(config.vocabulary, config.width, scale=True)
+        self.register_buffer("positions", sinusoids(config.max_length, config.width, halves=False))
+        self.dropout = nn.Dropout(config.dropout)
+        self.transformer = nn.Transformer(
+            config.width,
+            config.heads,
+            config.encoder_depth,
+            config.depth,
+            config.mlp_dim,
+            dropout=config.dropout,
+            batch_first=True,
+        )
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.dropout(self.tokens(ids) + self.positions[: ids.shape[1]])
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        padding = source == 0
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        z = self.transformer(
+            self.embed(source),
+            self.embed(target),
+            tgt_mask=causal,
+            tgt_is_causal=True,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+        )
+        return self.tokens.logits(z, None)
+
+
+def batch_of(rows: int, length: int) -> tuple[Tensor, Tensor]:
+    """Rows of half to full length, padded."""
+    ids = torch.randint(3, VOCABULARY, (2, rows, length))
+    lengths = torch.randint(length // 2, length + 1, (2, rows, 1))
+    lengths[:, 0] = length
+    ids[torch.arange(length) >= lengths] = 0
+    return ids[0], ids[1]
+
+
+def step(
+    model: nn.Module, optimiser: torch.optim.Optimizer, batch: tuple[Tensor, Tensor]
+) -> tuple[float, float]:
+    """Seconds on the clock and of the processor of one training step."""
+    begun = time.perf_counter(), time.process_time()
+    source, target = batch
+    logits = model(source, target[:, :-1])
+    loss = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=0, label_smoothing=0.1)
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return time.perf_counter() - begun[0], time.process_time() - begun[1]
+
+
+def compare(arguments: argparse.Namespace) -> dict[str, object]:
+    torch.manual_seed(0)
+    torch.set_num_threads(arguments.threads)
+    config = vt.TransformerConfig(
+        vocabulary=VOCABULARY,
+        width=arguments.width,
+        depth=arguments.layers,
+        encoder_depth=arguments.layers,
+        heads=arguments.width // 64,
+        mlp_dim=4 * arguments.width,
+        dropout=arguments.dropout,
+        max_length=arguments.length,
+        # torch.nn.Transformer has a norm behind each stack, post-norm or not.
+        final_norm=True,
+    )
+    models = [vt.Transformer(config).train(), Peer(config).train()]
+    sizes = [sum(parameter.numel() for parameter in model.parameters()) for model in models]
+    assert sizes[0] == sizes[1], f"the models differ: {sizes}"
+    optimisers = [torch.optim.Adam(model.parameters(), lr=1e-4, fused=True) for model in models]
+    batch = batch_of(arguments.batch, arguments.length)
+    for model, optimiser in zip(models, optimisers, strict=True):
+        step(model, optimiser, batch)
+    clock, processor, seconds = [], [], []
+    for turn in range(arguments.rounds):
+        order = (0, 1) if turn % 2 else (1, 0)
+        taken = {which: step(models[which], optimisers[which], batch) for which in order}
+        clock.append(taken[1][0] / taken[0][0])
+        processor.append(taken[1][1] / taken[0][1])
+        seconds.append(taken[0][0])
+    return {
+        "layers": arguments.layers,
+        "width": arguments.width,
+        "parameters": sizes[0],
+        "batch": f"{arguments.batch} pairs of up to {arguments.length} tokens",
+        "dropout": arguments.dropout,
+        "faster_than_torch": round(statistics.median(clock), 3),
+        "faster_in_processor_seconds": round(statistics.median(processor), 3),
+        "seconds_per_step": round(statistics.median(seconds), 3),
+        "threads": arguments.threads,
+        "torch": torch.__version__,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "date": date.today().isoformat(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, help="append the result as a line of JSON")
+    arguments = parser.parse_args()
+    result = compare(arguments)
+    print(json.dumps(result, indent=2))
+    if arguments.out:
+        with arguments.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()
