@@ -8,6 +8,16 @@ from typing import Any
 from vitreous.errors import InputError
 
 
+def refuse(**options: object) -> None:
+    """Raise for options that this task has not."""
+    for name, value in options.items():
+        if value is not None:
+            option = "--" + name.replace("_", "-")
+            raise InputError(
+                f"{option} does not go with --task text: use --set model.encoder.width=96 and its like"
+            )
+
+
 def train_text(
     source: str | None,
     settings: dict[str, Any],
@@ -27,6 +37,8 @@ def train_text(
     from vitreous.training.sequence.reader import Reader
     from vitreous.training.sequence.run import SequenceRun
 
+    if resume and (source or settings or out):
+        raise InputError("--resume goes on with the run's own configuration: give no other settings")
     if resume:
         run = SequenceRun.open(resume)
         config = run.config
@@ -34,6 +46,8 @@ def train_text(
             raise InputError(f"{resume} translates: go on with vitreous translate train --resume {resume}")
         data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
     else:
+        if "epochs" in settings.get("training", {}):
+            settings["training"].setdefault("steps", None)
         config, data = plan_reading(source, settings)
         run = SequenceRun.create(out or default_path(data.name), config)
     prepared = prepare_reading(config, data)

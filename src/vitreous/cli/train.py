@@ -36,6 +36,9 @@ def train(
     data: str | None = None,
     /,
     *,
+    task: Annotated[
+        Literal["classes", "text"], Parameter(help="what is learned of each picture")
+    ] = "classes",
     model: Annotated[
         str | None, Parameter(help="ViT-Ti/16, R50+ViT-B/16; by default the data decide")
     ] = None,
@@ -62,8 +65,17 @@ def train(
     Parameters
     ----------
     data
-        digits (the default), a folder with a sub-folder for each class, a manifest, shards, cifar10:PATH
+        digits (the default), a folder with a sub-folder for each class, a manifest, shards, cifar10:PATH;
+        with --task text a manifest whose label is the text (default: lines of handwritten digits)
     """
+    if task == "text":
+        from vitreous.cli.text_task import refuse, train_text
+
+        refuse(model=model, init=init, recipe=recipe, image_size=image_size, precision=precision)
+        options = {"training.epochs": epochs, "training.batch_size": batch_size, "seed": seed}
+        given = {name: value for name, value in options.items() if value is not None}
+        settings = put(given, settings_tree(config, set))
+        return train_text(data, settings, out=out, resume=resume, device=device, json=json)
     from vitreous.training.device import pick_device
     from vitreous.training.distributed import joined
     from vitreous.training.signals import Interrupted
