@@ -1,0 +1,167 @@
+"""What the peers' own code writes, of every family that is read here, computes the same. A peer that is not
+installed is named by the test that needs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import vitreous as vt
+from vitreous.checkpoints import timm as timm_format
+from vitreous.checkpoints.files import Tensors
+from vitreous.checkpoints.source import Source
+
+pytestmark = pytest.mark.slow
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(autouse=True, scope="module")
+def declare_operators() -> Iterator[None]:
+    """The operators that torchvision asks for, where its compiled half does not fit this PyTorch."""
+    found = importlib.util.find_spec("torchvision")
+    if found is None or not found.submodule_search_locations:
+        yield
+        return
+    compiled = [*Path(found.submodule_search_locations[0]).glob("_C*.so")]
+    try:
+        torch.ops.load_library(str(compiled[0]))
+    except (OSError, IndexError):
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for operator in ("nms", "qnms"):
+            if not hasattr(torch.ops.torchvision, operator):
+                library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    yield
+
+
+@torch.no_grad()
+def drawn(model: Any) -> Any:
+    """Every weight drawn, none zero."""
+    for name, parameter in model.named_parameters():
+        one = parameter.ndim == 1 and "weight" in name and "norm" in name.lower()
+        parameter.copy_(0.15 * torch.randn(parameter.shape) + float(one))
+    return model.eval()
+
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "image_size": 32,
+    "patch_size": 8,
+}
+TEXT = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": 50,
+}
+DINO = {name: value for name, value in SIZES.items() if name != "intermediate_size"}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "ViTForImageClassification": ("ViTConfig", SIZES),
+    "ViTModel": ("ViTConfig", SIZES | {"hidden_act": "gelu_new"}),
+    "DeiTForImageClassification": ("DeiTConfig", SIZES),
+    "DeiTForImageClassificationWithTeacher": ("DeiTConfig", SIZES),
+    "Dinov2Model": ("Dinov2Config", DINO),
+    "Dinov2ForImageClassification": ("Dinov2Config", DINO | {"use_swiglu_ffn": True}),
+    "Dinov2WithRegistersModel": ("Dinov2WithRegistersConfig", DINO),
+    "ViTMAEModel": ("ViTMAEConfig", SIZES | {"mask_ratio": 0.0}),
+    "CLIPVisionModel": ("CLIPVisionConfig", SIZES),
+    "CLIPVisionModelWithProjection": ("CLIPVisionConfig", SIZES | {"projection_dim": 16}),
+    "CLIPModel": ("CLIPConfig", {"vision_config": SIZES, "text_config": TEXT, "projection_dim": 16}),
+    "SiglipVisionModel": ("SiglipVisionConfig", SIZES),
+    "SiglipModel": ("SiglipConfig", {"vision_config": SIZES, "text_config": TEXT}),
+    "SiglipForImageClassification": ("SiglipConfig", {"vision_config": SIZES, "text_config": TEXT}),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_transformers(name: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    config, fields = FAMILIES[name]
+    peer = drawn(getattr(transformers, name)(getattr(transformers, config)(**fields)))
+    peer.save_pretrained(tmp_path)
+    model = vt.load(tmp_path)
+    images = torch.randn(2, 3, 32, 32)
+    if name == "ViTMAEModel":  # its patches come out shuffled, its class token does not
+        theirs = peer(pixel_values=images, noise=torch.rand(2, 16)).last_hidden_state[:, 0]
+    elif name in ("CLIPModel", "SiglipModel"):
+        theirs = peer.get_image_features(pixel_values=images)
+        theirs = getattr(theirs, "pooler_output", theirs)
+    else:
+        output = peer(pixel_values=images)
+        found = [output[key] for key in ("logits", "image_embeds", "pooler_output") if key in output]
+        theirs = found[0]
+    assert (model(images) - theirs).abs().max() < TOLERANCE
+
+
+def timm_or_skip() -> ModuleType:
+    return pytest.importorskip("timm", reason="timm cannot be imported", exc_type=ImportError)
+
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "vit_tiny_patch16_224": {},
+    "deit_tiny_distilled_patch16_224": {},
+    "deit3_small_patch16_224": {},
+    "vit_base_patch32_clip_224": {},
+    "vit_base_patch32_clip_quickgelu_224": {},
+    "vit_base_patch16_siglip_224": {},
+    "vit_so400m_patch16_siglip_256": {"embed_dim": 288, "mlp_ratio": 2.0, "num_heads": 4},
+    "vit_giant_patch14_reg4_dinov2": {"embed_dim": 192, "num_heads": 3},
+    "vit_little_patch16_reg4_gap_256": {},
+    "flexivit_small": {},
+    "vit_intern300m_patch14_448": {"embed_dim": 192, "num_heads": 3, "img_size": 112},
+    "vit_tiny_r_s16_p8_224": {},
+    "vit_small_r26_s32_224": {},
+    "vit_base_r50_s16_224": {"embed_dim": 192, "num_heads": 3},
+}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@torch.no_grad()
+def test_timm(name: str, tmp_path: Path) -> None:
+    timm = timm_or_skip()
+    args = {"depth": 2, "num_classes": 7} | ARCHITECTURES[name]
+    if "patch14" not in name:
+        args["img_size"] = 64
+    peer = drawn(timm.create_model(name, **args))
+    from safetensors.torch import save_file
+
+    save_file(peer.state_dict(), tmp_path / "model.safetensors")
+    told = {"architecture": name, "num_classes": 7, "model_args": args, "pretrained_cfg": {}}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    model = vt.load(tmp_path)
+    images = torch.randn(2, 3, *model.config.image_size).double()  # a ResNet adds up much rounding in float32
+    assert (model.double()(images) - peer.double()(images)).abs().max() < 1e-9
+
+
+def test_conventions_of_the_whole_registry_of_timm() -> None:
+    """Heads, activation and LayerNorm eps of every architecture, as its name alone tells them here."""
+    timm = timm_or_skip()
+    checked = 0
+    for module in ("vision_transformer", "deit"):
+        for name in timm.list_models(module=module):
+            with torch.device("meta"):
+                peer = timm.create_model(name, depth=1)
+            block = peer.blocks[0]
+            plain = type(block).__name__ == "Block" and type(block.norm1).__name__ == "LayerNorm"
+            if not plain:  # parallel blocks and RMSNorm are not read here: their keys are left over
+                continue
+            source = Source(name, Tensors({}), {"architecture": name}, {})
+            fields, _ = timm_format.conventions(source, peer.embed_dim)
+            assert fields["heads"] == block.attn.num_heads, name
+            assert fields.get("norm_eps", 1e-6) == block.norm1.eps, name
+            activation = {"GELU": "gelu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh"}
+            if type(block.mlp).__name__ == "Mlp":
+                assert fields.get("mlp", "gelu") == activation[type(block.mlp.act).__name__], name
+            checked += 1
+    assert checked > 150
