@@ -38,6 +38,10 @@ def study(
     """
     from vitreous.studies.catalogue import NAMES, study_named
 
+    if name == "complexity":
+        from vitreous.cli.study_complexity import study_complexity
+
+        return study_complexity(out=out, quick=quick, json=json)
     if name is None:
         listed = {each: study_named(each) for each in NAMES}
         if json:

@@ -72,9 +72,10 @@ def train(
         from vitreous.cli.text_task import refuse, train_text
 
         refuse(model=model, init=init, recipe=recipe, image_size=image_size, precision=precision)
-        options = {"training.epochs": epochs, "training.batch_size": batch_size, "seed": seed}
-        given = {name: value for name, value in options.items() if value is not None}
-        settings = put(given, settings_tree(config, set))
+        wanted = {"training.epochs": epochs, "training.batch_size": batch_size, "seed": seed}
+        settings = put(
+            {n: value for n, value in wanted.items() if value is not None}, settings_tree(config, set)
+        )
         return train_text(data, settings, out=out, resume=resume, device=device, json=json)
     from vitreous.training.device import pick_device
     from vitreous.training.distributed import joined
@@ -82,7 +83,7 @@ def train(
 
     warnings.showwarning = one_line
     fit_memory = batch_size == "auto"
-    options = {
+    options: dict[str, Any] = {
         "model.name": model,
         "model.image_size": parse_size(image_size),
         "training.epochs": epochs,

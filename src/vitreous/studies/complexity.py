@@ -1,0 +1,192 @@
+"""The cost of three layers that map n vectors of width d to n others (1706.03762, Table 1): measured growth
+beside the formula.
+
+What is timed is what the table counts: the attention itself (softmax(q k^T) v, one head, without the
+projections in front of it and behind it), a recurrent layer, a convolution.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.axes import Axes
+from torch import Tensor, nn
+
+from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
+from vitreous.training.state import write_text
+
+KERNEL = 3
+TITLE = "How does the cost of a layer grow with the length and the width?"
+PLACE = "Table 1 of arXiv 1706.03762"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A row of the table.
+
+    Attributes:
+        work, steps, path: as the paper has them: operations, sequential operations, longest path.
+        growth: the exponents of n and d in `work`.
+        make: the layer for a width d, from (1, n, d) to (1, n, d).
+    """
+
+    name: str
+    work: str
+    steps: str
+    path: str
+    growth: tuple[int, int]
+    make: Callable[[int], Callable[[Tensor], Tensor]]
+
+
+def attention(width: int) -> Callable[[Tensor], Tensor]:
+    return lambda z: F.scaled_dot_product_attention(z, z, z)
+
+
+def recurrent(width: int) -> Callable[[Tensor], Tensor]:
+    layer = nn.RNN(width, width, batch_first=True)
+    return lambda z: layer(z)[0]
+
+
+def convolution(width: int) -> Callable[[Tensor], Tensor]:
+    layer = nn.Conv1d(width, width, KERNEL, padding=KERNEL // 2)
+    return lambda z: layer(z.transpose(1, 2)).transpose(1, 2)
+
+
+LAYERS = (
+    Layer("self-attention", "n² d", "1", "1", (2, 1), attention),
+    Layer("recurrent", "n d²", "n", "n", (1, 2), recurrent),
+    Layer("convolution", "k n d²", "1", "log_k n", (1, 2), convolution),
+)
+
+
+@dataclass(frozen=True)
+class Range:
+    """What is varied, over which values, while the other is held."""
+
+    lengths: tuple[int, ...]
+    widths: tuple[int, ...]
+    held_length: int
+    held_width: int
+    repeats: int
+
+
+FULL = Range(
+    (256, 512, 1024, 2048, 4096), (64, 128, 256, 512, 1024), held_length=512, held_width=256, repeats=7
+)
+QUICK = Range((256, 512, 1024, 2048), (64, 128, 256, 512), held_length=256, held_width=128, repeats=3)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of one layer over n (d held) and over d (n held), and the exponents that fit them best."""
+
+    layer: Layer
+    over_n: Sequence[float]
+    over_d: Sequence[float]
+    exponents: tuple[float, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "layer": self.layer.name,
+            "work": self.layer.work,
+            "sequential_steps": self.layer.steps,
+            "longest_path": self.layer.path,
+            "formula": {"n": self.layer.growth[0], "d": self.layer.growth[1]},
+            "measured": {"n": self.exponents[0], "d": self.exponents[1]},
+            "seconds_over_n": list(self.over_n),
+            "seconds_over_d": list(self.over_d),
+        }
+
+
+def measure(values: Range) -> list[Measured]:
+    """Every layer over both ranges, on one thread: growth is what is asked, not speed."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [measured(layer, values) for layer in LAYERS]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def measured(layer: Layer, values: Range) -> Measured:
+    over_n = [seconds(layer, n, values.held_width, values.repeats) for n in values.lengths]
+    over_d = [seconds(layer, values.held_length, d, values.repeats) for d in values.widths]
+    return Measured(
+        layer, over_n, over_d, (exponent(values.lengths, over_n), exponent(values.widths, over_d))
+    )
+
+
+@torch.inference_mode()
+def seconds(layer: Layer, length: int, width: int, repeats: int) -> float:
+    """The least processor time of several calls: other work on the machine can only add to it."""
+    run, z = layer.make(width), torch.randn(1, length, width)
+    run(z)
+    times = []
+    for _ in range(repeats):
+        begun = time.process_time()
+        run(z)
+        times.append(time.process_time() - begun)
+    return min(times)
+
+
+def exponent(values: Sequence[int], times: Sequence[float]) -> float:
+    """The slope in double logarithms over the upper values, where what a call costs in any case counts
+    least."""
+    upper = len(values) - 3
+    return float(np.polyfit(np.log(values[upper:]), np.log(times[upper:]), 1)[0])
+
+
+def write(results: Sequence[Measured], values: Range, folder: Path) -> list[Path]:
+    """table.md, results.json, plot.svg and plot.png in `folder`, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "table.md", markdown(results))
+    told = {"place": PLACE, "layers": [each.to_json() for each in results]}
+    write_text(folder / "results.json", json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+    return [folder / "table.md", folder / "results.json", *plot(results, values).save(folder / "plot")]
+
+
+def cells(each: Measured) -> tuple[str, ...]:
+    """(layer, work, steps, path, growth with n, growth with d): formula and what was measured."""
+    layer, (n, d) = each.layer, each.exponents
+    growth = (f"{layer.growth[0]} / {n:.2f}", f"{layer.growth[1]} / {d:.2f}")
+    return layer.name, layer.work, layer.steps, layer.path, *growth
+
+
+HEADER = ("layer", "work", "sequential", "longest path", "power of n: formula / measured", "of d")
+
+
+def markdown(results: Sequence[Measured]) -> str:
+    rows = [HEADER, ("---",) * len(HEADER), *map(cells, results)]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"# {TITLE}\n\n{PLACE}.\n\n{table}\n"
+
+
+def plot(results: Sequence[Measured], values: Range) -> Chart:
+    """Measured times (dots) and the formula (lines), through the last dot."""
+    with canvas(7.2, 3.4, columns=2) as (figure, (left, right)):
+        left.set_title(f"length n, width {values.held_width}")
+        right.set_title(f"width d, length {values.held_length}")
+        for colour, each in zip((FIRST, SECOND, INK), results, strict=True):
+            curve(left, values.lengths, each.over_n, each.layer.growth[0], colour, each.layer.name)
+            curve(right, values.widths, each.over_d, each.layer.growth[1], colour, each.layer.name)
+        left.set_ylabel("seconds of one thread")
+        left.legend(fontsize=8)
+    return Chart(figure)
+
+
+def curve(
+    axes: Axes, values: Sequence[int], times: Sequence[float], power: int, colour: str, name: str
+) -> None:
+    axes.loglog(values, times, "o", color=colour, markersize=4, label=name)
+    formula = [times[-1] * (value / values[-1]) ** power for value in values]
+    axes.loglog(values, formula, "-", color=colour, linewidth=1)
+    axes.set_xticks(values, [str(value) for value in values])
+    axes.minorticks_off()
