@@ -118,7 +118,8 @@ def digit_lines_config() -> ReadingConfig:
                 heads=4,
                 mlp_dim=192,
                 stem=ConvolutionStemConfig(widths=(32, 64), strides=(2, 2)),
-                position=PositionConfig(init_std=0.5),
+                # Learned positions found no digit in the first 500 steps, sines and cosines in 400.
+                position=PositionConfig(kind="sincos-2d"),
                 class_token=False,
                 pooling="mean",
             ),
@@ -137,11 +138,11 @@ def digit_lines_config() -> ReadingConfig:
         ),
         preprocessing=Preprocessing(size=(HEIGHT, WIDTH), channels=1, mean=(0.107,), std=(0.237,)),
         training=TrainingConfig(
-            steps=2400,
+            steps=2000,
             batch_size=64,
             peak_lr=1.5e-3,
             optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
-            schedule=ScheduleConfig(warmup=0.1),
+            schedule=ScheduleConfig(warmup=100),
             label_smoothing=0.05,
         ),
         averaging=AveragingConfig(checkpoints=5, every=40),
