@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,25 +16,8 @@ from torch import Tensor
 
 import vitreous as vt
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("torchvision_operators")]
 TOLERANCE = 2e-5
-
-
-@pytest.fixture(autouse=True, scope="module")
-def declare_operators() -> Iterator[None]:
-    """The operators that torchvision asks for, where its compiled half does not fit this PyTorch."""
-    found = importlib.util.find_spec("torchvision")
-    if found is None or not found.submodule_search_locations:
-        yield
-        return
-    compiled = [*Path(found.submodule_search_locations[0]).glob("_C*.so")]
-    try:
-        torch.ops.load_library(str(compiled[0]))
-    except (OSError, IndexError):
-        library = torch.library.Library("torchvision", "DEF")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    yield
 
 
 HUGGINGFACE = {
