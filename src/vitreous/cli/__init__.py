@@ -28,6 +28,10 @@ COMMANDS = {
         "Train or fine-tune a classifier on your pictures.",
         ("vitreous train", "vitreous train photos/ --set training.epochs=20"),
     ),
+    "recipe": Command(
+        "The recipes: what each one sets, and what to expect of it.",
+        ("vitreous recipe deit", "vitreous recipe deit --diff s16-baseline"),
+    ),
     "evaluate": Command(
         "Accuracy, per-class scores, confusion and calibration on held-out pictures.",
         ("vitreous evaluate runs/mine", "vitreous evaluate runs/mine photos/ --json"),

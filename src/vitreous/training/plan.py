@@ -17,6 +17,7 @@ from vitreous.models.settings import explain
 from vitreous.training.checkpointing import checkpointed
 from vitreous.training.choose import Choice, choose_recipe
 from vitreous.training.config import RunConfig
+from vitreous.training.fine_tuning import choose_fine_tuning
 from vitreous.training.memory import accumulation, free_bytes
 from vitreous.training.precision import pick_precision
 from vitreous.training.recipes import recipe
@@ -48,13 +49,15 @@ def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: s
     check_known({key: value for key, value in settings.items() if key != "model"}, RunConfig)
     settings = without_none_words(settings, RunConfig)
     splits = open_data(source, data_config(settings))
+    init = init or settings.get("init")
     if recipe_name:
         choice = Choice(recipe(recipe_name).config, (f"{recipe_name}, as asked",))
     else:
-        choice = choose_recipe(source, splits.summary)
+        choice = choose_fine_tuning(splits.summary) if init else choose_recipe(source, splits.summary)
     config = choice.config
-    if init := init or settings.get("init"):
-        config = fitted_to_checkpoint(config, init, settings)
+    if init:
+        imposed = recipe(recipe_name).imposed if recipe_name else ()
+        config = fitted_to_checkpoint(config, init, settings, imposed)
     config = configure(config, settings, with_classes(settings, splits))
     check_batch(config, splits)
     return Plan(config.model_copy(update={"source": absolute_source(source)}), choice.reasons, splits)

@@ -206,3 +206,11 @@ def leaves(config: BaseModel, prefix: str = "") -> dict[str, Any]:
         else:
             found[prefix + name] = value
     return found
+
+
+def differences(one: BaseModel, other: BaseModel) -> dict[str, list[Any]]:
+    """Every leaf on which two configurations differ, with both values; None where one has no such leaf."""
+    left, right = leaves(one), leaves(other)
+    names = list(dict.fromkeys([*left, *right]))
+    pairs = {name: [left.get(name), right.get(name)] for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and name != "recipe"}

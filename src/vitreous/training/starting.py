@@ -36,15 +36,17 @@ def checkpoint(source: str, **overrides: Any) -> Model:
     return load(source, **overrides)
 
 
-def fitted_to_checkpoint(config: AnyRun, source: str, settings: Mapping[str, Any]) -> AnyRun:
+def fitted_to_checkpoint(
+    config: AnyRun, source: str, settings: Mapping[str, Any], imposed: Sequence[str] = ()
+) -> AnyRun:
     """`config` with the architecture and preprocessing of a checkpoint, so that its weights fit.
 
-    What `settings` says about the model is kept; the pictures' size is the checkpoint's unless set there.
+    What `settings` says about the model is kept, and of the configuration's own model the fields `imposed`.
     """
     loaded = checkpoint(source)
     tree = loaded.config.model_dump()
     tree |= {"num_classes": config.model.num_classes, **without_representation(tree)}
-    wanted = settings.get("model", {})
+    wanted = {name: getattr(config.model, name) for name in imposed} | settings.get("model", {})
     preprocessing = loaded.preprocessing.model_dump()
     if "image_size" in wanted:
         preprocessing.pop("size")

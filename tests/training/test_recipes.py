@@ -1,0 +1,117 @@
+"""Every recipe says what it is, and its tiny form trains."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vitreous.cli import run as command
+from vitreous.data.pictures import ArrayPictures, DataSummary, Splits
+from vitreous.errors import InputError
+from vitreous.models.names import create
+from vitreous.training.choose import choose_recipe
+from vitreous.training.classifier import train_classifier
+from vitreous.training.fine_tuning import choose_fine_tuning
+from vitreous.training.recipes import NAMES, recipe
+from vitreous.training.run import Run
+from vitreous.training.settings import configure, differences, leaves
+from vitreous.training.starting import starting_model
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_says_its_command_hardware_and_what_to_expect(name: str) -> None:
+    text = recipe(name).text
+    assert re.search(r"^    vitreous train", text, re.MULTILINE)
+    assert "Hardware:" in text
+    assert recipe(name).config.recipe == name
+    if name not in ("digits", "from-scratch"):
+        assert "To expect:" in text or "To expect after" in text or "To expect from" in text
+        assert "Choices on which frameworks disagree:" in text
+
+
+@pytest.fixture(scope="module")
+def made() -> Splits:
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 255, (24, 40, 40, 3), dtype=np.uint8)
+    pictures = ArrayPictures(pixels, np.arange(24) % 3, ("a", "b", "c"), name="made")
+    return Splits(pictures, None, None, "made", DataSummary(24, 3, 8, 40, 40, 3, False))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
+def test_the_tiny_form_trains(name: str, made: Splits, tmp_path: Path) -> None:
+    chosen = recipe(name)
+    config = configure(chosen.config, chosen.tiny, {"model": {"num_classes": 3}})
+    if name == "deit-distilled":
+        teacher = Run.create(tmp_path / "teacher", config)
+        model = create("ViT-Ti/8", image_size=32, width=16, depth=1, heads=2, mlp_dim=16, num_classes=3)
+        model.labels = ["a", "b", "c"]
+        teacher.save_model(model)
+        config = configure(config, {"training": {"distillation": {"teacher": str(teacher.path)}}})
+    run = Run.create(tmp_path / "run", config)
+    trained = train_classifier(run, made, device=torch.device("cpu"))
+    rows = run.metrics()
+    assert rows[-1]["step"] == 2
+    assert np.isfinite(rows[-1]["loss"])
+    assert trained.model.labels == ["a", "b", "c"]
+    for tensor in run.model().state_dict().values():
+        assert torch.isfinite(tensor).all()
+
+
+def test_the_linear_probe_moves_nothing_but_the_head(made: Splits, tmp_path: Path) -> None:
+    chosen = recipe("linear-probe")
+    config = configure(chosen.config, chosen.tiny, {"model": {"num_classes": 3}})
+    before = dict(starting_model(config, made.train.classes).named_parameters())
+    run = Run.create(tmp_path / "run", config)
+    train_classifier(run, made, device=torch.device("cpu"))
+    moved = {name for name, p in run.model().named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {"head.weight", "head.bias"}
+
+
+@pytest.mark.parametrize(
+    ("pictures", "steps", "batch"), [(400, 500, 50), (50_000, 10_000, 512), (1_281_167, 20_000, 512)]
+)
+def test_fine_tuning_follows_table_4(pictures: int, steps: int, batch: int) -> None:
+    training = choose_fine_tuning(DataSummary(pictures, 10, 40, 300, 300, 3, False)).config.training
+    assert (training.steps, training.batch_size) == (steps, batch)
+    assert training.peak_lr == pytest.approx(0.01 * batch / 512)
+    assert training.optimiser.kind == "sgd"
+    assert training.optimiser.weight_decay == 0
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("several", [True, False])
+def test_the_chosen_recipe_suits_the_data(channels: int, several: bool) -> None:
+    data = DataSummary(900, 7, 100, 60, 80, channels, several)  # type: ignore[arg-type]
+    choice = choose_recipe("photos", data)
+    assert choice.config.model.num_classes == 7
+    assert choice.config.model.channels == len(choice.config.preprocessing.mean) == channels
+    assert choice.config.training.loss == ("sigmoid" if several else "softmax")
+    assert "900 pictures of 7 classes" in " ".join(choice.reasons)
+
+
+def test_differences_name_every_leaf_once() -> None:
+    one, other = recipe("deit").config, recipe("deit-distilled").config
+    rows = differences(one, other)
+    assert set(rows) == {"model.distillation_token", "model.pooling"}
+    assert not differences(one, one)
+    assert set(leaves(one)) >= set(rows)
+
+
+def test_an_unknown_recipe_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="did you mean 'deit3'"):
+        recipe("deit33")
+
+
+def test_the_command_shows_lists_and_compares(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["recipe"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(NAMES)
+    assert command(["recipe", "s16-baseline"]) == 0
+    shown = capsys.readouterr().out
+    assert "2205.01580" in shown
+    assert 'decay_form = "independent"' in shown
+    assert command(["recipe", "deit", "--diff", "s16-baseline"]) == 0
+    assert "training.optimiser.decay_form" in capsys.readouterr().out
