@@ -176,6 +176,7 @@ def test_several_labels_for_a_picture(run: Path) -> None:
     page = write_training_report(run, model=model_of(), evaluation=judged, pictures=made).read_text()
     assert "mean average precision on 9 held-out pictures" in page
     assert "confusion" not in sections(page)
+    assert "a picture may show several things at once" in page
 
 
 def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:

@@ -140,9 +140,7 @@ def evidence_figures(
     if evidence is None:
         return [LeftOut(title, "the model has no classes")]
     if not evidence.heads.any():
-        return [
-            LeftOut(title, "nothing changes the class's logit: the model's head is all zeros, not trained")
-        ]
+        return [LeftOut(title, "the model's head is all zeros: nothing changes the class's logit")]
     return [
         figures.relevance_figure(evidence, pictures, label),
         figures.importance_figure(evidence),

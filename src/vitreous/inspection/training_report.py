@@ -62,6 +62,8 @@ def write_training_report(
             calibration_figure(evaluation),
             mistakes_figure(evaluation, pictures, model.preprocessing),
         ]
+    else:
+        parts.append(LeftOut("Confusion, calibration, mistakes", "a picture may show several things at once"))
     parts += [attention_figure(model, images, names), positions_figure(model), filters_figure(model)]
     parts.append(augmented_figure(sheet))
     return write_page(

@@ -1,0 +1,95 @@
+"""Attention over words and over pictures that are read."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from vitreous.data.config import DataConfig
+from vitreous.data.sources.digits import open_digits
+from vitreous.data.text.digit_lines import compose
+from vitreous.data.text.parallel import number_pairs
+from vitreous.data.text.tokeniser import Tokeniser
+from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.sequence_attention import look
+from vitreous.inspection.sequence_report import write_reading_report, write_translation_report
+from vitreous.training.sequence.config import configure_sequence
+from vitreous.training.sequence.plan import plan_translation
+from vitreous.training.sequence.reader import Reader
+from vitreous.training.sequence.recipes import digit_lines_config, numbers_config
+from vitreous.training.sequence.run import fresh_model
+from vitreous.training.sequence.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator():
+    texts = [text for pair in list(number_pairs(50)) for text in (pair.source, pair.target)]
+    model = fresh_model(configure_sequence(numbers_config(), {"model": {"depth": 3}})).eval()
+    return Translator(model, Tokeniser.train(texts, 380))
+
+
+@pytest.fixture(scope="module")
+def reader():
+    tiny = {"encoder": {"depth": 1, "width": 32}, "decoder": {"depth": 2, "width": 32}}
+    config = configure_sequence(digit_lines_config(), {"model": tiny})
+    return Reader(fresh_model(config).eval(), Tokeniser.train(["0123456789"], 270))
+
+
+def test_maps_of_a_translation(translator):
+    source, written = torch.tensor([[5, 9, 7, 2]]), torch.tensor([[1, 300, 301, 302, 303, 2]])
+    maps = look(translator.model, source, written)
+    assert maps.encoder.shape == (2, 4, 4, 4)
+    assert maps.decoder.shape == (3, 4, 5, 5)
+    assert maps.cross.shape == (3, 4, 5, 4)
+    for each in maps:
+        torch.testing.assert_close(each.sum(dim=-1), torch.ones(each.shape[:-1]))
+    assert (maps.decoder.triu(diagonal=1) == 0).all()
+
+
+def test_maps_are_those_of_writing_step_by_step(translator):
+    source, written = torch.tensor([[5, 9, 7, 2]]), torch.tensor([[1, 300, 301, 302, 2]])
+    maps = look(translator.model, source, written)
+    text = translator.model.text
+    with torch.no_grad():
+        memory, past = translator.model.encode(source), text.no_past()
+        for step in range(4):
+            with capture_attention(text.decoder) as attention:
+                text.step(written[:, step : step + 1], memory, past)
+            for layer, seen in enumerate(attention.maps):
+                row = maps.decoder[layer, :, step, : step + 1]
+                torch.testing.assert_close(seen[0, :, 0], row, atol=1e-5, rtol=1e-5)
+
+
+def test_a_page_of_translations(translator, tmp_path):
+    texts = ["<de> twenty-one", "<ko> </script> & <b>"]
+    report = write_translation_report(translator, texts, tmp_path, name="numbers")
+    page = report.report.read_text()
+    data = re.search(r'<script type="application/json" id="examples">(.*?)</script>', page, re.DOTALL)
+    examples = json.loads(data[1])
+    assert [each["source"] for each in examples] == texts
+    assert "".join(examples[0]["read"]) == "▁<de>▁twenty-one⟨end⟩"
+    shape = np.array(examples[0]["maps"]["cross"]).shape
+    assert shape == (3, 4, len(examples[0]["written"]) - 1, len(examples[0]["read"]))
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    with np.load(report.arrays) as arrays:
+        assert set(arrays) == {f"{kind}_{n}" for kind in ("encoder", "decoder", "cross") for n in (0, 1)}
+
+
+def test_a_page_of_pictures_that_were_read(reader, tmp_path):
+    _, _, digits = open_digits(DataConfig())
+    pictures, _ = compose(digits, 2, np.random.default_rng(0), distort=False)
+    named = [(pictures.picture(row), f"line {row}") for row in range(2)]
+    report = write_reading_report(reader, named, tmp_path, name="lines")
+    page = report.report.read_text()
+    written = [len(reader.tokeniser.encode(text)) + 1 for text in report.texts]
+    assert page.count("<img") == sum(written) + 2
+    with np.load(report.arrays) as arrays:
+        assert arrays["cross_0"].shape[-1] == 60
+
+
+def test_the_bundled_numbers_are_the_default():
+    config, data = plan_translation(None, {})
+    assert config.source == "numbers"
+    assert len(data.test) > 1000
