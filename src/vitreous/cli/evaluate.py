@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from vitreous.cli.options import (
     ConfigFile,
@@ -10,6 +12,7 @@ from vitreous.cli.options import (
     ImageSize,
     Json,
     Settings,
+    Workers,
     print_json,
     resized,
     settings_tree,
@@ -28,7 +31,8 @@ def evaluate(
     /,
     *,
     image_size: ImageSize = None,
-    batch_size: int = 64,
+    batch_size: Annotated[int, Parameter(help="pictures in one step")] = 64,
+    workers: Workers = None,
     device: Device = "auto",
     set: Settings = None,
     config: ConfigFile = None,
@@ -42,10 +46,9 @@ def evaluate(
         A run directory, or any checkpoint with a head.
     data
         By default the held-out part of what the run was trained on.
-    batch_size
-        Pictures in one step.
     """
     from vitreous.cli.progress import progress_bar
+    from vitreous.data.threads import worker_count
     from vitreous.evaluation.classification import evaluate as evaluate_classes
     from vitreous.evaluation.held_out import held_out
     from vitreous.evaluation.multilabel import evaluate_multilabel
@@ -57,7 +60,12 @@ def evaluate(
     kind = evaluate_multilabel if pictures.targets.ndim == 2 else evaluate_classes
     with progress_bar("evaluating") as progress:
         evaluation = kind(
-            model, pictures, device=pick_device(device), batch_size=batch_size, progress=progress
+            model,
+            pictures,
+            device=pick_device(device),
+            batch_size=batch_size,
+            workers=worker_count(workers),
+            progress=progress,
         )
     if json:
         print_json({"run": run, "data": source, "part": part, **evaluation.to_json()})

@@ -18,6 +18,9 @@ Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON obj
 Out = Annotated[Path | None, Parameter(name="--out", help="where to write")]
 Device = Annotated[str, Parameter(name="--device", help="auto, cpu, cuda or cuda:N")]
 Precision = Annotated[str, Parameter(name="--precision", help="auto, fp32 or bf16")]
+Workers = Annotated[
+    int | None, Parameter(name="--workers", help="threads that decode; by default one a core")
+]
 Seed = Annotated[int, Parameter(name="--seed")]
 ImageSize = Annotated[str | None, Parameter(name="--image-size", help="pixels: 384, or 384x512 (HxW)")]
 Settings = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import Device, ImageSize, Json, print_json, resized
+from vitreous.cli.options import Device, ImageSize, Json, Workers, print_json, resized
 from vitreous.errors import InputError
 
 
@@ -18,6 +18,8 @@ def predict(
     *images: str,
     top: Annotated[int, Parameter(help="how many of the likeliest labels to name")] = 5,
     image_size: ImageSize = None,
+    batch_size: Annotated[int, Parameter(help="pictures in one step")] = 64,
+    workers: Workers = None,
     device: Device = "auto",
     json: Json = False,
 ) -> int:
@@ -35,15 +37,18 @@ def predict(
     if top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
     from vitreous.cli.progress import progress_bar
+    from vitreous.data.threads import worker_count
     from vitreous.deployment.predictor import Predictor, find_pictures
-    from vitreous.evaluation.trained import open_trained
+    from vitreous.evaluation.trained import asks_each_class, open_trained
     from vitreous.training.device import pick_device
 
     paths, missing = find_pictures(images)
     opened = open_trained(model, **resized(image_size))
-    predictor = Predictor(opened, pick_device(device))
+    predictor = Predictor(opened, pick_device(device), independent=asks_each_class(model))
     with progress_bar("classifying") as progress:
-        predictions, bad = predictor.predict(paths, top=top, progress=progress)
+        predictions, bad = predictor.predict(
+            paths, top=top, batch_size=batch_size, workers=worker_count(workers), progress=progress
+        )
     failed = [*missing, *bad]
     if json:
         print_json(

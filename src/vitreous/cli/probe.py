@@ -14,6 +14,7 @@ from vitreous.cli.options import (
     Json,
     Seed,
     Settings,
+    Workers,
     print_json,
     resized,
     settings_tree,
@@ -31,6 +32,7 @@ def probe(
     ] = None,
     draws: Annotated[int, Parameter(help="how often shots are drawn, for the interval")] = 3,
     image_size: ImageSize = None,
+    workers: Workers = None,
     seed: Seed = 0,
     device: Device = "auto",
     set: Settings = None,
@@ -49,6 +51,7 @@ def probe(
     from vitreous.checkpoints import open_model
     from vitreous.cli.progress import progress_bar
     from vitreous.data.sources import open_data
+    from vitreous.data.threads import worker_count
     from vitreous.evaluation.fewshot import SHOTS
     from vitreous.evaluation.held_out import data_settings
     from vitreous.evaluation.probing import check_draws
@@ -72,6 +75,7 @@ def probe(
             seed=seed,
             draws=draws,
             device=pick_device(device),
+            workers=worker_count(workers),
             progress=progress,
         )
     if json:

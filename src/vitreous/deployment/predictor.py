@@ -69,17 +69,22 @@ class Predictor:
     Args:
         model: with a head. Its own preprocessing is used, so a picture is seen as in training.
         device: where to compute.
+        independent: each class is a question of its own, as in training with binary cross-entropy; then the
+            probabilities need not sum to one.
 
     Raises:
         InputError: the model has no head.
     """
 
-    def __init__(self, model: Model, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self, model: Model, device: str | torch.device = "cpu", *, independent: bool = False
+    ) -> None:
         classes = model.config.num_classes
         if classes is None:
             raise InputError("the model has no head, so it cannot classify: train one with vitreous train")
         self.model = model.to(device).eval()
         self.device = device
+        self.independent = independent
         self.labels = model.labels or [str(number) for number in range(classes)]
 
     def predict(
@@ -108,12 +113,14 @@ class Predictor:
             predictions += [Prediction(name, best) for name, best in zip(names, choices, strict=True)]
             if progress:
                 progress(len(predictions) + len(loader.bad), len(files))
-        return predictions, [Failure(name, reason) for name, reason in loader.bad]
+        reasons = dict(loader.bad)
+        return predictions, [Failure(path, reasons[path]) for path in files.paths if path in reasons]
 
     @torch.inference_mode()
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
         """The likeliest labels of every picture of a batch, likeliest first."""
-        probabilities = self.model(images.to(self.device)).float().softmax(dim=-1)
+        logits = self.model(images.to(self.device)).float()
+        probabilities = logits.sigmoid() if self.independent else logits.softmax(dim=-1)
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)
         return [
             tuple(Choice(self.labels[number], value) for value, number in zip(*row, strict=True))
