@@ -19,7 +19,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.errors import InputError
-from vitreous.inspection.close_look import Question
+from vitreous.inspection.close_look import Question, class_number
 from vitreous.inspection.model_report import ModelReport, write_model_report
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
@@ -167,6 +167,16 @@ def test_a_bit_has_filters_only(tmp_path: Path) -> None:
     report = write_model_report(bit, pictures(1), tmp_path, name="BiT")
     assert [each.name for each in report.figures] == ["filters.png"]
     assert "convolutional" in report.summary["left_out"][0]["reason"]
+
+
+def test_a_class_by_label_or_number() -> None:
+    many = [f"class {number}" for number in range(1000)]
+    assert class_number(LABELS, "dog") == class_number(LABELS, "1") == 1
+    assert class_number(many, "class 7") == class_number(many, "7") == 7
+    with pytest.raises(
+        InputError, match="no class '1000': give one of its labels, or a number from 0 to 999"
+    ):
+        class_number(many, "1000")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 
+MOST_NAMED = 30  # classes in a sentence
 CLOSE = 8  # pictures that are shown; the others enter the averages
 
 
@@ -66,7 +67,7 @@ def look_closely(
     """
     config = model.config
     patch = chosen_patch(config, question.patch)
-    labels = model.labels or [str(number) for number in range(config.num_classes or 0)]
+    labels = model.labels or [f"class {number}" for number in range(config.num_classes or 0)]
     wanted = None if question.label is None else class_number(labels, question.label)
     names = [name for _, name in pictures]
     images = model.preprocessing([picture for picture, _ in pictures])
@@ -129,7 +130,10 @@ def class_number(labels: Sequence[str], label: str) -> int:
         return labels.index(label)
     if label.isdigit() and int(label) < len(labels):
         return int(label)
-    raise InputError(f"the model has no class {label!r}: {nearest(label, labels)}")
+    hint = nearest(label, labels)
+    if len(labels) > MOST_NAMED and not hint.startswith("did you mean"):
+        hint = f"give one of its labels, or a number from 0 to {len(labels) - 1}"
+    raise InputError(f"the model has no class {label!r}: {hint}")
 
 
 def evidence_figures(

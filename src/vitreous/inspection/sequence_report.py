@@ -53,7 +53,7 @@ def write_translation_report(
     arrays: dict[str, np.ndarray] = {}
     for number, (source, translation) in enumerate(zip(sources, translations, strict=True)):
         read = translator.encode(source)
-        written = [START, *translator.tokeniser.encode(translation.text), END]
+        written = translation.ids
         device = translator.model.text.tokens.weight.device
         maps = look(translator.model, padded([read]).to(device), padded([written]).to(device))
         arrays |= named(maps, number)
@@ -81,17 +81,22 @@ def write_reading_report(
     reader: Reader, pictures: Sequence[tuple[Image.Image, str]], folder: Path, *, name: str
 ) -> SequenceReport:
     """Read pictures (each with its name), and show where every letter was read."""
-    texts = [found.text for found in reader.read([picture for picture, _ in pictures])]
+    found = reader.read([picture for picture, _ in pictures])
     exhibits: list[Exhibit] = []
     arrays: dict[str, np.ndarray] = {}
-    for number, ((picture, called), text) in enumerate(zip(pictures, texts, strict=True)):
+    for number, ((picture, called), (text, _, written)) in enumerate(zip(pictures, found, strict=True)):
         images = reader.model.preprocessing(picture).to(reader.model.text.tokens.weight.device)
-        written = [START, *reader.tokeniser.encode(text), END]
         maps = look(reader.model, images, padded([written]).to(images.device))
         arrays |= named(maps, number)
         exhibits.append(letters(reader, images[0], maps, written, title=f"{called}: {text}", number=number))
     return written_out(
-        folder, arrays, texts, name=name, lead=about_reader(reader), examples="", exhibits=exhibits
+        folder,
+        arrays,
+        [each.text for each in found],
+        name=name,
+        lead=about_reader(reader),
+        examples="",
+        exhibits=exhibits,
     )
 
 
