@@ -166,3 +166,15 @@ def test_a_model_without_attention_is_a_clear_error() -> None:
     bit = vt.create("BiT-R50x1", num_classes=3)
     with pytest.raises(InputError, match="BiT has no attention to capture"), vt.capture_attention(bit):
         pass
+
+
+@pytest.mark.slow
+def test_a_compiled_model_is_a_clear_error() -> None:
+    """Its code was made without the hooks, so that nothing would be captured."""
+    compiled = torch.compile(model_of(), backend="eager")
+    with pytest.raises(InputError, match="compiled model"), vt.capture_attention(compiled):
+        pass
+    in_place = model_of()
+    in_place.compile(backend="eager")
+    with pytest.raises(InputError, match="compiled model"), vt.capture_attention(in_place):
+        pass

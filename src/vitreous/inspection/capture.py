@@ -54,8 +54,10 @@ def capture_attention(
             map is in memory at a time.
 
     Raises:
-        InputError: a model without attention, such as BiT.
+        InputError: a model without attention, such as BiT; a compiled one, which nobody can look into.
     """
+    if any("_orig_mod" in each._modules or each._compiled_call_impl for each in model.modules()):
+        raise InputError("a compiled model cannot be watched: capture the model that it was compiled from")
     layers = attention_layers(model)
     captured = CapturedAttention(layers, reduce)
     hooks = [layer.register_forward_pre_hook(captured.record, with_kwargs=True) for layer in set(layers)]
