@@ -32,6 +32,10 @@ COMMANDS = {
         "The recipes: what each one sets, and what to expect of it.",
         ("vitreous recipe deit", "vitreous recipe deit --diff s16-baseline"),
     ),
+    "doctor": Command(
+        "Why is it not learning? Findings about a run or a data set, each with its fix.",
+        ("vitreous doctor runs/mine", "vitreous doctor photos/ --json"),
+    ),
     "evaluate": Command(
         "Accuracy, per-class scores, confusion and calibration on held-out pictures.",
         ("vitreous evaluate runs/mine", "vitreous evaluate runs/mine photos/ --json"),

@@ -1,0 +1,1 @@
+"""Why is it not learning? Checks of data, of a run's course and of its model; each finding has its fix."""

@@ -1,0 +1,19 @@
+"""What a check finds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    """Something that keeps a model from learning, or its accuracy from being true.
+
+    Attributes:
+        check: the short name of what was looked at.
+        problem: what was seen, with the numbers.
+        fix: what to do.
+    """
+
+    check: str
+    problem: str
+    fix: str

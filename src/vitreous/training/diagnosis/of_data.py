@@ -1,0 +1,106 @@
+"""Checks of a data set: labels, splits, pictures that stand on both sides."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Float
+
+from vitreous.data.pictures import BadPicture, Pictures, Splits
+from vitreous.training.diagnosis.findings import Finding
+
+IMBALANCE = 20  # pictures of the largest class for one of the smallest
+OTHER_CLASSES = 0.4  # of the held-out part, in classes that the training part shows less often
+LEAKED = 0.005  # of the held-out pictures
+LOOKED_AT = 20_000  # pictures of a part, for the leak
+
+
+def data_findings(splits: Splits) -> Iterator[Finding]:
+    """All checks that need no model."""
+    if splits.train.targets.ndim == 1:
+        yield from labels(splits)
+        yield from imbalance(splits.train)
+        for part, name in held_out(splits):
+            yield from sorted_split(splits.train, part, name)
+    for part, name in held_out(splits):
+        yield from leak(splits.train, part, name)
+
+
+def held_out(splits: Splits) -> Iterator[tuple[Pictures, str]]:
+    for part, name in ((splits.validation, "validation"), (splits.test, "test")):
+        if part is not None and len(part):
+            yield part, name
+
+
+def labels(splits: Splits) -> Iterator[Finding]:
+    """Class numbers must lie in 0 ... classes - 1, in every part."""
+    classes = len(splits.train.classes)
+    for part, name in ((splits.train, "training"), *held_out(splits)):
+        low, high = int(part.targets.min()), int(part.targets.max())
+        if low < 0 or high >= classes:
+            yield Finding(
+                "labels",
+                f"the {name} part has labels from {low} to {high}, but there are {classes} classes",
+                f"number the classes from 0 to {classes - 1}",
+            )
+
+
+def imbalance(train: Pictures) -> Iterator[Finding]:
+    """A class that is hardly ever shown is hardly ever learned."""
+    counts = np.bincount(train.targets.clip(0), minlength=len(train.classes))
+    least, most = int(counts.argmin()), int(counts.argmax())
+    if counts[least] * IMBALANCE < counts[most]:
+        yield Finding(
+            "imbalance",
+            f"{counts[most]} pictures of {train.classes[most]!r} but {counts[least]} of "
+            f"{train.classes[least]!r} to train on",
+            "set data.class_balance=true, or add pictures",
+        )
+
+
+def sorted_split(train: Pictures, part: Pictures, name: str) -> Iterator[Finding]:
+    """A split of a list that was sorted by class leaves whole classes on one side."""
+    ours, theirs = shares(train), shares(part)
+    distance = float(np.abs(ours - theirs).sum()) / 2
+    unseen = [train.classes[c] for c in np.flatnonzero((theirs > 0) & (ours == 0))]
+    if unseen or distance > OTHER_CLASSES:
+        missing = f"; never trained on: {', '.join(unseen[:5])}" if unseen else ""
+        yield Finding(
+            "split",
+            f"{distance:.0%} of the {name} part lie in classes that the training part shows less often"
+            f"{missing}: the list was probably sorted by class when it was cut",
+            "draw the split at random: leave it to data.test_fraction, or shuffle the list first",
+        )
+
+
+def shares(pictures: Pictures) -> Float[np.ndarray, " classes"]:
+    counts = np.bincount(pictures.targets.clip(0), minlength=len(pictures.classes))
+    return counts[: len(pictures.classes)] / max(counts.sum(), 1)
+
+
+def leak(train: Pictures, part: Pictures, name: str) -> Iterator[Finding]:
+    """The same bytes to learn from and to be judged on."""
+    known = {digest for _, digest in digests(train)}
+    twice = [index for index, digest in digests(part) if digest in known]
+    if len(twice) > LEAKED * min(len(part), LOOKED_AT):
+        yield Finding(
+            "leak",
+            f"{len(twice)} of {len(part)} {name} pictures are also in the training part, such as "
+            f"{part.name(twice[0])}: the accuracy is too good to be true",
+            "remove them from one side; `vitreous data check` lists them",
+        )
+
+
+def digests(pictures: Pictures) -> Iterator[tuple[int, bytes]]:
+    """A fingerprint of each picture's file, or of its pixels where there is no file."""
+    for index in range(min(len(pictures), LOOKED_AT)):
+        try:
+            content = pictures.encoded(index)
+            if content is None:
+                picture = pictures.picture(index)
+                content = repr(picture.size).encode() + picture.tobytes()
+        except BadPicture:
+            continue  # counted and named by the loader
+        yield index, hashlib.blake2b(content, digest_size=16).digest()

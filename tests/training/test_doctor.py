@@ -1,0 +1,229 @@
+"""Runs and data broken on purpose, one way each; a healthy run has no finding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitreous.cli import run as command
+from vitreous.data.pictures import ArrayPictures, DataSummary, Splits
+from vitreous.models.names import create
+from vitreous.training.classifier import train_classifier
+from vitreous.training.config import RunConfig
+from vitreous.training.diagnosis.examine import examine_data, examine_run
+from vitreous.training.diagnosis.of_course import course_findings
+from vitreous.training.diagnosis.of_data import data_findings
+from vitreous.training.diagnosis.of_model import model_findings
+from vitreous.training.run import Run
+from vitreous.training.setbacks import NotFinite
+from vitreous.training.settings import configure
+
+Broken = Callable[[dict[str, Any]], Path]
+
+
+@pytest.fixture
+def broken(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Broken:
+    """A run with some settings that nobody should use."""
+
+    def make(settings: dict[str, Any]) -> Path:
+        plain = {"dropout": 0.0, "drop_path": 0.0}
+        training = {"epochs": 6, "peak_lr": 5e-3, "save_every": 1e9, "ema_decay": None}
+        data = {"data": {"test_fraction": 0.85}, "augmentation": {"mixup": 0.0}}
+        config = configure(tiny, {"model": plain, "training": training, **data}, settings)
+        run = Run.create(tmp_path / "run", config)
+        with suppress(NotFinite):  # one of the runs is broken in just this way
+            train_classifier(run, splits, device=torch.device("cpu"))
+        return run.path
+
+    return make
+
+
+def found(path: Path) -> dict[str, tuple[str, str]]:
+    return {finding.check: (finding.problem, finding.fix) for finding in examine_run(path)}
+
+
+def test_a_healthy_run_has_nothing(broken: Broken) -> None:
+    assert found(broken({"training": {"epochs": 20}})) == {}
+
+
+def test_a_rate_that_is_too_high(broken: Broken) -> None:
+    path = broken({"training": {"peak_lr": 20.0, "optimiser": {"clip_norm": None}}})
+    problem, fix = found(path)["learning rate"]
+    assert "the peak rate is 20 with adamw at a batch of 32" in problem
+    assert "set training.peak_lr below 0.0018" in fix
+
+
+def test_a_rate_that_is_too_low(broken: Broken) -> None:
+    findings = found(broken({"training": {"peak_lr": 1e-9}}))
+    assert "no better than guessing (ln 10 = 2.303)" in findings["learning rate"][0]
+    assert "set training.peak_lr above" in findings["learning rate"][1]
+
+
+def test_a_wrong_normalisation(broken: Broken) -> None:
+    problem, _ = found(broken({"preprocessing": {"mean": [90.0], "std": [120.0]}}))["normalisation"]
+    assert "preprocessing.mean=[90.0] and std=[120.0]" in problem
+
+
+def test_a_standard_deviation_of_zero(broken: Broken) -> None:
+    findings = found(broken({"preprocessing": {"std": [0.0]}}))
+    assert "the pictures themselves are not finite" in findings["origin of NaN"][0]
+
+
+def test_a_patch_as_large_as_the_picture(broken: Broken) -> None:
+    problem, fix = found(broken({"model": {"patch_size": 8}}))["patch size"]
+    assert "8x8 pictures in patches of 8x8 are 1 patches" in problem
+    assert "model.patch_size=1" in fix
+
+
+def test_the_same_pictures_on_both_sides(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        for part in ("train", "val"):
+            (tmp_path / part / name).mkdir(parents=True)
+        for number in range(8):
+            picture = Image.fromarray(random.integers(0, 255, (20, 20, 3), dtype=np.uint8))
+            picture.save(tmp_path / "train" / name / f"{number}.png")
+            if number < 4:
+                picture.save(tmp_path / "val" / name / f"copy{number}.png")
+    (finding,) = examine_data(str(tmp_path))
+    assert finding.check == "leak"
+    assert "8 of 8" in finding.problem
+    assert "copy" in finding.problem
+
+
+def pictures(targets: list[int], classes: int = 4, side: int = 8) -> ArrayPictures:
+    random = np.random.default_rng(len(targets))
+    pixels = random.integers(0, 255, (len(targets), side, side, 3), dtype=np.uint8)
+    return ArrayPictures(pixels, np.array(targets), tuple("abcdefgh"[:classes]), name="made")
+
+
+def split(train: list[int], test: list[int]) -> Splits:
+    return Splits(pictures(train), None, pictures(test), "made", DataSummary(8, 4, 1, 8, 8, 3, False))
+
+
+def test_a_split_that_was_cut_from_a_sorted_list() -> None:
+    findings = {f.check: f for f in data_findings(split([0, 0, 1, 1, 2, 2] * 4, [3] * 6))}
+    assert set(findings) == {"split", "imbalance"}
+    finding = findings["split"]
+    assert "100% of the test part" in finding.problem
+    assert "never trained on: d" in finding.problem
+
+
+def test_labels_out_of_range() -> None:
+    checks = [finding.check for finding in data_findings(split([1, 2, 3, 4] * 5, [1, 2, 3, 4]))]
+    assert "labels" in checks
+
+
+def test_a_class_that_is_hardly_there() -> None:
+    findings = list(data_findings(split([0] * 100 + [1] * 100 + [2] * 100 + [3] * 3, [0, 1, 2] * 30)))
+    assert [finding.check for finding in findings] == ["imbalance"]
+    assert "3 of 'd'" in findings[0].problem
+
+
+def test_a_fair_data_set_has_nothing() -> None:
+    assert list(data_findings(split([0, 1, 2, 3] * 20, [0, 1, 2, 3] * 5))) == []
+
+
+def test_a_loader_that_starves_the_device(tiny: RunConfig) -> None:
+    rows = [
+        {"step": 40 * n, "loss": 2.0 / n, "waiting": 0.6, "skipped": 0, "seconds": 50.0 * n}
+        for n in (1, 2, 3)
+    ]
+    (finding,) = course_findings(tiny, rows, 10)
+    assert finding.check == "loader"
+    assert "60% of the time" in finding.problem
+
+
+def test_skipped_steps_and_overfitting(tiny: RunConfig) -> None:
+    rows = [
+        {"step": 40, "loss": 1.0, "skipped": 0},
+        {"step": 80, "loss": 0.1, "skipped": 3, "accuracy": 0.99, "validation_accuracy": 0.5},
+    ]
+    checks = {finding.check: finding.problem for finding in course_findings(tiny, rows, 10)}
+    assert "3 steps" in checks["not finite"]
+    assert "before step 80" in checks["not finite"]
+    assert "99% right in training but 50%" in checks["overfitting"]
+
+
+def model_of(**overrides: Any) -> Any:
+    torch.manual_seed(0)
+    fields = {"image_size": 8, "width": 16, "depth": 3, "heads": 2, "mlp_dim": 16, "num_classes": 4}
+    model = create("ViT-Ti/2", **{**fields, **overrides})
+    torch.nn.init.normal_(model.head.weight)  # type: ignore[arg-type]
+    return model
+
+
+def test_the_layer_where_numbers_stop_being_finite() -> None:
+    model, shown = model_of(), pictures([0, 1, 2, 3] * 4)
+    with torch.no_grad():
+        model.blocks[1].attention.qkv.bias[0] = 1e38
+        model.blocks[1].attention.qkv.weight[:] *= 1e38
+    (finding,) = model_findings(model, shown)
+    assert finding.check == "origin of NaN"
+    assert "behind blocks.1.attention" in finding.problem
+
+
+def test_a_weight_that_is_not_finite_is_named() -> None:
+    model = model_of()
+    with torch.no_grad():
+        model.blocks[2].mlp_norm.weight[0] = float("nan")
+    (finding,) = model_findings(model, pictures([0, 1, 2, 3] * 4))
+    assert "blocks.2.mlp_norm.weight" in finding.problem
+
+
+def test_a_layer_that_explodes() -> None:
+    model = model_of()
+    with torch.no_grad():
+        for parameter in model.blocks[1].mlp.parameters():
+            parameter.mul_(300)
+    checks = {f.check: f.problem for f in model_findings(model, pictures([0, 1, 2, 3] * 4))}
+    assert "behind layer 2" in checks["exploding layer"]
+
+
+def test_a_layer_that_no_gradient_reaches() -> None:
+    model = model_of()
+    with torch.no_grad():  # both branches closed: what goes in is zero, and what would come out too
+        for parameter in (*model.blocks[0].attention.parameters(), *model.blocks[0].mlp.parameters()):
+            parameter.zero_()
+        for norm in (model.blocks[0].attention_norm, model.blocks[0].mlp_norm):
+            norm.weight.zero_()
+    checks = {f.check: f.problem for f in model_findings(model, pictures([0, 1, 2, 3] * 4))}
+    assert "dead layer" not in checks  # the last biases still learn, so it can come back
+    with torch.no_grad():
+        model.blocks[0].attention_branch.append(torch.nn.Hardtanh(0.0, 1e-30))
+        model.blocks[0].mlp_branch.append(torch.nn.Hardtanh(0.0, 1e-30))
+    checks = {f.check: f.problem for f in model_findings(model, pictures([0, 1, 2, 3] * 4))}
+    assert "no gradient reaches layer 1" in checks["dead layer"]
+
+
+def test_a_model_that_says_the_same_of_everything() -> None:
+    model = model_of()
+    with torch.no_grad():
+        model.head.bias[2] = 100
+    checks = {f.check: f.problem for f in model_findings(model, pictures([0, 1, 2, 3] * 4))}
+    assert checks["one class"] == "16 of 16 pictures are called 2, 4 are"
+
+
+def test_small_pictures_blown_up() -> None:
+    checks = {f.check: f for f in model_findings(model_of(image_size=64), pictures([0, 1, 2, 3] * 4))}
+    assert "about 8 pixels are blown up to 64x64" in checks["picture size"].problem
+
+
+def test_the_command_prints_findings_with_their_fix(
+    broken: Broken, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = broken({"model": {"patch_size": 8}})
+    capsys.readouterr()
+    assert command(["doctor", str(path)]) == 0
+    assert "patch size: 8x8 pictures" in (said := capsys.readouterr().out)
+    assert "fix: set model.patch_size=1" in said
+    assert command(["doctor", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"][0]["check"] == "patch size"
