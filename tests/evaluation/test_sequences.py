@@ -27,7 +27,7 @@ class Parrot(Translator):
         encode = staticmethod(str.split)
 
     def translate(self, texts, *, beams):
-        return [Translation(text.split()[-1], 0.0) for text in texts]
+        return [Translation(text.split()[-1], 0.0, []) for text in texts]
 
 
 def test_a_translator_is_judged():
@@ -74,7 +74,7 @@ class Fixed(Reader):
         pass
 
     def read(self, pictures, *, beams):
-        return [ReadText(str(np.asarray(picture)[0, 0]), 0.0) for picture in pictures]
+        return [ReadText(str(np.asarray(picture)[0, 0]), 0.0, []) for picture in pictures]
 
 
 def test_a_reader_is_judged_and_bad_pictures_are_told():

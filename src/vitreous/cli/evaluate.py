@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -47,6 +48,10 @@ def evaluate(
     data
         By default the held-out part of what the run was trained on.
     """
+    from vitreous.cli.sequence_runs import judge_again, kind_of_run
+
+    if kind_of := kind_of_run(Path(run)):
+        return judge_again(Path(run), kind_of, data, device=device, json=json)
     from vitreous.cli.progress import progress_bar
     from vitreous.data.threads import worker_count
     from vitreous.evaluation.classification import evaluate as evaluate_classes

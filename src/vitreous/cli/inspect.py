@@ -39,9 +39,11 @@ def inspect(
         Files, folders, globs; by default held-out pictures of the run, or handwritten digits. For a run of
         vitreous translate: texts.
     """
-    from vitreous.cli.inspect_sequences import inspect_sequences, kind_of_run
+    from vitreous.cli.sequence_runs import kind_of_run
 
     if kind := kind_of_run(Path(model)):
+        from vitreous.cli.inspect_sequences import inspect_sequences
+
         return inspect_sequences(Path(model), kind, images, out=out, device=device, json=json)
     from vitreous.checkpoints import open_model
     from vitreous.cli.progress import progress_bar

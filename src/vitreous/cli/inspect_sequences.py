@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from vitreous.cli.options import print_json
+from vitreous.cli.sequence_runs import Kind
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from PIL import Image
 
 UNASKED = 4  # held-out examples that are shown where none are named
-Kind = Literal["Transformer", "Captioner"]
-
-
-def kind_of_run(path: Path) -> Kind | None:
-    """What kind of model that writes text lies in a run directory; None for any other."""
-    for config in (path / "model" / "config.json", path / "config.json"):
-        if config.is_file():
-            try:
-                told = json_module.loads(config.read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                return None
-            kind = told.get("kind") if isinstance(told, dict) else None
-            return kind if kind in ("Transformer", "Captioner") else None
-    return None
 
 
 def inspect_sequences(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -23,7 +24,7 @@ def predict(
     device: Device = "auto",
     json: Json = False,
 ) -> int:
-    """Classify pictures, each seen exactly as in training.
+    """Classify pictures, or read their text, each seen exactly as in training.
 
     Parameters
     ----------
@@ -36,6 +37,10 @@ def predict(
         raise InputError("no picture to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     if top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
+    from vitreous.cli.sequence_runs import kind_of_run, read_pictures
+
+    if kind_of_run(Path(model)) == "Captioner":
+        return read_pictures(Path(model), images, device=device, json=json)
     from vitreous.cli.progress import progress_bar
     from vitreous.data.threads import worker_count
     from vitreous.deployment.predictor import Predictor, find_pictures

@@ -90,7 +90,8 @@ def translate_texts(
     found = translator.translate(texts, beams=beams, length_penalty=length_penalty)
     if json:
         rows = zip(texts, found, strict=True)
-        print_json({"translations": [{"source": text, **each._asdict()} for text, each in rows]})
+        told = [{"source": text, "text": each.text, "score": each.score} for text, each in rows]
+        print_json({"translations": told})
     else:
         print("\n".join(each.text for each in found))
     return 0

@@ -93,6 +93,11 @@ def tokeniser_from_json(text: str, *, where: str) -> Tokeniser:
         raise InputError(f"{where} holds no byte-pair tokeniser: it is damaged, or another file") from None
 
 
+def up_to_end(ids: Sequence[int]) -> list[int]:
+    """Written ids without the padding behind the end mark."""
+    return list(ids[: ids.index(END) + 1] if END in ids else ids)
+
+
 def tokenizers_library() -> Any:
     """The library, which only text needs."""
     try:

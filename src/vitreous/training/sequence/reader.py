@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from vitreous.checkpoints.sequences import load_sequence_model
-from vitreous.data.text.tokeniser import Tokeniser, tokeniser_from_json
+from vitreous.data.text.tokeniser import Tokeniser, tokeniser_from_json, up_to_end
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.decoding import beam_search
@@ -19,10 +19,12 @@ BATCH = 64  # pictures read together
 
 
 class ReadText(NamedTuple):
-    """What stands in a picture, and its log probability divided by a power of its length."""
+    """What stands in a picture, its log probability divided by a power of its length, and the tokens that
+    were written, with the start mark and the end mark, if it was reached."""
 
     text: str
     score: float
+    ids: list[int]
 
 
 class Reader:
@@ -67,5 +69,5 @@ class Reader:
                 beams=beams,
             )
             best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
-            results += [ReadText(self.tokeniser.decode(row), score) for row, score in best]
+            results += [ReadText(self.tokeniser.decode(row), score, up_to_end(row)) for row, score in best]
         return results

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.sequences import load_sequence_model
 from vitreous.data.text.batches import padded
-from vitreous.data.text.tokeniser import END, Tokeniser, tokeniser_from_json
+from vitreous.data.text.tokeniser import END, Tokeniser, tokeniser_from_json, up_to_end
 from vitreous.errors import InputError
 from vitreous.models.decoding import beam_search, greedy
 from vitreous.models.transformer import Transformer
@@ -20,10 +20,12 @@ BATCH = 128  # texts decoded together
 
 
 class Translation(NamedTuple):
-    """What a text became. `score` is its log probability divided by a power of its length; None if greedy."""
+    """What a text became. `score` is its log probability divided by a power of its length, None if greedy;
+    `ids` are the tokens that were written, with the start mark and the end mark, if it was reached."""
 
     text: str
     score: float | None
+    ids: list[int]
 
 
 class Translator:
@@ -101,9 +103,9 @@ class Translator:
         memory = self.model.encode(source)
         if beams == 1:
             ids = greedy(self.model.text, memory, max_length=limit)
-            return [Translation(self.tokeniser.decode(row), None) for row in ids.tolist()]
+            return [Translation(self.tokeniser.decode(row), None, up_to_end(row)) for row in ids.tolist()]
         found = beam_search(
             self.model.text, memory, max_length=limit, beams=beams, length_penalty=length_penalty
         )
         best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
-        return [Translation(self.tokeniser.decode(row), score) for row, score in best]
+        return [Translation(self.tokeniser.decode(row), score, up_to_end(row)) for row, score in best]

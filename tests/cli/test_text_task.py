@@ -1,0 +1,88 @@
+"""`vitreous train --task text`, and what other commands do with such a run."""
+
+import json
+
+import pytest
+
+SMALL = (
+    "--set", "training.steps=2", "--set", "model.encoder.depth=1", "--set", "model.decoder.depth=1",
+    "--set", "training.batch_size=4",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def manifest(workplace):
+    rows = [f"photos/{label}/{n}.jpg,text {label}{n}" for label in "37" for n in range(6)]
+    path = workplace / "lines.csv"
+    path.write_text("\n".join(["path,label", *rows, "photos/3/7.jpg,"]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def reader(manifest, command, workplace):
+    run = workplace / "runs" / "lines"
+    if not run.exists():
+        done = command("train", manifest, "--task", "text", "--out", run, *SMALL, "--json")
+        assert done.code == 0, done.err
+        assert "skipped 1" in done.err
+        result = json.loads(done.out)
+        assert {"line_accuracy", "character_accuracy", "test_count", "seconds", "run"} <= set(result)
+    return run
+
+
+def test_a_run_holds_what_it_needs(reader):
+    names = {path.name for path in reader.iterdir()}
+    assert {"config.toml", "model", "metrics.jsonl", "README.md", "checkpoints"} <= names
+    assert {path.name for path in (reader / "model").iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
+
+
+def test_predict_reads_pictures(reader, command):
+    done = command("predict", reader, "photo.jpg", "missing.jpg", "--json")
+    assert done.code == 2
+    told = json.loads(done.out)
+    assert [each["path"] for each in told["predictions"]] == ["photo.jpg"]
+    assert set(told["predictions"][0]) == {"path", "text", "score"}
+    assert [each["path"] for each in told["failed"]] == ["missing.jpg"]
+
+
+def test_evaluate_judges_again(reader, command):
+    done = command("evaluate", reader, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["test_count"] == 1
+    assert "line_accuracy" in command("evaluate", reader).out
+
+
+def test_inspect_shows_where_letters_were_read(reader, command, tmp_path):
+    done = command("inspect", reader, "photo.jpg", "--out", tmp_path, "--json")
+    assert done.code == 0, done.err
+    assert [each["source"] for each in json.loads(done.out)["written"]] == ["photo.jpg"]
+    assert command("inspect", reader, "--out", tmp_path / "unasked").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--task", "text", "photo.jpg"), "no manifest"),
+        (("--task", "text", "--model", "ViT-B/16"), "--model does not go with --task text"),
+        (("--task", "text", "--resume", "runs/mine"), "no run of a model that writes text"),
+        (("--task", "text", "--set", "model.encoder.widht=3"), "model.encoder.width"),
+        (("--task", "words"), "words"),
+    ],
+)
+def test_bad_input_is_one_sentence(command, arguments, said):
+    done = command("train", *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1, done.err
+
+
+@pytest.mark.slow
+def test_the_bundled_lines_are_learned(command, tmp_path):
+    done = command("train", "--task", "text", "--out", tmp_path / "run", "--json")
+    result = json.loads(done.out)
+    assert result["character_accuracy"] >= 0.97
+    assert result["line_accuracy"] >= 0.85
