@@ -158,6 +158,11 @@ def test_parts_of_the_data() -> None:
     assert np.bincount(half.train.targets).tolist() == [round(0.5 * size) for size in sizes]
 
 
+def test_a_small_part_has_small_batches(tmp_path: Path) -> None:
+    config, splits = laboratory(tmp_path).prepare(Trial(part=Part(per_class=1)), 0)
+    assert config.training.batch_size == len(splits.train) == 10
+
+
 def test_a_half_needs_two_classes() -> None:
     splits = select(open_data("digits", DataConfig()), Part("first half"), seed=0)
     three = select(splits, Part("second half"), seed=0)

@@ -105,8 +105,7 @@ class Laboratory:
             settings = {**settings, "model": model}
         config, _, splits = plan(self.source, settings, init=init)
         splits = select(splits, trial.part, seed)
-        model_config = change(config.model, {"num_classes": len(splits.train.classes)})
-        return config.model_copy(update={"model": model_config}), splits
+        return fitted(config, splits), splits
 
     def beginning(self, trial: Trial, seed: int) -> str:
         """The checkpoint that a trial is fine-tuned from."""
@@ -138,6 +137,15 @@ class Laboratory:
         """Learn without labels."""
         done = pretrain(run, splits, device=self.device)
         return Result(None, 0, *size_of(run.config, done.encoder), done.seconds)
+
+
+def fitted(config: RunConfig, splits: Splits) -> RunConfig:
+    """As many outputs as the part has classes, and no batch larger than its training pictures."""
+    model = change(config.model, {"num_classes": len(splits.train.classes)})
+    largest = len(splits.train) // config.training.accumulate * config.training.accumulate
+    batch = min(config.training.batch_size, largest)
+    training = config.training.model_copy(update={"batch_size": batch})
+    return config.model_copy(update={"model": model, "training": training})
 
 
 def size_of(config: RunConfig, model: nn.Module) -> tuple[int, int]:
