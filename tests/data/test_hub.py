@@ -4,11 +4,14 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.loading import TrainLoader
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing
 
 datasets = pytest.importorskip("datasets")
 
@@ -55,3 +58,65 @@ def test_mistakes(tmp_path):
     )
     with pytest.raises(InputError, match="no column of pictures; its columns are: text"):
         open_data(f"hf:{tmp_path / 't'}", DataConfig())
+
+
+@pytest.fixture
+def streamed(tmp_path):
+    """60 training pictures in row groups of 3, 6 for test."""
+    from pyarrow import parquet
+
+    for name, count in (("train", 60), ("test", 6)):
+        whole = tmp_path / f"{name}.all"
+        table(count, len(name)).to_parquet(str(whole))
+        parquet.write_table(
+            parquet.read_table(whole), tmp_path / f"{name}-00000-of-00001.parquet", row_group_size=3
+        )
+        whole.unlink()
+    return open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+
+
+def test_a_stream_gives_the_same_pictures(streamed, tmp_path):
+    downloaded = open_data(f"hf:{tmp_path}", DataConfig())
+    assert streamed.train.classes == downloaded.train.classes
+    assert np.array_equal(streamed.train.targets, downloaded.train.targets)
+    assert len(streamed.test) == 6
+    for index in (0, 31, 59):
+        assert streamed.train.encoded(index) == downloaded.train.encoded(index)
+
+
+def test_a_stream_reads_each_row_group_once_in_an_epoch(streamed, monkeypatch):
+    fetched = []
+    system = streamed.train.system
+
+    class Counting:
+        def open(self, *arguments):
+            fetched.append(arguments)
+            return system.open(*arguments)
+
+    loader = TrainLoader(
+        streamed.train,
+        preprocessing=Preprocessing(size=(8, 8)),
+        augmentation=AugmentationConfig(),
+        batch_size=6,
+        seed=0,
+        workers=2,
+        config=DataConfig(in_memory=False, streaming=True),
+    )
+    streamed.train.held.clear()
+    streamed.train.system = Counting()
+    first = [batch.indices for batch in loader.epoch(0)]
+    assert sorted(index for batch in first for index in batch.tolist()) == list(range(60))
+    assert len(fetched) == 20
+    assert len({int(index) // 3 for index in first[0]}) > 2  # mixed over row groups
+    again = [batch.indices for batch in loader.epoch(0, start=7)]
+    assert all(map(torch.equal, again, first[7:]))
+    other = next(loader.epoch(1)).indices
+    assert not torch.equal(other, first[0])
+
+
+def test_stream_mistakes(tmp_path):
+    with pytest.raises(InputError, match="no Parquet files of a split 'train'"):
+        open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+    (tmp_path / "train.parquet").write_bytes(b"no parquet at all")
+    with pytest.raises(InputError, match="is no Parquet file"):
+        open_data(f"hf:{tmp_path}", DataConfig(streaming=True))

@@ -29,6 +29,9 @@ class DataConfig(Config):
     )
     class_balance: bool = Field(default=False, description="draw every class equally often")
     strict: bool = Field(default=False, description="a picture that cannot be read is an error")
+    streaming: bool = Field(
+        default=False, description="hf: sources are fetched while training, not downloaded before"
+    )
     label_separator: str = Field(
         default="|", min_length=1, description="between the labels of one picture in a manifest"
     )

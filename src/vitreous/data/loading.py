@@ -20,9 +20,9 @@ from vitreous.data.augmentation.mixing import mix, soft
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.decoding import Encoded
 from vitreous.data.memory import tried
-from vitreous.data.pictures import BadFiles, BadPicture, Indices, Pictures
+from vitreous.data.pictures import BadFiles, BadPicture, Indices, Pictures, blocks_of
 from vitreous.data.randomness import BatchChance
-from vitreous.data.sampling import Order, balanced, repeated, shuffled
+from vitreous.data.sampling import Order, balanced, repeated, shuffled, shuffled_by_blocks
 from vitreous.data.threads import in_order, pool
 from vitreous.data.training_pictures import TrainingPictures
 from vitreous.data.transforms import evaluation_pixels
@@ -129,6 +129,8 @@ class TrainLoader:
         """Which pictures, in which order; the same in every process."""
         if self.class_balance:
             order = balanced(self.pictures.targets, seed=self.seed, epoch=epoch)
+        elif (blocks := blocks_of(self.pictures)) is not None:
+            order = shuffled_by_blocks(blocks, seed=self.seed, epoch=epoch)
         else:
             order = shuffled(len(self.pictures), seed=self.seed, epoch=epoch)
         if self.augmentation.repeats > 1:

@@ -72,6 +72,11 @@ class Splits(NamedTuple):
     summary: DataSummary
 
 
+def blocks_of(pictures: Pictures) -> NDArray[np.int32] | None:
+    """(N,) the block that each picture is read with; None where any order costs the same."""
+    return getattr(pictures, "blocks", None)
+
+
 class Subset:
     """Some of a source's pictures."""
 
@@ -80,6 +85,8 @@ class Subset:
         self.indices = indices
         self.classes = pictures.classes
         self.targets: NDArray[Any] = pictures.targets[indices]
+        blocks = blocks_of(pictures)
+        self.blocks = None if blocks is None else blocks[indices]
 
     def __len__(self) -> int:
         return len(self.indices)

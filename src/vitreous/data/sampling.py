@@ -11,6 +11,8 @@ from vitreous.data.pictures import Indices
 from vitreous.data.randomness import order_chance
 from vitreous.data.splitting import strata
 
+WINDOW = 16  # blocks whose pictures are mixed
+
 
 class Order(NamedTuple):
     """Which pictures, and which copy of each: the copies of one picture are augmented differently."""
@@ -22,6 +24,16 @@ class Order(NamedTuple):
 def shuffled(count: int, *, seed: int, epoch: int) -> Order:
     """Every picture once."""
     return Order(order_chance(seed, epoch).permutation(count), np.zeros(count, dtype=np.int64))
+
+
+def shuffled_by_blocks(blocks: NDArray[np.int32], *, seed: int, epoch: int) -> Order:
+    """Every picture once, a few blocks at a time: blocks in random order, and the pictures of each window of
+    blocks mixed. For sources that read whole blocks."""
+    chance = order_chance(seed, epoch)
+    names, block = np.unique(blocks, return_inverse=True)
+    rank = chance.permutation(len(names))[block]
+    order = np.lexsort((chance.random(len(blocks)), rank // WINDOW))
+    return Order(order, np.zeros(len(blocks), dtype=np.int64))
 
 
 def balanced(targets: NDArray[Any], *, seed: int, epoch: int) -> Order:

@@ -16,6 +16,7 @@ from PIL import Image
 from vitreous.data.config import DataConfig
 from vitreous.data.decoding import decode
 from vitreous.data.pictures import BadPicture, Pictures
+from vitreous.data.sources.parquet_stream import open_stream
 from vitreous.data.splitting import VALIDATION, carve, split
 from vitreous.errors import InputError
 
@@ -56,6 +57,8 @@ class HubPictures:
 
 def open_hub(spec: str, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
     """(train, validation, test). A single held-out split, often called validation, is the test set."""
+    if config.streaming:
+        return open_stream(spec, config)
     tables = load(spec)
     if "train" not in tables:
         raise InputError(f"hf:{spec} has no split 'train', only: {', '.join(tables)}")
