@@ -87,17 +87,20 @@ def study(
 
 def show(findings: Findings, files: list[str]) -> None:
     """The tables for people."""
+    from textwrap import fill
+
     from vitreous.cli.tables import print_table, si
-    from vitreous.studies.writing import cells, verdicts
+    from vitreous.studies.writing import cells, runs_in_words, verdicts
 
     study = findings.study
     print(f"{study.title}\n{study.place} of arXiv 2010.11929\n")
     rows = [(*cells(row), si(row.results[0].macs)) for row in findings.rows]
     print_table(("variant", "paper", "ours", "95 % interval", "MACs"), rows)
-    print(f"\npaper         {study.measure}")
-    runs = f"{findings.epochs:g} epochs, {findings.seeds} seeds"
-    print(f"ours          held-out accuracy on {findings.source}, {runs}")
-    print(f"what differs  {study.differs}\n")
+    ours = f"held-out accuracy on {findings.source}, {runs_in_words(findings)}"
+    print()
+    for name, text in (("paper", study.measure), ("ours", ours), ("what differs", study.differs)):
+        print(fill(text, 98, initial_indent=f"{name:<14}", subsequent_indent=" " * 14))
+    print()
     for claim, words in verdicts(findings):
-        print(f"{claim}\n    {words}")
+        print(fill(f"{claim}: {words}", 98, subsequent_indent="    "))
     print(f"\nwritten: {', '.join(files)}")

@@ -7,7 +7,7 @@ from typing import Any
 from vitreous.models.changing import change
 from vitreous.models.config import ViTConfig
 from vitreous.models.costs import describe
-from vitreous.studies.study import Effect, Study, Trial, Variant
+from vitreous.studies.study import Effect, Scale, Study, Trial, Variant
 from vitreous.training.config import RunConfig
 
 FACTORS = {"half": 0.5, "double": 2.0}
@@ -56,5 +56,6 @@ STUDY = Study(
         Effect("smaller patches help", "patch, half", "patch, double"),
         Effect("doubling the depth helps more than doubling the width", "depth, double", "width, double"),
     ),
+    quick=Scale(epochs=4, seeds=3),
     axis="million operations for one picture",
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.studies.findings import Findings, Row
@@ -42,7 +43,7 @@ def markdown(findings: Findings) -> str:
         f"# {study.title}",
         "",
         f"{study.place} of arXiv 2010.11929. The paper: {study.measure}. "
-        f"Here, on {findings.source}: {study.differs}; {findings.epochs:g} epochs, {findings.seeds} seeds.",
+        f"Here, on {findings.source}: {study.differs}; {runs_in_words(findings)}.",
         "",
         "| variant | paper | ours | 95 % interval | parameters | MACs |",
         "|---|---|---|---|---|---|",
@@ -53,6 +54,11 @@ def markdown(findings: Findings) -> str:
     lines += ["", "What the paper saw, and whether it is seen here (differences in pairs, over seeds):", ""]
     lines += [f"- {claim}: {words}." for claim, words in verdicts(findings)]
     return "\n".join(lines) + "\n"
+
+
+def runs_in_words(findings: Findings) -> str:
+    """How long each run learned, and how many there are of each."""
+    return f"{findings.epochs:g} epochs, {findings.seeds} seed{'s' if findings.seeds > 1 else ''}"
 
 
 def verdicts(findings: Findings) -> list[tuple[str, str]]:
@@ -72,7 +78,7 @@ def plot(findings: Findings) -> Chart:
     """Curves where the study has an axis, else a dot for each variant; intervals over seeds."""
     height = 3.6 if findings.study.axis else 1.1 + 0.3 * len(findings.rows)
     with canvas(6.4, height) as (figure, (axes,)):
-        axes.set_title(f"{findings.study.title}\n{findings.source}, {findings.seeds} seeds")
+        axes.set_title(f"{findings.study.title}\n{findings.source}, {runs_in_words(findings)}")
         if findings.study.axis:
             curves(axes, findings)
         else:
@@ -102,23 +108,31 @@ def dots(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def curves(axes: Axes, findings: Findings) -> None:
-    """One for each group; a group's single point belongs to all."""
-    groups = dict.fromkeys(row.variant.group for row in findings.rows)
-    for group, colour in zip(groups, COLOURS, strict=False):
-        rows = sorted(
-            (row for row in findings.rows if row.variant.group == group), key=lambda row: row.variant.x or 0
-        )
+    """One for each group; a group of a single point is a point of every curve."""
+    groups: dict[str, list[Row]] = {}
+    for row in findings.rows:
+        groups.setdefault(row.variant.group, []).append(row)
+    shared = [rows[0] for rows in groups.values() if len(rows) == 1]
+    several = {group: [*rows, *shared] for group, rows in groups.items() if len(rows) > 1}
+    for (group, rows), colour in zip(several.items(), COLOURS, strict=False):
+        rows.sort(key=place)
+        places, means = [place(row) for row in rows], [100 * row.mean for row in rows]
+        axes.plot(places, means, marker="o", ms=5, lw=1.4, color=colour, label=group)
         axes.errorbar(
-            [row.variant.x or 0 for row in rows],
-            [100 * row.mean for row in rows],
-            yerr=error_bars(rows),
-            marker="o",
-            ms=5,
-            lw=1.4,
-            color=colour,
-            label=group,
+            places, means, yerr=error_bars(rows), fmt="none", ecolor=colour, elinewidth=1, alpha=0.6
+        )
+    for row in shared:
+        axes.annotate(
+            row.variant.name, (place(row), 100 * row.mean), xytext=(5, -11), textcoords="offset points"
         )
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(findings.study.axis or "")
     axes.set_ylabel("held-out accuracy, %")
     axes.legend(labelcolor="linecolor")
+
+
+def place(row: Row) -> float:
+    return row.variant.x or 0.0
