@@ -36,7 +36,7 @@ def losses() -> Callable[..., list[float]]:
     def run(objective: nn.Module, pictures: Tensor, *, steps: int = 40, lr: float = 3e-3) -> list[float]:
         generator = torch.Generator().manual_seed(0)
         learning = [each for each in objective.parameters() if each.requires_grad]
-        optimiser = torch.optim.AdamW(learning, lr)
+        optimiser = torch.optim.AdamW(learning, lr, weight_decay=0.0)
         found = []
         for _ in range(steps):
             loss, _ = objective(pictures, generator)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from vitreous.data.sources import Splits
+    from vitreous.training.distributed import World
     from vitreous.training.run import Run
 
 
@@ -60,9 +61,9 @@ def pretrain(
         digits, any folder of pictures, a manifest, shards, cifar10:PATH
     """
     from vitreous.training.device import pick_device
+    from vitreous.training.distributed import joined
     from vitreous.training.signals import Interrupted
 
-    chosen = pick_device(device)
     options = {
         "model.name": model,
         "model.image_size": parse_size(image_size),
@@ -73,30 +74,36 @@ def pretrain(
         "seed": seed,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    if resume:
-        if data or given or set or config or init or out:
-            raise InputError("--resume goes on with the run's own configuration: give no other settings")
-        run, splits = reopened(resume)
-    else:
-        run, splits = planned(data, settings_tree(config, set), given, init=init, out=out)
-    try:
-        result = carry_out(run, splits, device=chosen)
-    except Interrupted as stopped:
-        print(
-            f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
-            f"vitreous pretrain --resume {run.path}",
-            file=sys.stderr,
-        )
-        return 130
-    if json:
-        print_json(result)
-    else:
-        print_result(result)
+    if resume and (data or given or set or config or init or out):
+        raise InputError("--resume goes on with the run's own configuration: give no other settings")
+    with joined(pick_device(device)) as (world, here):
+        if resume:
+            run, splits = reopened(resume)
+        else:
+            run, splits = begun(data, settings_tree(config, set), given, init=init, out=out, world=world)
+        try:
+            result = carry_out(run, splits, device=here, world=world)
+        except Interrupted as stopped:
+            if world.first:
+                print(
+                    f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
+                    f"vitreous pretrain --resume {run.path}",
+                    file=sys.stderr,
+                )
+            return 130
+    if result is not None:
+        print_json(result) if json else print_result(result)
     return 0
 
 
-def planned(
-    data: str | None, settings: dict[str, Any], given: dict[str, Any], *, init: str | None, out: Path | None
+def begun(
+    data: str | None,
+    settings: dict[str, Any],
+    given: dict[str, Any],
+    *,
+    init: str | None,
+    out: Path | None,
+    world: World,
 ) -> tuple[Run, Splits]:
     """A new run directory, and the data that it names."""
     from vitreous.models.settings import set_leaf
@@ -111,9 +118,10 @@ def planned(
         raise InputError(f"unknown objective {objective!r}: {nearest(str(objective), OBJECTIVES)}")
     source = data or settings.get("source", "digits")
     planned = plan(source, settings, objective=objective, init=init or settings.get("init"))
-    run = Run.create(out or default_path(f"{planned.splits.name}-{objective}"), planned.config)
-    for reason in planned.reasons:
-        print(f"recipe: {reason}", file=sys.stderr)
+    run = Run.shared(out or default_path(f"{planned.splits.name}-{objective}"), planned.config, world)
+    if world.first:
+        for reason in planned.reasons:
+            print(f"recipe: {reason}", file=sys.stderr)
     return run, planned.splits
 
 
@@ -127,8 +135,8 @@ def reopened(path: Path) -> tuple[Run, Splits]:
     return run, open_unlabelled(run.config.source, run.config.data)
 
 
-def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, Any]:
-    """Pre-train, write the report; what came out."""
+def carry_out(run: Run, splits: Splits, *, device: torch.device, world: World) -> dict[str, Any] | None:
+    """Pre-train, write the report. What came out; None in all processes but the first."""
     from vitreous.inspection.reconstruction_report import write_reconstruction_report
     from vitreous.pretraining.config import PretrainingRunConfig
     from vitreous.pretraining.pretrainer import pretrain
@@ -137,7 +145,10 @@ def carry_out(run: Run, splits: Splits, *, device: torch.device) -> dict[str, An
 
     config = run.config
     assert isinstance(config, PretrainingRunConfig)  # `Run` holds either kind
-    pretrained = pretrain(run, splits, device=device, display=Display("pre-training"))
+    display = Display("pre-training") if world.first else None
+    pretrained = pretrain(run, splits, device=device, display=display, world=world)
+    if not world.first:
+        return None
     pictures = splits.validation or splits.test or splits.train
     report = write_reconstruction_report(
         run.path, objective=pretrained.objective, config=config.pretraining, pictures=pictures

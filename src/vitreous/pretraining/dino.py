@@ -66,7 +66,8 @@ class ProjectionHead(nn.Module):
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B prototypes"]:
         z = F.normalize(self.mlp(features), dim=-1)
-        prototypes = self.prototypes.detach() if self.frozen else self.prototypes
+        # Frozen prototypes get a gradient of zero: several processes wait for one from every parameter.
+        prototypes = self.prototypes.detach().lerp(self.prototypes, 0.0 if self.frozen else 1.0)
         return (z @ F.normalize(prototypes, dim=-1).T).float()  # temperatures of 0.04 ask for it
 
 

@@ -15,9 +15,9 @@ from vitreous.data.sources import Splits
 from vitreous.models.names import Model
 from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.pretraining.objectives import SelfSupervision, build_objective
-from vitreous.training.classifier import train_loader
+from vitreous.training.classifier import trackers, train_loader
 from vitreous.training.display import Display
-from vitreous.training.journal import MetricsFile, TensorBoard
+from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Surroundings, fit
 from vitreous.training.run import Run
@@ -46,51 +46,63 @@ def pretrain(
     *,
     device: torch.device,
     display: Display | None = None,
+    world: World | None = None,
 ) -> Pretrained:
     """Train from where the run stands: its beginning, or the newest saved state. The encoder goes into the
     run's model/, which `train --init` and `probe` take.
+
+    Args:
+        world: the processes that train together; only the first one writes into the run.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the objective cannot be had with this model; what `fit` raises.
     """
-    config = run.config
+    config, world = run.config, world or World()
     assert isinstance(config, PretrainingRunConfig)  # `Run` holds either kind
-    loader = train_loader(run, splits, device)
-    steps = config.training.total_steps(loader.steps_per_epoch) * config.training.accumulate
+    loader = train_loader(run, splits, device, world)
+    batches = config.training.total_steps(loader.steps_per_epoch)
+    learner = learner_of(run, config, device, world, batches=batches)
+    with ExitStack() as stack:
+        surroundings = Surroundings(
+            trackers=trackers(run, learner.step, stack) if world.first else (),
+            states=run.states,
+            display=stack.enter_context(display or nullcontext()),
+            validate=held_out_loss(splits.validation or splits.test, config) if world.first else None,
+            validate_every=config.evaluation.every_epochs,
+            device=device,
+            seed=config.seed,
+            world=world,
+        )
+        stack.callback(loader.bad.write, run.path / "bad_files.txt")
+        fit(learner, loader, self_supervised, config.training, surroundings)
+    objective: SelfSupervision = learner.result.cpu().eval()  # type: ignore[assignment]
+    encoder = objective.encoder.requires_grad_(True)
+    if world.first:
+        run.save_model(encoder)
+    return Pretrained(encoder, objective, learner.seconds, dict(loader.bad))
+
+
+def learner_of(
+    run: Run, config: PretrainingRunConfig, device: torch.device, world: World, *, batches: int
+) -> Learner:
+    """The objective at the run's newest saved state, or at its beginning.
+
+    Args:
+        batches: of the whole training.
+    """
     with torch.random.fork_rng(devices=[]):
         model = starting_model(config, labels=())
         model.labels = None
         torch.manual_seed(config.seed)  # the mask token and the heads
+        steps = batches * config.training.accumulate
         objective = build_objective(model, config.pretraining, steps=steps).to(device)
     learner = Learner.begin(objective, config.training)
     if state := run.states.newest():
         learner.restore(state)
-    with ExitStack() as stack:
-        trackers = (
-            MetricsFile(run.path / "metrics.jsonl", step=learner.step),
-            TensorBoard(run.path, step=learner.step),
-        )
-        for tracker in trackers:
-            stack.callback(tracker.close)
-        stack.enter_context(display or nullcontext())
-        surroundings = Surroundings(
-            trackers=trackers,
-            states=run.states,
-            display=display,
-            validate=held_out_loss(splits.validation or splits.test, config),
-            validate_every=config.evaluation.every_epochs,
-            device=device,
-            seed=config.seed,
-        )
-        try:
-            fit(learner, loader, self_supervised, config.training, surroundings)
-        finally:
-            loader.bad.write(run.path / "bad_files.txt")
-    objective = learner.result.cpu().eval()  # type: ignore[assignment]
-    encoder = objective.encoder.requires_grad_(True)
-    run.save_model(encoder)
-    return Pretrained(encoder, objective, learner.seconds, dict(loader.bad))
+        if not world.first:
+            learner.meter.clear()  # saved were the sums over all processes; one of them goes on with these
+    return learner
 
 
 def self_supervised(objective: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:

@@ -6,11 +6,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import functional_call
 
-from vitreous.checkpoints.building import empty_model
+from vitreous.checkpoints.building import compute_positions, empty_model
 from vitreous.checkpoints.resizing import resize_axis, resize_table
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
+from vitreous.models.vit import ViT
 
 
 class FeaturesAt:
@@ -33,13 +34,15 @@ class FeaturesAt:
                 "set pretraining.dino.views.small_count=0, or choose other positions"
             )
         self.shape = empty_model(config)  # the computation alone: weights come with each call
+        if isinstance(self.shape, ViT):
+            compute_positions(self.shape)
         self.names = {name for name, _ in self.shape.named_parameters()}
 
     def __call__(self, model: Model, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
         weights: dict[str, Tensor] = {
             name: weight for name, weight in model.named_parameters() if name in self.names
         }
-        if isinstance(model.config, ViTConfig) and isinstance(self.shape.config, ViTConfig):
+        if isinstance(model, ViT) and isinstance(self.shape, ViT):
             for name, weight in weights.items():
                 weights[name] = resized(name, weight, model.config, self.shape.config)
         buffers = {name: buffer.to(images.device) for name, buffer in self.shape.named_buffers()}
