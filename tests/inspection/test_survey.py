@@ -90,16 +90,22 @@ def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     together = survey(model, images, patch=(0, 0))
     monkeypatch.setattr(survey_module, "MAP_BYTES", 1)
     done: list[tuple[int, int]] = []
-    one_by_one = survey(model, images, patch=(0, 0), progress=lambda n, total: done.append((n, total)))
+    one_by_one = survey(
+        model, images, patch=(0, 0), close=2, progress=lambda n, total: done.append((n, total))
+    )
     assert done == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
+    torch.testing.assert_close(one_by_one.reading, together.reading[:2])
+    torch.testing.assert_close(one_by_one.patches, together.patches[:2])
+    assert len(one_by_one.rollout) == 5
     torch.testing.assert_close(one_by_one.rollout, together.rollout)
     torch.testing.assert_close(one_by_one.features[-1], together.features[-1])
     torch.testing.assert_close(layer_features(model, images)[1], together.features[1])
 
 
 def test_a_batch_of_a_large_model_is_small() -> None:
-    """ViT-L/16 at 384: one map of one picture is 21 MB; six pictures at once, not 64."""
-    assert survey_module.batch_size(config_of("ViT-L/16", image_size=384)) == 6
+    """ViT-L/16 at 384: the maps of one layer and one picture are 21 MB; of B/16 at 224, 1.9 MB."""
+    assert survey_module.batch_size(config_of("ViT-L/16", image_size=384)) == 1
+    assert survey_module.batch_size(config_of("ViT-B/16")) == 18
     assert survey_module.batch_size(config_of("ViT-H/14", image_size=1036)) == 1
 
 

@@ -73,7 +73,7 @@ def look_closely(
     images = model.preprocessing([picture for picture, _ in pictures])
     close = images[:CLOSE]
 
-    seen = survey(model, images, patch=patch, progress=progress)
+    seen = survey(model, images, patch=patch, close=CLOSE, progress=progress)
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     said = figures.answers(seen.lens, labels)
     words = (
@@ -83,7 +83,7 @@ def look_closely(
     named = list(zip(shown, words[:CLOSE], strict=True))
     factor = fitting_factor(config)
     maps = store_for_page(model, close, factor)
-    last = to_grid(seen.reading[:CLOSE, -1].mean(dim=1), config)
+    last = to_grid(seen.reading[:, -1].mean(dim=1), config)
 
     parts: list[Exhibit | LeftOut] = [
         attention_triples(config, named, last, seen.rollout[:CLOSE]),
@@ -93,7 +93,7 @@ def look_closely(
         figures.asked_figure(seen, shown, config, patch),
         positions_figure(model),
         filters_figure(model),
-        figures.features_figure(seen.patches[:CLOSE], shown, names[:CLOSE], config),
+        figures.features_figure(seen.patches, shown, names[:CLOSE], config),
         figures.lens_figure(seen.lens, labels),
         figures.entropy_figure(seen),
         figures.alignment_figure(seen.features, None, ""),

@@ -7,8 +7,7 @@ of a map, so that memory does not grow with the number of layers or pictures.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -25,7 +24,7 @@ from vitreous.inspection.rollout import flow, rollout
 from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
 
-MAP_BYTES = 1 << 27  # of one layer's maps for one batch
+MAP_BYTES = 1 << 25  # of one layer's maps for one batch; looking at them takes four times as much
 FOLLOWED = 5  # classes followed through the layers
 Progress = Callable[[int, int], None]
 
@@ -37,7 +36,6 @@ class LayerView(NamedTuple):
     entropy: Float[Tensor, "B K"]
     reading: Float[Tensor, "B K T"]
     asked: Float[Tensor, "B T"]
-    flow: Float[Tensor, "B T T"]
 
 
 @dataclass(frozen=True)
@@ -62,23 +60,23 @@ class Survey:
     Attributes:
         distance: mean attention distance in pixels.
         entropy: of attention, as a share of the largest possible.
-        reading: what the tokens that the head reads attend to.
+        reading: what the tokens that the head reads attend to; of the first C pictures.
         asked: what one chosen patch attends to, mean of the heads.
         rollout: which patches reach the head through all layers.
         features: the mean of the patch tokens, of the embedding and behind each layer.
         norms: of each token behind the last layer, before the final norm.
-        patches: the patch tokens behind the final norm.
+        patches: the patch tokens behind the final norm; of the first C pictures.
         lens: None where the model has no classes.
     """
 
     distance: Float[Tensor, "B L K"]
     entropy: Float[Tensor, "B L K"]
-    reading: Float[Tensor, "B L K T"]
+    reading: Float[Tensor, "C L K T"]
     asked: Float[Tensor, "B L T"]
     rollout: Float[Tensor, "B rows columns"]
     features: tuple[Float[Tensor, "B D"], ...]
     norms: Float[Tensor, "B T"]
-    patches: Float[Tensor, "B N D"]
+    patches: Float[Tensor, "C N D"]
     lens: Lens | None
 
 
@@ -87,19 +85,23 @@ def survey(
     images: Float[Tensor, "B C H W"],
     *,
     patch: tuple[int, int],
+    close: int = 8,
     progress: Progress | None = None,
 ) -> Survey:
     """Look at `images` with `model`, in evaluation mode.
 
     Args:
         patch: (row, column) of the patch whose attention is kept as `asked`.
+        close: C, the number of pictures of which everything is kept.
     """
-    size = batch_size(model.config)
-    parts = []
-    for batch in torch.split(images, size):
-        parts.append(survey_batch(model, batch, patch))
+    parts: list[Survey] = []
+    done = 0
+    for batch in torch.split(images, batch_size(model.config)):
+        part, room = survey_batch(model, batch, patch), max(close - done, 0)
+        parts.append(replace(part, reading=part.reading[:room].clone(), patches=part.patches[:room].clone()))
+        done += len(batch)
         if progress:
-            progress(sum(len(part.norms) for part in parts), len(images))
+            progress(done, len(images))
     lenses = [part.lens for part in parts if part.lens]
     return Survey(
         **{
@@ -126,23 +128,22 @@ def batch_size(config: ViTConfig) -> int:
 @torch.inference_mode()
 def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Survey:
     config = model.config
-    weights = readout_weights(config)
     token = config.prefix + patch[0] * config.grid[1] + patch[1]
     images = images.to(next(model.parameters()).device)
     features, said = [], []
-    with capture_attention(model, reduce=partial(view, config=config, token=token)) as attention:
+    watcher = Watcher(config, token)
+    with capture_attention(model, reduce=watcher) as attention:
         for z in layer_tokens(model, images):
             features.append(z[:, config.prefix :].mean(dim=1).float().cpu())
             if config.num_classes is not None:
                 said.append(read(model, z).float().cpu())
     views: list[LayerView] = attention.maps
-    through = torch.einsum("t,bts->bs", weights, rollout([each.flow for each in views]))
     return Survey(
         distance=torch.stack([each.distance for each in views], dim=1),
         entropy=torch.stack([each.entropy for each in views], dim=1),
         reading=torch.stack([each.reading for each in views], dim=1),
         asked=torch.stack([each.asked for each in views], dim=1),
-        rollout=to_grid(through, config),
+        rollout=watcher.rollout(),
         features=tuple(features),
         norms=z.float().norm(dim=-1).cpu(),
         patches=model.norm(z)[:, config.prefix :].float().cpu(),
@@ -150,16 +151,27 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
     )
 
 
-def view(maps: Float[Tensor, "B K T T"], *, config: ViTConfig, token: int) -> LayerView:
-    """What a report needs of one layer's maps."""
-    maps = maps.float()
-    return LayerView(
-        distance=attention_distance(maps, grid=config.grid, patch=config.patch_size).cpu(),
-        entropy=head_entropy(maps).cpu(),
-        reading=readout_attention(maps, readout_weights(config)).cpu(),
-        asked=maps[:, :, token].mean(dim=1).cpu(),
-        flow=flow(maps).cpu(),
-    )
+class Watcher:
+    """Sees the maps of one layer after the other, keeps what a report needs, and rolls attention out."""
+
+    def __init__(self, config: ViTConfig, token: int) -> None:
+        self.config, self.token = config, token
+        self.weights = readout_weights(config)
+        self.flows: list[Tensor] = []  # of all layers so far, as one
+
+    def __call__(self, maps: Float[Tensor, "B K T T"]) -> LayerView:
+        maps = maps.float()
+        self.flows = [rollout([*self.flows, flow(maps).cpu()])]
+        return LayerView(
+            distance=attention_distance(maps, grid=self.config.grid, patch=self.config.patch_size).cpu(),
+            entropy=head_entropy(maps).cpu(),
+            reading=readout_attention(maps, self.weights).cpu(),
+            asked=maps[:, :, self.token].mean(dim=1).cpu(),
+        )
+
+    def rollout(self) -> Float[Tensor, "B rows columns"]:
+        """Which patches reach the head."""
+        return to_grid(torch.einsum("t,bts->bs", self.weights, self.flows[0]), self.config)
 
 
 def follow(said: Float[Tensor, "B layers classes"]) -> Lens:
