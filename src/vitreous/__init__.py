@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vitreous.checkpoints import load as load
     from vitreous.checkpoints import save as save
     from vitreous.checkpoints.resizing import resize as resize
+    from vitreous.checkpoints.text_models import load_text_model as load_text_model
     from vitreous.errors import InputError as InputError
     from vitreous.inspection.capture import capture_attention as capture_attention
     from vitreous.models.bit import BiT as BiT
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from vitreous.models.sequence_config import TransformerConfig as TransformerConfig
     from vitreous.models.transformer import Transformer as Transformer
     from vitreous.models.vit import ViT as ViT
+    from vitreous.training.sequence.reader import Reader as Reader
+    from vitreous.training.sequence.translator import Translator as Translator
 
 __version__ = "0.1.0"
 
@@ -36,13 +39,16 @@ HOME = {
     "Captioner": "models.captioner",
     "InputError": "errors",
     "Preprocessing": "models.preprocessing",
+    "Reader": "training.sequence.reader",
     "Transformer": "models.transformer",
     "TransformerConfig": "models.sequence_config",
+    "Translator": "training.sequence.translator",
     "ViT": "models.vit",
     "ViTConfig": "models.config",
     "capture_attention": "inspection.capture",
     "create": "models.names",
     "load": "checkpoints",
+    "load_text_model": "checkpoints.text_models",
     "resize": "checkpoints.resizing",
     "save": "checkpoints",
 }

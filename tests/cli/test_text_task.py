@@ -86,3 +86,14 @@ def test_the_bundled_lines_are_learned(command, tmp_path):
     result = json.loads(done.out)
     assert result["character_accuracy"] >= 0.97
     assert result["line_accuracy"] >= 0.85
+
+
+def test_pictures_that_cannot_be_read_are_listed(manifest, command, tmp_path):
+    rows = [line for line in manifest.read_text().splitlines() if line.startswith(("path", "photos/3"))]
+    (manifest.parent / "torn.jpg").write_bytes(b"no picture")
+    table = manifest.with_name("torn.csv")
+    table.write_text("\n".join([*rows, "torn.jpg,torn"]) + "\n")
+    done = command("train", table, "--task", "text", "--out", tmp_path / "run", *SMALL, "--seed", "1")
+    assert done.code == 0, done.err
+    listed = tmp_path / "run" / "bad_files.txt"
+    assert "torn.jpg" in listed.read_text()

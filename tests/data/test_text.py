@@ -98,7 +98,7 @@ def test_a_bad_tsv_is_said(tmp_path, content, said):
 def test_other_bad_sources_are_said(tmp_path):
     (tmp_path / "a").write_text("eins\nzwei\n")
     (tmp_path / "b").write_text("one\n")
-    with pytest.raises(InputError, match="2 lines.*has 1"):
+    with pytest.raises(InputError, match=r"2 lines.*has 1"):
         open_parallel(f"{tmp_path / 'a'},{tmp_path / 'b'}", seed=0, test_fraction=0.1)
     with pytest.raises(InputError, match="cannot read"):
         open_parallel(str(tmp_path / "none.tsv"), seed=0, test_fraction=0.1)
@@ -187,3 +187,17 @@ def test_a_batch_depends_on_seed_epoch_and_step_alone():
     assert not torch.equal(first[0].source, next(loader.epoch(4)).source)
     with pytest.raises(InputError, match="less than one batch"):
         BucketLoader(some_lengths(5), batch_size=10, seed=0)
+
+
+def test_pairs_of_the_datasets_library(tmp_path):
+    pytest.importorskip("datasets")
+    (tmp_path / "set").mkdir()
+    rows = ['{"translation": {"de": "eins", "en": "one"}}', '{"translation": {"de": "zwei", "en": null}}']
+    rows += ['{"translation": {"de": "drei", "en": "three"}}']
+    (tmp_path / "set" / "train.jsonl").write_text("\n".join(rows) + "\n")
+    data = open_parallel(f"hf:{tmp_path / 'set'}", seed=0, test_fraction=0.4)
+    assert {(p.source, p.target) for p in data.train + data.test} == {("eins", "one"), ("drei", "three")}
+    assert data.empty == 1
+    (tmp_path / "set" / "train.jsonl").write_text('{"text": "eins"}\n')
+    with pytest.raises(InputError, match="no column translation"):
+        open_parallel(f"hf:{tmp_path / 'set'}", seed=0, test_fraction=0.4)

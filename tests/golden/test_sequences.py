@@ -114,3 +114,10 @@ def test_trocr(golden):
         beams.ids[:, 0, 9:] == model.text.config.pad
     ).all()  # ours are as long as the longest of all beams
     assert difference(beams.scores[:, 0], expected["beam4_scores"]) < TOLERANCE
+
+
+def test_foreign_formats_are_recognised(golden):
+    assert isinstance(vt.load_text_model(golden("hf_marian").folder), vt.Transformer)
+    assert isinstance(vt.load_text_model(golden("hf_trocr").folder), vt.Captioner)
+    with pytest.raises(vt.InputError, match="describes no model that writes text"):
+        vt.load_text_model(golden("hf_vit").folder)

@@ -51,14 +51,17 @@ def train_text(
         config, data = plan_reading(source, settings)
         run = SequenceRun.create(out or default_path(data.name), config)
     prepared = prepare_reading(config, data)
-    return carry_out(
-        run,
-        prepared,
-        judge=lambda model: evaluate_reader(Reader(model, prepared.tokeniser), data.test).to_json(),
-        show=print_table,
-        device=device,
-        json=json,
-    )
+    try:
+        return carry_out(
+            run,
+            prepared,
+            judge=lambda model: evaluate_reader(Reader(model, prepared.tokeniser), data.test).to_json(),
+            show=print_table,
+            device=device,
+            json=json,
+        )
+    finally:
+        prepared.bad.write(run.path / "bad_files.txt")
 
 
 def print_table(result: dict[str, Any]) -> None:

@@ -31,8 +31,8 @@ class CaptionBatch(NamedTuple):
 class CaptionLoader:
     """Shuffled batches of pictures and texts. Batch `step` of an epoch depends on (seed, epoch, step) alone.
 
-    Pictures that cannot be read are replaced by others of their batch and recorded in `bad`; texts of more
-    tokens than the model writes are left out and counted in `too_long`.
+    Pictures that cannot be read are replaced by others of their batch and recorded in `bad`; more than 1 %
+    of them are an error. Texts of more tokens than the model writes are left out and counted in `too_long`.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class CaptionLoader:
             pixels = to_tensor(self.preprocessing.image(self.captions.pictures.picture(row)))
         except BadPicture as bad:
             self.bad.add(bad)
+            self.bad.check(len(self.rows))
             return None
         if self.kept is not None:
             self.kept[row] = pixels

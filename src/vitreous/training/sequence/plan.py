@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from vitreous.data.pictures import BadFiles
 from vitreous.data.text.batches import BucketLoader, encode_pairs
 from vitreous.data.text.caption_batches import CaptionLoader
 from vitreous.data.text.captions import CaptionSplits, open_captions
@@ -29,14 +30,15 @@ Tree = Mapping[str, Any]
 
 
 class Prepared(NamedTuple):
-    """Training data in batches, the tokeniser that encoded them, how many examples they are, and how many
-    were left out, by reason."""
+    """Training data in batches, the tokeniser that encoded them, how many examples they are of at
+    most how many tokens, how many were left out, by reason, and pictures that could not be read."""
 
     loader: Loader
     tokeniser: Tokeniser
     examples: int
     longest: int
     skipped: dict[str, int]
+    bad: BadFiles
 
 
 def plan_translation(source: str | None, settings: Tree) -> tuple[TranslationConfig, Parallel]:
@@ -60,7 +62,7 @@ def prepare_translation(config: TranslationConfig, data: Parallel) -> Prepared:
     encoded = encode_pairs(data.train, tokeniser, config.model.max_length)
     loader = BucketLoader(encoded, batch_size=config.training.batch_size, seed=config.seed)
     skipped = {"empty": data.empty, "too_long": encoded.too_long}
-    return Prepared(loader, tokeniser, len(encoded.sources), config.model.max_length, skipped)
+    return Prepared(loader, tokeniser, len(encoded.sources), config.model.max_length, skipped, BadFiles())
 
 
 def plan_reading(source: str | None, settings: Tree) -> tuple[ReadingConfig, CaptionSplits]:
@@ -83,7 +85,7 @@ def prepare_reading(config: ReadingConfig, data: CaptionSplits) -> Prepared:
         seed=config.seed,
     )
     skipped = {"empty": data.empty, "too_long": loader.too_long}
-    return Prepared(loader, tokeniser, len(loader.rows), config.model.decoder.max_length, skipped)
+    return Prepared(loader, tokeniser, len(loader.rows), config.model.decoder.max_length, skipped, loader.bad)
 
 
 def with_source(source: str, settings: Tree) -> dict[str, Any]:
