@@ -10,12 +10,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
+from vitreous.training.display import Display
 from vitreous.training.learner import Learner
+from vitreous.training.run import Run
+from vitreous.training.settings import configure
 from vitreous.training.signals import Interrupted
 from vitreous.training.state import State, States
 
@@ -54,6 +61,42 @@ def test_a_resumed_run_is_bit_equal_in_the_middle_of_an_epoch(
     with pytest.raises(Interrupted):
         trained(settings, resume=tmp_path, states=States(tmp_path), trackers=[StopAfter(11)])
     assert_equal(trained(settings, resume=tmp_path), never_stopped)
+
+
+def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Path) -> None:
+    """JPEG files, RandomResizedCrop and RandAugment in two threads, stopped in the middle of an epoch."""
+    random = np.random.default_rng(0)
+    for number in range(40):
+        (tmp_path / "photos" / str(number % 2)).mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 255, (30, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / str(number % 2) / f"{number}.jpg")
+    config = configure(
+        tiny,
+        {
+            "source": str(tmp_path / "photos"),
+            "model": {"channels": 3, "num_classes": 2},
+            "preprocessing": {"mean": [0.5] * 3, "std": [0.5] * 3},
+            "data": {"workers": 2, "in_memory": False},
+            "augmentation": {"random_resized_crop": {}, "rand_augment": {}, "flip": 0.5, "erasing": 0.3},
+            "training": {"steps": 9, "batch_size": 8, "log_every": 1, "save_every": 1e9},
+        },
+    )
+    splits = open_data(config.source, config.data)
+    device = torch.device("cpu")
+    whole = train_classifier(Run.create(tmp_path / "whole", config), splits, device=device).model
+    run = Run.create(tmp_path / "stopped", config)
+
+    class Strike(Display):
+        def step(self, step: int, *rest: object) -> None:
+            if step == 6:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        train_classifier(run, splits, device=device, display=Strike())
+    assert run.states.steps() == [0, 6]
+    again = train_classifier(Run.open(run.path), splits, device=device).model
+    for (name, mine), theirs in zip(whole.named_parameters(), again.parameters(), strict=True):
+        assert torch.equal(mine, theirs), name
 
 
 def test_the_last_two_states_are_kept(tmp_path: Path) -> None:
@@ -135,6 +178,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.loading import TrainLoader
 from vitreous.data.sources import open_data
 from vitreous.training.config import RunConfig
+from vitreous.training.display import Display
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Surroundings, fit
 from vitreous.training.objectives import classification

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from datetime import datetime
 from pathlib import Path
@@ -51,8 +52,12 @@ class Run:
 
     @classmethod
     def shared(cls, path: Path, config: RunConfig, world: World) -> Run:
-        """A new run of several processes: the first one makes it, with its own name and configuration."""
-        if world.first:
+        """A new run of several processes: the first one makes it, with its own name and configuration.
+
+        Where torchrun has restarted the processes, the run goes on in the directory that it has.
+        """
+        restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        if world.first and not (restarted and (path / "config.toml").exists()):
             cls.create(path, config)
         path = Path(world.told(str(path)))
         world.wait()

@@ -1,0 +1,159 @@
+"""Training steps a second beside timm's, in one run on one machine.
+
+    python benchmarks/training_step.py --rounds 9
+
+Ours is the step that `vitreous train` takes (loss, gradient, clipping, fused AdamW); timm's is its model in
+the usual loop with the same optimiser. All take turns, step by step; what is reported is the median of the
+ratios to timm's eager fp32 step of the same round, so that a machine that slows down slows all of them.
+
+`--agree` also trains each of our settings on the same batches and gives the largest difference of the loss
+from fp32's, relative to how far the loss fell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import torch
+from peers import import_timm
+
+import vitreous as vt
+from vitreous.data.loading import Batch
+from vitreous.training.config import TrainingConfig
+from vitreous.training.distributed import World
+from vitreous.training.learner import Learner
+from vitreous.training.objectives import classification
+from vitreous.training.step import StepTaker
+
+TIMM_NAMES = {"ViT-Ti/16": "vit_tiny_patch16_224", "ViT-S/16": "vit_small_patch16_224"}
+SETTINGS = {
+    "fp32": {"precision": "fp32"},
+    "bf16": {"precision": "bf16"},
+    "bf16, compiled": {"precision": "bf16", "compile": True},
+}
+CLASSES = 1000
+Step = Callable[[Batch], object]
+
+
+def ours(name: str, settings: dict[str, object]) -> tuple[Step, Learner]:
+    torch.manual_seed(0)
+    config = TrainingConfig(**settings)  # type: ignore[arg-type]
+    learner = Learner.begin(vt.create(name, num_classes=CLASSES), config)
+    if config.compile:
+        learner.model.compile(dynamic=False)
+    objective = classification(config)
+    return StepTaker(learner, objective, config, device=torch.device("cpu"), seed=0, world=World()), learner
+
+
+def theirs(name: str, *, bf16: bool = False, compiled: bool = False) -> Step:
+    model = import_timm().create_model(TIMM_NAMES[name], num_classes=CLASSES)
+    forward = torch.compile(model) if compiled else model
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+    criterion = torch.nn.CrossEntropyLoss()
+
+    def step(batch: Batch) -> None:
+        optimiser.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = criterion(forward(batch.images), batch.targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+
+    return step
+
+
+def random_batch(size: int, seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(size, 3, 224, 224, generator=generator)
+    return Batch(images, torch.randint(CLASSES, (size,), generator=generator), torch.arange(size))
+
+
+def compare(name: str, size: int, rounds: int) -> dict[str, dict[str, float]]:
+    """For each setting: images a second, and how many times faster than timm's eager fp32."""
+    steps: dict[str, Step] = {
+        "timm fp32": theirs(name),
+        "timm bf16, compiled": theirs(name, bf16=True, compiled=True),
+    }
+    steps |= {f"vitreous {label}": ours(name, settings)[0] for label, settings in SETTINGS.items()}
+    batch = random_batch(size)
+    for step in steps.values():
+        step(batch)  # compiling, and the optimisers' memory
+    times: dict[str, list[float]] = {label: [] for label in steps}
+    for turn in range(rounds):
+        order = list(steps.items())
+        for label, step in order if turn % 2 else reversed(order):
+            started = time.perf_counter()
+            step(batch)
+            times[label].append(time.perf_counter() - started)
+    reference = times["timm fp32"]
+    return {
+        label: {
+            "images_per_second": round(size / statistics.median(taken), 2),
+            "times_timm_fp32": round(
+                statistics.median(theirs / mine for theirs, mine in zip(reference, taken, strict=True)), 3
+            ),
+        }
+        for label, taken in times.items()
+    }
+
+
+def agreement(name: str, size: int, steps: int) -> dict[str, float]:
+    """The largest difference of the loss from fp32's on the same batches, as a share of the loss's fall."""
+    curves = {label: losses(name, settings, size, steps) for label, settings in SETTINGS.items()}
+    reference = curves["fp32"]
+    fall = max(reference) - min(reference)
+    return {
+        label: round(max(abs(a - b) for a, b in zip(curve, reference, strict=True)) / fall, 4)
+        for label, curve in curves.items()
+    }
+
+
+def losses(name: str, settings: dict[str, object], size: int, steps: int) -> list[float]:
+    """The loss of each step on two batches that are learned by heart."""
+    step, learner = ours(name, settings)
+    curve = []
+    for number in range(steps):
+        learner.meter.clear()
+        step(random_batch(size, number % 2))
+        curve.append(float(learner.meter["loss"] / learner.meter["pictures"]))
+    return curve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="ViT-Ti/16", choices=TIMM_NAMES)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--agree", type=int, default=0, help="steps of training to compare the losses of")
+    parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    results: dict[str, object] = {
+        "date": date.today().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+        "torch": torch.__version__,
+        "model": options.model,
+        "batch": options.batch,
+        "rounds": options.rounds,
+        "threads": options.threads,
+        "steps": compare(options.model, options.batch, options.rounds),
+    }
+    if options.agree:
+        results["loss_difference"] = agreement(options.model, 8, options.agree)
+    text = json.dumps(results, indent=2)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
