@@ -44,7 +44,7 @@ def pack(
     /,
     *,
     size: int = 256,
-    quality: Annotated[int, Parameter(help="of the JPEGs, 1 to 95")] = 92,
+    quality: Annotated[int, Parameter(help="of the JPEGs, 1 to 95")] = 90,
     per_shard: int = 5000,
     workers: int | None = None,
     strict: Annotated[bool, Parameter(help="a picture that cannot be read is an error")] = False,

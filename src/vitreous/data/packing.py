@@ -27,7 +27,7 @@ class Packing(NamedTuple):
     """How pictures are written. size: pixels of the shorter side, of which smaller pictures keep theirs."""
 
     size: int = 256
-    quality: int = 92
+    quality: int = 90
     per_shard: int = 5_000
     workers: int | None = None
 
@@ -102,10 +102,9 @@ def shrink(pictures: Pictures, packing: Packing, index: int) -> bytes | BadPictu
     except BadPicture as bad:
         return bad
     file = io.BytesIO()
-    # 4:4:4: the pictures will be cropped and enlarged.
-    Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()).save(
-        file, "JPEG", quality=packing.quality, subsampling=0
-    )
+    # 4:2:0 halves the time of decoding, which is what shards are for.
+    small = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+    small.save(file, "JPEG", quality=packing.quality, subsampling="4:2:0")
     return file.getvalue()
 
 
