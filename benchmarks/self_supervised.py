@@ -4,10 +4,9 @@
 
 A picture is 28x28 and grey: a handwritten digit (of scikit-learn's) of random size, angle and place, light on
 a dark ground or dark on a light one, over pieces of other digits, with noise. The digits of the test pictures
-are none of those in the training pictures. The same small ViT
-(4 layers of width 64, patches of 4x4) is fine-tuned from scratch and from encoders that saw the 5,000 pictures
-without labels, with the same settings. Intervals are Student's, over the seeds; every seed draws other weights,
-masks and labels.
+are none of those in the training pictures. The same small ViT (4 layers of width 64, patches of 4x4) is
+fine-tuned from scratch and from encoders that saw the 5,000 pictures without labels, with the same settings.
+Every seed draws other weights, masks and labels; intervals are Student's, over the seeds.
 """
 
 from __future__ import annotations
