@@ -41,9 +41,7 @@ def plain(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dict[st
         weight = weights["stem.projection.weight"]
         if weight.ndim == 2:
             p, q = config.patch_size
-            weights["stem.projection.weight"] = rearrange(
-                weight, "D (p q C) -> D C p q", p=p, q=q
-            ).contiguous()
+            weights["stem.projection.weight"] = rearrange(weight, "D (p q C) -> D C p q", p=p, q=q)
         fields["stem"] = {"kind": "patch"}
         weights.setdefault("stem.projection.bias", torch.zeros(config.width))
     if not config.qkv_bias and "qkv_bias" not in keep:
@@ -58,10 +56,8 @@ def plain(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dict[st
         for layer in range(config.depth):
             for branch, last in (("attention", "attention.out"), ("mlp", "mlp.contract")):
                 gamma = weights.pop(f"blocks.{layer}.{branch}_branch.scale.gamma")
-                weights[f"blocks.{layer}.{last}.weight"] = (
-                    weights[f"blocks.{layer}.{last}.weight"] * gamma[:, None]
-                )
-                weights[f"blocks.{layer}.{last}.bias"] = weights[f"blocks.{layer}.{last}.bias"] * gamma
+                matrix, bias = f"blocks.{layer}.{last}.weight", f"blocks.{layer}.{last}.bias"
+                weights |= {matrix: weights[matrix] * gamma[:, None], bias: weights[bias] * gamma}
     return build(ViTConfig, config.model_dump(), fields), weights
 
 
@@ -78,9 +74,8 @@ def without_patch_bias(config: ViTConfig, weights: dict[str, Tensor]) -> dict[st
     """The patch projection's bias moved into the positions of the patches."""
     bias, table = weights["stem.projection.bias"], weights["position.table"].clone()
     table[config.positioned :] += bias
-    return {name: w for name, w in weights.items() if name != "stem.projection.bias"} | {
-        "position.table": table
-    }
+    rest = {name: w for name, w in weights.items() if name != "stem.projection.bias"}
+    return rest | {"position.table": table}
 
 
 def value_of(config: ViTConfig | BiTConfig, field: str) -> Any:
@@ -113,7 +108,6 @@ DROPPABLE = (
     "stem.standardisation_eps",
     "stem.norm_eps",
     "standardisation",
-    "norm_eps",
 )
 
 
@@ -129,12 +123,10 @@ def dropped(model: Model, drop: Sequence[str], limits: Limits) -> Model:
     tree = model.config.model_dump()
     for field in drop:
         if field not in DROPPABLE:
-            raise InputError(f"cannot drop {field!r}: known are {', '.join(sorted(set(DROPPABLE)))}")
+            raise InputError(f"cannot drop {field!r}: known are {', '.join(DROPPABLE)}")
         if field in ("head", "representation"):
-            tree |= {
-                "num_classes": None,
-                "representation": None if field == "representation" else tree.get("representation"),
-            }
+            tree["num_classes"] = None
+            tree |= {"representation": None} if field == "representation" else {}
         elif field in limits and value_of(model.config, field) not in limits[field]:
             *branch, leaf = field.split(".")
             (tree[branch[0]] if branch else tree)[leaf] = next(iter(limits[field]))

@@ -55,7 +55,8 @@ def read_rows(
         except (RuntimeError, ValueError, IndexError):
             shapes = ", ".join(f"{name} {tensors.shape(name)}" for name in row.theirs)
             raise InputError(f"{where}: shapes that do not fit together: {shapes}") from None
-        weights.update(zip(row.ours, ours, strict=True))
+        # in order at once: a transposed view would keep what was read in memory until the last row
+        weights.update(zip(row.ours, (tensor.contiguous() for tensor in ours), strict=True))
     return weights
 
 
@@ -122,24 +123,21 @@ def tokens_and_positions(
         shape: of their table, with -1 for its rows.
     """
     counts = [token.shape[-2] if len(token.shape) > 1 else 1 for token in tokens]
+    positioned = [count if token.positioned else 0 for token, count in zip(tokens, counts, strict=True)]
 
     def read(*theirs: Tensor) -> tuple[Tensor, ...]:
         values = [tensor.reshape(count, -1) for tensor, count in zip(theirs, counts, strict=False)]
         if position is None:
             return (torch.cat(values) if values else torch.zeros(0, width),)
         table = theirs[-1].reshape(-1, theirs[-1].shape[-1])
-        rows: list[Tensor] = []
-        for index, (token, count) in enumerate(zip(tokens, counts, strict=True)):
-            own, table = (
-                (table[:count], table[count:])
-                if token.positioned
-                else (table.new_zeros(count, table.shape[1]), table)
-            )
-            if index < with_class:
-                rows.append(own)
-            else:
-                values[index] = values[index] + own
-        return torch.cat(values) if values else torch.zeros(0, width), torch.cat([*rows, table])
+        *own, patches = torch.split(table, [*positioned, len(table) - sum(positioned)])
+        rows = [
+            row if len(row) else table.new_zeros(count, width) for row, count in zip(own, counts, strict=True)
+        ]
+        for index in range(with_class, len(tokens)):
+            values[index] = values[index] + rows[index]
+        prefix = torch.cat(values) if values else torch.zeros(0, width)
+        return prefix, torch.cat([*rows[:with_class], patches])
 
     def write(prefix: Tensor, table: Tensor | None = None) -> tuple[Tensor, ...]:
         values = list(torch.split(prefix, counts)) if counts else []

@@ -12,7 +12,7 @@ import torch
 from vitreous.checkpoints.absorbing import Limits, check_limits
 from vitreous.checkpoints.algebra import Row, one, same, write_rows
 from vitreous.checkpoints.building import stored
-from vitreous.checkpoints.google import convolution, linear
+from vitreous.checkpoints.google_table import convolution, linear
 from vitreous.checkpoints.numpy_files import write_npz
 from vitreous.checkpoints.reading import AFTERWARDS, Reading, Told, assumed_preprocessing
 from vitreous.checkpoints.source import Source

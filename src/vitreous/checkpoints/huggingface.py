@@ -77,7 +77,7 @@ PREFIXES = (
     "encoder.",
 )
 # The other half of a model with two towers or a decoder, and buffers.
-OTHERS = ("text_model.", "text_projection.", "logit_scale", "logit_bias", "decoder.", "mask_token")
+OTHERS = ("text_model.", "text_projection.", "logit_scale", "logit_bias", "decoder.")
 UNUSED = ("embeddings.mask_token", "embeddings.position_ids")
 
 

@@ -12,6 +12,7 @@ import torch
 from vitreous.checkpoints import bit, dinov2, frankzvit, google, huggingface, timm, torchvision, vit_pytorch
 from vitreous.checkpoints.algebra import read_rows
 from vitreous.checkpoints.building import empty_model, fill, stored
+from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.native import load_native
 from vitreous.checkpoints.places import local_copy
 from vitreous.checkpoints.reading import Reading, Told
@@ -85,7 +86,7 @@ def native_folder(path: Path) -> Path | None:
     """The folder of a native model: `path`, the `model` folder of a run, or that of the file at `path`."""
     for folder in (path, path / "model", path.parent if path.name == "model.safetensors" else path):
         config = folder / "config.json"
-        if config.is_file() and b'"format": "vitreous"' in config.read_bytes()[:200]:
+        if config.is_file() and read_json(config).get("format") == "vitreous":
             return folder
     return None
 
@@ -110,11 +111,8 @@ def built(reading: Reading) -> Model:
     """The model that a reading describes, filled with its weights."""
     where = reading.source.where
     model = empty_model(reading.config, preprocessing=reading.preprocessing, labels=checked_labels(reading))
-    fill(
-        model,
-        read_rows(reading.rows, reading.source.tensors, where=where, ignored=reading.ignored),
-        where=where,
-    )
+    weights = read_rows(reading.rows, reading.source.tensors, where=where, ignored=reading.ignored)
+    fill(model, weights, where=where)
     if reading.assumed:
         log.warning("%s does not say, so it is assumed: %s", where, "; ".join(reading.assumed))
     return model

@@ -25,6 +25,7 @@ from vitreous.checkpoints import (
     vit_pytorch,
 )
 from vitreous.checkpoints.absorbing import Limits, dropped
+from vitreous.checkpoints.building import empty_model, fill, stored
 from vitreous.checkpoints.loading import FORMATS, load
 from vitreous.checkpoints.native import save_native
 from vitreous.errors import InputError, nearest
@@ -65,12 +66,8 @@ WRITERS = {
     "bit": Writer(bit.write, bit.limits_of, bit.SUFFIXES),
     "vitreous": Writer(native, lambda model: {}, ()),
 }
-STATE_DICT = (
-    *PLAIN,
-    "pooling",
-    "mlp",
-    "norm_eps",
-)  # what timm's config.json tells and its state dict alone does not
+# What timm's config.json tells and its state dict alone does not.
+STATE_DICT = (*PLAIN, "pooling", "mlp", "norm_eps")
 
 
 def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequence[str] = ()) -> float:
@@ -99,7 +96,7 @@ def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequ
     writer, path = WRITERS[format], Path(path)
     if writer.endings and path.suffix not in writer.endings:
         raise InputError(f"{path}: a file of format {format} ends in {' or '.join(writer.endings)}")
-    model = dropped(model, drop, writer.limits(model))
+    model = dropped(in_memory(model), drop, writer.limits(model))
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
@@ -110,7 +107,19 @@ def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequ
         put(unfinished, path)
     finally:
         remove(unfinished)
+    if writer.endings and model.labels:
+        log.warning("%s: a file of format %s holds no labels and no preprocessing", path, format)
     return difference
+
+
+def in_memory(model: Model) -> Model:
+    """The model itself, or a float32 copy on the CPU where it is elsewhere or in another precision."""
+    weights = stored(model)
+    if all(w.device.type == "cpu" and w.dtype == torch.float32 for w in weights.values()):
+        return model
+    copy = empty_model(model.config, preprocessing=model.preprocessing, labels=model.labels)
+    fill(copy, {name: weight.cpu() for name, weight in weights.items()}, where="save")
+    return copy
 
 
 def told_by(model: Model, fields: Sequence[str]) -> dict[str, Any]:
@@ -131,14 +140,11 @@ def checked(model: Model, path: Path, format: str, told: dict[str, Any]) -> floa
     level, training = quiet.level, model.training
     quiet.setLevel(logging.ERROR)  # nothing is assumed here: the model that was written is known
     try:
-        device = next(model.parameters()).device
-        again = load(path, format=format, **told).to(device)
+        again = load(path, format=format, **told)
     finally:
         quiet.setLevel(level)
-    images = torch.randn(
-        2, model.config.channels, *model.config.image_size, generator=torch.Generator().manual_seed(0)
-    )
-    images = images.to(device)
+    random = torch.Generator().manual_seed(0)
+    images = torch.randn(2, model.config.channels, *model.config.image_size, generator=random)
     model.eval()
     outputs = [seen(model, images), seen(again, images)]
     model.train(training)

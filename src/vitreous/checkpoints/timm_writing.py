@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 
 from vitreous.checkpoints.absorbing import check_limits, plain, without_patch_bias
 from vitreous.checkpoints.algebra import write_rows
-from vitreous.checkpoints.timm import LIMITS, Names, rows
+from vitreous.checkpoints.timm import LIMITS
+from vitreous.checkpoints.timm_table import Names, rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
