@@ -2,8 +2,8 @@
 
     python benchmarks/inference.py --model ViT-Ti/16 --batch 16 --rounds 15
 
-The two models take turns, call by call, and what is reported is the median of the ratios of neighbouring calls,
-so that a machine that slows down slows both.
+The two models take turns, call by call, and what is reported is the median of the ratios of neighbouring
+calls, so that a machine that slows down slows both.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def main(run: str) -> None:
         for digit in range(10)
     ]
     images = model.preprocessing([pictures.picture(index) for index in right])
-    seen = survey(model, images, patch=(0, 0))
+    seen = survey(model, images, patch=(0, 0), close=len(images))
     rows = {f"layer {layer + 1}": seen.reading[:, layer] for layer in range(model.config.depth)}
     maps = {name: to_grid(reading.mean(dim=1), model.config) for name, reading in rows.items()}
     maps |= {"all layers": seen.rollout, "evidence": relevance(model, images).patches}
@@ -46,7 +46,7 @@ def main(run: str) -> None:
         images[:, 0] - images.min(),
         maps,
         f"A Vision Transformer of {parameters:,} parameters reads handwriting: "
-        f"{judged.accuracy:.1%} of {judged.count} held-out digits right.",
+        f"{int(judged.correct.sum())} of {judged.count} held-out digits right.",
         Path(__file__).with_name("hero.png"),
     )
 
