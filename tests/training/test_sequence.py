@@ -14,7 +14,7 @@ from vitreous.training.schedules import rate
 from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.sequence.config import TranslationConfig, configure_sequence
 from vitreous.training.sequence.plan import plan_reading, prepare_translation
-from vitreous.training.sequence.recipes import numbers_config, pairs_config, paper_rate
+from vitreous.training.sequence.recipes import digit_lines_config, numbers_config, pairs_config, paper_rate
 from vitreous.training.sequence.run import SequenceRun, fresh_model, next_token, train_sequence_model
 from vitreous.training.sequence.translator import Translator
 
@@ -177,6 +177,16 @@ def test_texts_that_cannot_be_translated_are_said(tmp_path, tiny, data):
     with pytest.raises(vt.InputError, match="the model reads 64"):
         translator.translate(["x" * 100])
     assert len(translator.translate(["日本 ☃"], max_length=8)) == 1  # outside the alphabet: spelt in bytes
+
+
+def test_the_models_vocabulary_follows_the_tokenisers():
+    assert configure_sequence(numbers_config(), {"tokeniser": {"vocabulary": 3000}}).model.vocabulary == 3000
+    lines = configure_sequence(digit_lines_config(), {"tokeniser": {"vocabulary": 300}})
+    assert lines.model.decoder.vocabulary == 300
+    with pytest.raises(vt.InputError, match=r"tokeniser\.vocabulary is 3000, but the model knows 400"):
+        configure_sequence(
+            numbers_config(), {"tokeniser": {"vocabulary": 3000}, "model": {"vocabulary": 400}}
+        )
 
 
 def test_settings_are_checked():

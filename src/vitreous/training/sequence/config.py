@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from vitreous.errors import InputError
 from vitreous.models.config import Config, Positive, Probability
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
+from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.settings import check_names, explain
 from vitreous.training.config import TrainingConfig
 from vitreous.training.settings import fill, merged, without_none_words
@@ -52,6 +52,11 @@ class TranslationConfig(SequenceConfig):
     task: Literal["translation"] = "translation"
     model: TransformerConfig = TransformerConfig()
 
+    @model_validator(mode="after")
+    def _vocabulary(self) -> TranslationConfig:
+        check_vocabulary(self.tokeniser, self.model)
+        return self
+
 
 class ReadingConfig(SequenceConfig):
     """All of the run of a model that reads the text in pictures."""
@@ -65,11 +70,28 @@ class ReadingConfig(SequenceConfig):
         made, taken = self.preprocessing.size, self.model.encoder.image_size
         if made != taken:
             raise ValueError(f"preprocessing.size is {made}, but the model takes {taken}: make them the same")
+        check_vocabulary(self.tokeniser, self.model.decoder)
         return self
+
+
+def check_vocabulary(tokeniser: TokeniserConfig, decoder: DecoderConfig) -> None:
+    """Every token of the tokeniser must be one of the model's."""
+    if tokeniser.vocabulary > decoder.vocabulary:
+        raise ValueError(
+            f"tokeniser.vocabulary is {tokeniser.vocabulary}, but the model knows {decoder.vocabulary}: "
+            "raise the model's vocabulary, or leave it out"
+        )
+
+
+def with_vocabulary(model: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """A model's settings with a vocabulary of that size."""
+    return merged(model, {"decoder": {"vocabulary": size}} if "decoder" in model else {"vocabulary": size})
 
 
 def configure_sequence(base: Kind, *overrides: Mapping[str, Any]) -> Kind:
     """`base` with the leaves of each tree changed, later trees over earlier ones.
+
+    The model's vocabulary follows the tokeniser's unless it is set itself.
 
     Raises:
         InputError: an unknown setting (with the nearest name), or values that do not fit together.
@@ -78,6 +100,8 @@ def configure_sequence(base: Kind, *overrides: Mapping[str, Any]) -> Kind:
     for override in overrides:
         if problem := check_names(override, type(base)):
             raise InputError(problem)
+        if vocabulary := override.get("tokeniser", {}).get("vocabulary"):
+            tree["model"] = with_vocabulary(tree["model"], vocabulary)
         tree = merged(tree, override)
     try:
         return type(base)(**without_none_words(tree, type(base)))
