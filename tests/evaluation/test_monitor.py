@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.monitor import monitor
 from vitreous.models.vit import ViT
+from vitreous.pretraining.config import ObjectiveName
+from vitreous.pretraining.plan import plan
+from vitreous.pretraining.pretrainer import pretrain
 from vitreous.training.config import EvaluationConfig, RunConfig
+from vitreous.training.run import Run
 
 
 def config_for(model: ViT, **evaluation: object) -> RunConfig:
@@ -45,3 +51,19 @@ def test_without_a_validation_part_there_is_nothing_to_measure_on(make_model: Ca
     assert monitor(splits, config_for(model)) is None
     with pytest.raises(InputError, match="validation_fraction"):
         monitor(splits, config_for(model, fewshot=True))
+
+
+@pytest.mark.parametrize("objective", ["mae", "dino"])
+def test_fewshot_accuracy_is_measured_during_pretraining(objective: ObjectiveName, tmp_path: Path) -> None:
+    settings = {
+        "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
+        "data": {"validation_fraction": 0.1},
+        "training": {"steps": 2, "batch_size": 32},
+        "evaluation": {"fewshot": True},
+    }
+    planned = plan("digits", settings, objective=objective)
+    run = Run.create(tmp_path / "run", planned.config)
+    pretrain(run, planned.splits, device=torch.device("cpu"))
+    row = run.metrics()[-1]
+    assert {"validation_loss", "validation_fewshot_1", "validation_fewshot_10"} <= row.keys()
+    assert row["validation_fewshot_10"] > 0.1

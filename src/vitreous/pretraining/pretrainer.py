@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vitreous.data.loading import Batch, EvaluationLoader
 from vitreous.data.pictures import Pictures
 from vitreous.data.sources import Splits
+from vitreous.evaluation.monitor import Measure, fewshot_measure
 from vitreous.models.names import Model
 from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.pretraining.objectives import SelfSupervision, build_objective
@@ -68,7 +69,7 @@ def pretrain(
             trackers=trackers(run, learner.step, stack) if world.first else (),
             states=run.states,
             display=stack.enter_context(display or nullcontext()),
-            validate=held_out_loss(splits.validation or splits.test, config) if world.first else None,
+            validate=measures(splits, config) if world.first else None,
             validate_every=config.evaluation.every_epochs,
             device=device,
             seed=config.seed,
@@ -108,6 +109,20 @@ def learner_of(
 def self_supervised(objective: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
     """An objective for `fit`. The masks are drawn from the generator that `fit` sets anew for every step."""
     return objective(batch.images, torch.default_generator)
+
+
+def measures(splits: Splits, config: PretrainingRunConfig) -> Measure | None:
+    """The objective on held-out pictures; the encoder's few-shot accuracy if `evaluation.fewshot` is set."""
+    held_out = held_out_loss(splits.validation or splits.test, config)
+    if not config.evaluation.fewshot:
+        return held_out
+    few = fewshot_measure(splits, batch_size=config.evaluation.batch_size)
+
+    def measure(objective: Any) -> Mapping[str, float]:
+        loss = held_out(objective) if held_out else {}
+        return {**loss, **few(objective.encoder)}
+
+    return measure
 
 
 def held_out_loss(
