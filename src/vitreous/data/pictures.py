@@ -77,6 +77,14 @@ def blocks_of(pictures: Pictures) -> NDArray[np.int32] | None:
     return getattr(pictures, "blocks", None)
 
 
+def sampled(pictures: Pictures, count: int) -> list[int]:
+    """Some pictures to look at, evenly spread; of a source that reads whole blocks, from the first block."""
+    blocks = blocks_of(pictures)
+    among = np.arange(len(pictures)) if blocks is None else np.flatnonzero(blocks == blocks[0])
+    places = np.linspace(0, len(among) - 1, min(count, len(among))).astype(int)
+    return [int(index) for index in among[places]]
+
+
 class Subset:
     """Some of a source's pictures."""
 

@@ -14,7 +14,7 @@ from vitreous.data.augmentation.by_picture import change_colours
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.decoding import Encoded
 from vitreous.data.memory import Kept, budget
-from vitreous.data.pictures import BadFiles, BadPicture, Indices, Pictures
+from vitreous.data.pictures import BadFiles, BadPicture, Indices, Pictures, sampled
 from vitreous.data.randomness import picture_chance
 from vitreous.data.transforms import (
     crop_encoded,
@@ -56,11 +56,10 @@ class TrainingPictures:
 
     def estimate(self) -> float:
         """Bytes that all pictures would take, judged by some of them."""
-        chosen = np.unique(np.linspace(0, len(self.pictures) - 1, SAMPLE).astype(int))
         areas = []
-        for index in chosen:
+        for index in sampled(self.pictures, SAMPLE):
             try:
-                height, width = Encoded(self.pictures, int(index), self.preprocessing.channels).size
+                height, width = Encoded(self.pictures, index, self.preprocessing.channels).size
             except BadPicture:
                 continue  # counted when it is decoded
             scale = min(shorter_side(self.preprocessing, ENOUGH) / min(height, width), 1)

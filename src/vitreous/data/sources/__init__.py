@@ -10,7 +10,7 @@ import numpy as np
 
 from vitreous.data.config import DataConfig
 from vitreous.data.decoding import Encoded
-from vitreous.data.pictures import BadPicture, DataSummary, Pictures
+from vitreous.data.pictures import BadPicture, DataSummary, Pictures, sampled
 from vitreous.data.pictures import Splits as Splits
 from vitreous.data.sources.binaries import open_cifar10, open_cifar100, open_mnist
 from vitreous.data.sources.digits import open_digits
@@ -83,9 +83,9 @@ PREFIXES: dict[str, Callable[[str, DataConfig], Parts]] = {
 def summarise(train: Pictures) -> DataSummary:
     """What a recipe is chosen from."""
     sizes, grey = [], True
-    for index in np.unique(np.linspace(0, len(train) - 1, SAMPLE).astype(int)):
+    for index in sampled(train, SAMPLE):
         try:
-            encoded = Encoded(train, int(index), 3)
+            encoded = Encoded(train, index, 3)
         except BadPicture:
             continue  # counted and named when it is loaded
         sizes.append(encoded.size)
