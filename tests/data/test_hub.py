@@ -9,7 +9,8 @@ from PIL import Image
 
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.loading import TrainLoader
-from vitreous.data.sources import open_data
+from vitreous.data.pictures import sampled
+from vitreous.data.sources import open_data, summarise
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
@@ -120,3 +121,10 @@ def test_stream_mistakes(tmp_path):
     (tmp_path / "train.parquet").write_bytes(b"no parquet at all")
     with pytest.raises(InputError, match="is no Parquet file"):
         open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+
+
+def test_looking_at_a_stream_reads_one_row_group(streamed):
+    assert sampled(streamed.train, 32) == [0, 1, 2]
+    streamed.train.held.clear()
+    summarise(streamed.train)
+    assert list(streamed.train.held) == [0]

@@ -89,7 +89,7 @@ def test_packed_pictures_keep_split_label_and_looks(photos, tmp_path):
         small = again.train.picture(index)
         assert small.size == (32, 24)
         expected = np.asarray(splits.train.picture(index).resize((32, 24), 3)).astype(int)
-        assert np.abs(np.asarray(small) - expected).mean() < 3
+        assert np.abs(np.asarray(small) - expected).mean() < 5  # 4:2:0 costs most where colours are gaudy
 
 
 def test_small_jpegs_are_packed_as_they_are(photos, tmp_path):

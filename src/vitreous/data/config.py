@@ -89,12 +89,16 @@ class ColourJitterConfig(Config):
 
 
 class AffineConfig(Config):
-    """Rotation, shift, scale and shear of each picture, drawn uniformly."""
+    """Rotation, shift, scale and shear of each picture, drawn uniformly; and bending, on top of them."""
 
     rotate: Annotated[float, Field(ge=0, le=180)] = Field(default=0.0, description="± degrees")
     translate: Fraction = Field(default=0.0, description="± part of each side")
     scale: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, description="1 ± this")
     shear: Annotated[float, Field(ge=0, lt=80)] = Field(default=0.0, description="± degrees")
+    elastic: Fraction = Field(
+        default=0.0,
+        description="smooth bending: standard deviation at 4 x 4 points, as a part of each side",
+    )
     fill: Literal["border", "mean", "darkest"] = Field(
         default="border",
         description="of what comes in: the edge repeated, the mean colour, or the picture's darkest value",

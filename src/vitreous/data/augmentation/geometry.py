@@ -36,8 +36,18 @@ def affine(
     ratio = height / width
     rows = torch.stack([cos, (cos * shear - sin) * ratio, right, sin / ratio, sin * shear + cos, down], dim=1)
     grid = F.affine_grid(rows.view(-1, 2, 3).to(images.device), list(images.shape), align_corners=False)
+    if config.elastic:
+        grid = grid + bending(config.elastic, height, width, chance).to(images.device)
     # Where nothing is known grid_sample puts zeros: the mean, as images are normalised.
     level = images.amin(dim=(2, 3), keepdim=True) if config.fill == "darkest" else 0.0
     padding = "border" if config.fill == "border" else "zeros"
     moved = F.grid_sample(images - level, grid, mode="bilinear", padding_mode=padding, align_corners=False)
     return moved + level
+
+
+def bending(deviation: float, height: int, width: int, chance: BatchChance) -> Float[Tensor, "B H W 2"]:
+    """Smooth displacements, as elastic distortions of digits (Simard et al., 2003), in half sides: drawn at
+    4 x 4 points and interpolated between them."""
+    points = 2 * deviation * chance.normal(2, 4, 4)
+    smooth = F.interpolate(points, size=(height, width), mode="bicubic", align_corners=False)
+    return smooth.permute(0, 2, 3, 1)
