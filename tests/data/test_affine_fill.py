@@ -1,4 +1,4 @@
-"""What comes into a picture that was turned and shifted."""
+"""What comes into a picture that was turned, shifted or bent."""
 
 from __future__ import annotations
 
@@ -23,3 +23,11 @@ def test_the_edge_repeated_brings_in_nothing_new() -> None:
     flat = torch.full((16, 3, 8, 8), 1.5)
     changed = affine(flat, AffineConfig(rotate=45, translate=0.5), BatchChance(0, 0, 0, size=16))
     assert torch.allclose(changed, flat, atol=1e-5)
+
+
+def test_bending_moves_neighbours_alike() -> None:
+    ramp = torch.arange(32.0).expand(64, 1, 32, 32)
+    bent = affine(ramp, AffineConfig(elastic=0.02), BatchChance(0, 0, 0, size=64))
+    moved = (bent - ramp)[:, 0, 4:-4, 4:-4]
+    assert 0.2 < moved.std() < 1.0  # 0.02 of 32 pixels, less between the points
+    assert moved.diff(dim=1).abs().mean() < 0.25 * moved.abs().mean()

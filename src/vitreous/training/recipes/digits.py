@@ -2,10 +2,14 @@
 
     vitreous train
 
-Hardware: two CPU cores. What makes the difference on so few pictures: three 3x3 convolutions before the
-tokens (2106.14881), small affine changes, and above all Mixup (1710.09412), which cuts mistakes to a third.
-Wider models, elastic distortion and larger changes gave nothing. All was chosen by five folds inside the
-training part of split 0; `benchmarks/digits.py` measures splits that took no part in it.
+Hardware: two CPU cores, 52 processor seconds at most. Held out: 99.5 %, the mean over ten splits that tuned
+nothing (benchmarks/results/digits.json), where a tuned kernel SVM has 99.2 % and nearest neighbours 98.8 %.
+
+What makes the difference on so few pictures: three 3x3 convolutions before the tokens (2106.14881), small
+affine changes, and above all Mixup (1710.09412), which halves the mistakes. Nothing more came of wider
+models, longer training, larger or elastic changes, class token or mean, stronger Mixup, one weight for each
+picture, averages over more steps: five folds inside the training part of split 0, by which all was chosen,
+give 5 to 7 mistakes in 1,437 for each, mostly the same.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ def config() -> RunConfig:
         ),
         preprocessing=Preprocessing(size=(8, 8), channels=1, mean=(0.305,), std=(0.376,)),
         augmentation=AugmentationConfig(
-            affine=AffineConfig(rotate=12, translate=0.05, scale=0.12, shear=8, fill="darkest"),
+            affine=AffineConfig(rotate=12, translate=0.05, scale=0.12, shear=8, elastic=0.02, fill="darkest"),
             noise=0.05,
             mixup=0.4,
         ),
