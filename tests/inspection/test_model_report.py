@@ -272,7 +272,7 @@ def browser() -> Iterator[Any]:
     if not chromium.exists():
         pytest.skip("no browser at /usr/bin/chromium: the page was not tried in one")
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"])
+        opened = driver.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"], timeout=120_000)
         yield opened
         opened.close()
 
@@ -288,12 +288,12 @@ class Opened:
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.context.set_offline(True)
-        self.page.goto(report.as_uri())
+        self.page.goto(report.as_uri(), timeout=120_000)
         self.wait(lambda state: True)
 
     def wait(self, reached: Any) -> None:
         """Until the page has drawn a state."""
-        for _ in range(200):
+        for _ in range(3000):  # a minute: the machine may be busy
             drawn = self.page.get_attribute(".explorer", "data-drawn")
             if drawn and reached(json.loads(drawn)):
                 return
