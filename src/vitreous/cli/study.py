@@ -36,18 +36,17 @@ def study(
     data
         What `vitreous train` takes.
     """
-    from vitreous.studies.catalogue import NAMES, study_named
+    from vitreous.studies.catalogue import study_named, titles
 
     if name == "complexity":
         from vitreous.cli.study_complexity import study_complexity
 
         return study_complexity(out=out, quick=quick, json=json)
     if name is None:
-        listed = {each: study_named(each) for each in NAMES}
         if json:
-            print_json({"studies": {each: study.title for each, study in listed.items()}})
-        for each, study in {} if json else listed.items():
-            print(f"{each:<16}{study.title}")
+            print_json({"studies": titles()})
+        else:
+            print("\n".join(f"{each:<16}{title}" for each, title in titles().items()))
         return 0
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds {seeds} trains nothing: use 1 or more, 3 for an interval")
