@@ -157,7 +157,7 @@ def describe(source: Source, told: Told) -> tuple[Names, dict[str, Any]]:
         else "none",
         "pooling": pooling_of(source, class_token=class_token, distilled=distilled),
     }
-    return Names(embedded, unpacked, fields["embedding_norm"]), fields
+    return Names(embedded, unpacked), fields
 
 
 def no_embed_class(args: dict[str, Any], positions: int, prefix: int) -> bool:

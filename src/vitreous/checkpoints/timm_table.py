@@ -17,11 +17,10 @@ def root_of(layers: tuple[int, ...]) -> str:
 
 
 class Names(NamedTuple):
-    """How one file lays its prefix tokens, norms and MLP out."""
+    """How one file lays its prefix tokens and its MLP out."""
 
     embedded: bool  # the class token (and registers) have rows among the positions
     unpacked: bool = False  # gate and expansion of SwiGLU are two matrices
-    pre_norm: bool = False  # `norm_pre` in front of the blocks, and no bias at the patches
 
 
 def rows(config: ViTConfig, names: Names) -> list[Row]:
