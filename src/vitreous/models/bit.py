@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.layers.resnet import ResNet
 from vitreous.layers.resnet_v2 import PreActivationResNet
-from vitreous.models.config import Config, Positive
+from vitreous.models.config import Config, Positive, check_groups, resnet_widths
 from vitreous.models.initialisation import initialise
 from vitreous.models.preprocessing import Preprocessing
 
@@ -39,6 +39,11 @@ class BiTConfig(Config):
     standardisation_eps: float = 1e-10
 
     @model_validator(mode="after")
+    def _groups(self) -> BiTConfig:
+        check_groups(self.width_factor, self.widths)
+        return self
+
+    @model_validator(mode="after")
     def _published(self) -> BiTConfig:
         if self.order == "pre-activation" and self.standardisation != "variance":
             raise ValueError("the pre-activation ResNet standardises kernels by their variance")
@@ -47,7 +52,7 @@ class BiTConfig(Config):
     @property
     def widths(self) -> tuple[int, ...]:
         """Output channels of each stage."""
-        return tuple(round(256 * 2**stage * self.width_factor) for stage in range(len(self.layers)))
+        return resnet_widths(len(self.layers), self.width_factor)
 
 
 class BiT(nn.Module):

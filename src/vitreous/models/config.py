@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -64,10 +65,38 @@ class ResNetStemConfig(Config):
     standardisation_eps: float = 1e-5
     norm_eps: float = Field(default=1e-6, description="GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
 
+    @model_validator(mode="after")
+    def _groups(self) -> ResNetStemConfig:
+        check_groups(self.width_factor, self.output_widths)
+        return self
+
+    @property
+    def output_widths(self) -> tuple[int, ...]:
+        """Output channels of each stage."""
+        return self.widths or resnet_widths(len(self.layers), self.width_factor)
+
     @property
     def stride(self) -> int:
         """Pixels from one cell of the feature map to the next: 4, doubled by each stage but the first."""
         return int(4 * 2 ** max(len(self.layers) - 1, 0))
+
+
+def resnet_widths(stages: int, width_factor: float) -> tuple[int, ...]:
+    """256, 512, 1024, 2048 channels, times the width factor."""
+    return tuple(round(256 * 2**stage * width_factor) for stage in range(stages))
+
+
+def check_groups(width_factor: float, widths: Iterable[int]) -> None:
+    """GroupNorm has 32 groups in the root and in each unit, whose middle has a quarter of its channels."""
+    if round(64 * width_factor) % 32:
+        raise ValueError(
+            f"width_factor {width_factor:g} is no multiple of 0.5, which GroupNorm's 32 groups need"
+        )
+    for width in widths:
+        if width % 128:
+            raise ValueError(
+                f"a stage of {width} channels is no multiple of 128, 4 times GroupNorm's 32 groups"
+            )
 
 
 Stem = Annotated[PatchStemConfig | ConvolutionStemConfig | ResNetStemConfig, Field(discriminator="kind")]

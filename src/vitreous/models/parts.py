@@ -48,8 +48,7 @@ def stem(config: ViTConfig) -> nn.Module:
             config.width,
             patch=(config.patch_size[0] // kind.stride, config.patch_size[1] // kind.stride),
             layers=kind.layers,
-            widths=kind.widths
-            or tuple(round(256 * 2**i * kind.width_factor) for i in range(len(kind.layers))),
+            widths=kind.output_widths,
             root_width=round(64 * kind.width_factor),
             standardisation=kind.standardisation,
             standardisation_eps=kind.standardisation_eps,
