@@ -14,6 +14,7 @@ from vitreous.training.schedules import rate
 from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.sequence.config import TranslationConfig, configure_sequence
 from vitreous.training.sequence.plan import plan_reading, prepare_translation
+from vitreous.training.sequence.reader import Reader
 from vitreous.training.sequence.recipes import digit_lines_config, numbers_config, pairs_config, paper_rate
 from vitreous.training.sequence.run import SequenceRun, fresh_model, next_token, train_sequence_model
 from vitreous.training.sequence.translator import Translator
@@ -135,6 +136,18 @@ def test_a_translator_comes_back_from_its_run(tmp_path, tiny, data):
     assert [loaded.translate([text], max_length=20)[0].text for text in texts[:3]] == [
         t.text for t in first[:3]
     ]
+
+
+@pytest.mark.parametrize("kind", ["sincos-2d", "rotary-2d", "learned"])
+def test_a_reader_comes_back_with_its_positions(tmp_path, kind):
+    small = {"encoder": {"depth": 1, "width": 32, "position": {"kind": kind}}, "decoder": {"depth": 1}}
+    config = configure_sequence(digit_lines_config(), {"model": small})
+    model = fresh_model(config).eval()
+    save_sequence_model(model, tmp_path, tokeniser=Tokeniser.train(["0123456789"], 270).to_json())
+    loaded = Reader.load(tmp_path).model.to("cpu")
+    images, ids = torch.randn(2, 1, 12, 80), torch.tensor([[1, 5], [1, 6]])
+    with torch.no_grad():
+        assert torch.equal(loaded(images, ids), model(images, ids))
 
 
 def test_a_tokeniser_of_another_model_is_refused(tmp_path, tiny, data):

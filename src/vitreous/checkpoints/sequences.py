@@ -13,7 +13,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import save_file
 
-from vitreous.checkpoints.building import fill, stored
+from vitreous.checkpoints.building import compute_positions, fill, stored
 from vitreous.checkpoints.files import read_json, read_safetensors
 from vitreous.checkpoints.native import beside
 from vitreous.errors import InputError
@@ -119,4 +119,5 @@ def empty_sequence_model(told: dict[str, Any], where: Path) -> SequenceModel:
         raise InputError(f"{where}: {explain(error, 'model')}") from None
     with torch.device("meta"):
         model = Captioner(captioner, preprocessing=preprocessing)
+    compute_positions(model.encoder)
     return model

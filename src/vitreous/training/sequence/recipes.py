@@ -138,7 +138,7 @@ def digit_lines_config() -> ReadingConfig:
         ),
         preprocessing=Preprocessing(size=(HEIGHT, WIDTH), channels=1, mean=(0.107,), std=(0.237,)),
         training=TrainingConfig(
-            steps=2000,
+            steps=3000,
             batch_size=64,
             peak_lr=1.5e-3,
             optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
