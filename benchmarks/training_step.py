@@ -47,8 +47,6 @@ def ours(name: str, settings: dict[str, object]) -> tuple[Step, Learner]:
     torch.manual_seed(0)
     config = TrainingConfig(**settings)  # type: ignore[arg-type]
     learner = Learner.begin(vt.create(name, num_classes=CLASSES), config)
-    if config.compile:
-        learner.model.compile(dynamic=False)
     objective = classification(config)
     return StepTaker(learner, objective, config, device=torch.device("cpu"), seed=0, world=World()), learner
 

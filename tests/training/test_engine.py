@@ -35,6 +35,8 @@ SMALL: dict[str, Any] = {
     "num_classes": 3,
 }
 
+PLAIN: dict[str, Any] = {"model": {"dropout": 0.0, "drop_path": 0.0}}
+
 
 @pytest.fixture
 def model() -> nn.Module:
@@ -226,3 +228,12 @@ def test_a_tracker_that_is_not_installed_is_an_input_error(
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(InputError, match=r"pip install 'vitreous\[track\]'"):
         open_tracker("wandb", "run", tiny)
+
+
+@pytest.mark.slow
+def test_a_compiled_step_learns_the_same(trained: Fit) -> None:
+    plain = weights(trained({**PLAIN, "training": {"steps": 4, "accumulate": 2}}))
+    compiled = weights(trained({**PLAIN, "training": {"steps": 4, "accumulate": 2, "compile": True}}))
+    assert plain.keys() == compiled.keys()
+    for name in ("model/head.weight", "average/head.weight"):
+        torch.testing.assert_close(compiled[name], plain[name], rtol=1e-4, atol=1e-5, msg=name)

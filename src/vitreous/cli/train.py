@@ -262,5 +262,6 @@ def one_line(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning as a sentence, not as a piece of source."""
-    print(f"vitreous: {message}", file=sys.stderr)
+    """Our own warnings as a sentence, not as a piece of source; those of libraries are not for users."""
+    if "vitreous" in Path(filename).parts:
+        print(f"vitreous: {message}", file=sys.stderr)

@@ -78,13 +78,15 @@ def train_classifier(
             seed=run.config.seed,
             world=world,
         )
-        stack.callback(loader.bad.write, run.path / "bad_files.txt")
+        listed = "bad_files.txt" if world.first else f"bad_files-{world.rank}.txt"
+        stack.callback(loader.bad.write, run.path / listed)
         if run.config.training.checkpointing:
             stack.enter_context(checkpointed(learner.model))
         try:
             waited = fit(learner, loader, objective_of(run, splits), run.config.training, surroundings)
         except NotFinite as error:
-            run.save_model(finished(learner))
+            if world.first:
+                run.save_model(finished(learner))
             raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
     result = finished(learner)
     if world.first:
@@ -105,8 +107,6 @@ def learner_of(run: Run, splits: Splits, device: torch.device, world: World) -> 
         learner.restore(state)
         if not world.first:
             learner.meter.clear()  # saved were the sums over all processes; one of them goes on with these
-    if config.training.compile:
-        model.compile(dynamic=False)
     return learner
 
 

@@ -48,6 +48,8 @@ class StepTaker:
         self.device, self.seed, self.world = device, seed, world
         self.parameters = [p for p in learner.model.parameters() if p.requires_grad]
         self.loss: nn.Module = LossOf(learner.model, objective)
+        if config.compile:
+            self.loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
         if world.size > 1:
             self.loss = DistributedDataParallel(self.loss)
         radius = config.optimiser.sam_radius
