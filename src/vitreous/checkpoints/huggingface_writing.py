@@ -6,6 +6,7 @@ the patches side by side, so it holds heads on either of them, with zeros for th
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
+
+log = logging.getLogger(__name__)
 
 EVERY: dict[str, Collection[Any]] = {
     "norm": ("pre",),
@@ -99,6 +102,8 @@ def write(model: Model, path: Path) -> None:
         name if name.startswith(HEADS) else prefix + name: tensor.contiguous().clone()
         for name, tensor in tensors.items()
     }
+    if model.preprocessing.resize == "fit":
+        log.warning("huggingface has no preprocessing that pads pictures: it is written as crop")
     path.mkdir(parents=True, exist_ok=True)
     save_file(named, path / "model.safetensors", metadata={"format": "pt"})
     description = common(config) | told | (label_fields(model) if family in (VIT, DINOV2) else {})
