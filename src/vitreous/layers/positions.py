@@ -61,8 +61,9 @@ class LearnedPositions2d(nn.Module):
 
 
 class SinCosPositions2d(nn.Module):
-    """Fixed 2-D sines and cosines, not trained: [sin x, cos x, sin y, cos y], each D/4 wide, as MoCo v3
-    (arXiv 2104.02057), big_vision and vit-pytorch's SimpleViT compute them. Extra tokens get zeros."""
+    """Fixed 2-D sines and cosines, not trained: [sin x, cos x, sin y, cos y], each D/4 wide, as
+    big_vision and vit-pytorch's SimpleViT compute them after MoCo v3 (arXiv 2104.02057; there, as in MAE, the
+    frequencies stop one step short of 1/temperature). Extra tokens get zeros."""
 
     table: Tensor
 
