@@ -149,7 +149,9 @@ def load(case: Any, **overrides: Any) -> Any:
 def assert_close(ours: Tensor, theirs: Tensor, what: str) -> None:
     assert ours.shape == theirs.shape, what
     difference = (ours - theirs).abs().max().item()
-    assert difference < TOLERANCE, f"{what}: differs by {difference:.1e}"
+    # The tolerance is for logits; a feature map inside a ResNet has values of several units.
+    scale = 1.0 if "logits" in what else max(1.0, theirs.abs().max().item())
+    assert difference < TOLERANCE * scale, f"{what}: differs by {difference:.1e}"
 
 
 @pytest.mark.parametrize("name", CASES)
