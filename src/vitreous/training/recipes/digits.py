@@ -9,8 +9,8 @@ where a tuned kernel SVM has 99.17 % and nearest neighbours 98.81 %. That is one
 What makes the difference on so few pictures: three 3x3 convolutions before the tokens (2106.14881), small
 affine changes, above all Mixup (1710.09412), which halves the mistakes, and slight bending. Nothing came of
 longer training, larger changes, stronger Mixup, the mean instead of the class token, averages over more
-steps; wider models gave little for their time. All was chosen by five folds inside the training part of split 0, where about 5 of 1,437
-pictures stay wrong, mostly the same ones.
+steps; wider models gave little for their time. All was chosen by five folds inside the training part of
+split 0, where about 5 of 1,437 pictures stay wrong, mostly the same ones.
 """
 
 from __future__ import annotations
