@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,16 +13,21 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from vitreous.data.loading import Batch
+from vitreous.data.pictures import Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.checkpointing import checkpointed
+from vitreous.training.classifier import train_classifier
 from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
 from vitreous.training.distillation import Teacher, distillation, teacher_loss
 from vitreous.training.lora import add_lora, merge_lora
 from vitreous.training.memory import accumulation, saved_bytes
 from vitreous.training.precision import pick_precision
+from vitreous.training.run import Run
+from vitreous.training.settings import configure
 from vitreous.training.sharpness import sharpened
+from vitreous.training.starting import starting_model
 from vitreous.training.trackers import open_tracker
 
 from .conftest import Fit, weights
@@ -112,11 +118,18 @@ def test_lora_begins_as_the_model_learns_little_and_merges_exactly(model: nn.Mod
     torch.testing.assert_close(model(images), changed)
 
 
-def test_lora_trains_in_the_loop_and_resumes(trained: Fit, tiny: RunConfig) -> None:
-    learner = trained({"training": {"steps": 2, "ema_decay": None}})
-    frozen = learner.model.requires_grad_(True)
-    add_lora(frozen, LoRAConfig(rank=2, parts=("attention",)))
-    assert sum(p.requires_grad for p in frozen.parameters()) == 2 + 2 * 2 * 2
+def test_lora_moves_chosen_matrices_and_the_head_and_is_merged_when_saved(
+    tiny: RunConfig, splits: Splits, tmp_path: Path
+) -> None:
+    lora = {"rank": 2, "parts": ["attention"]}
+    config = configure(tiny, {"training": {"steps": 3, "lora": lora}})
+    before = dict(starting_model(config, splits.train.classes).named_parameters())
+    run = Run.create(tmp_path / "run", config)
+    train_classifier(run, splits, device=torch.device("cpu"))
+    after = dict(run.model().named_parameters())
+    moved = {name for name, parameter in after.items() if not torch.equal(parameter, before[name])}
+    assert after.keys() == before.keys()
+    assert {name.split(".")[-2] for name in moved} == {"head", "qkv", "out"}
 
 
 def test_a_teacher_that_is_the_student_adds_its_own_entropy(model: nn.Module) -> None:

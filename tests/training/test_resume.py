@@ -203,15 +203,20 @@ def half_written():
     stems = [path.stem for path in folder.glob("step-*.json")]
     return any(path.name.split(".")[0] not in stems for path in folder.glob("step-*.safetensors*"))
 
+def newest():
+    return max((int(path.stem[5:]) for path in folder.glob("step-*.json")), default=-1)
+
 died = saving = 0
 for life in range(kills):
+    begun = newest()
     child = os.fork()
     if not child:
         live()
         os._exit(0)
-    time.sleep(chance.uniform(0.05, 0.5))
-    patience = time.monotonic() + 2
-    while life % 2 and not half_written() and time.monotonic() < patience:
+    while newest() <= begun:
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0.0, 0.2))
+    while life % 2 and not half_written():
         pass  # every second time the blow falls when a save has begun
     os.kill(child, signal.SIGKILL)
     died += os.waitpid(child, 0)[1] == signal.SIGKILL
@@ -238,7 +243,7 @@ def killed_again_and_again(trained: Fit, tiny: RunConfig, folder: Path, *, kills
 
 
 def test_kill_nine_at_random_moments(trained: Fit, tiny: RunConfig, tmp_path: Path) -> None:
-    killed_again_and_again(trained, tiny, tmp_path, kills=3, steps=150)
+    killed_again_and_again(trained, tiny, tmp_path, kills=3, steps=300)
 
 
 @pytest.mark.slow
