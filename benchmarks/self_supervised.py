@@ -8,8 +8,8 @@ are none of those in the training pictures. The same small ViT (4 layers of widt
 fine-tuned from scratch and from encoders that saw the 5,000 pictures without labels, with the same settings.
 Every seed draws other weights, masks and labels; intervals are Student's, over the seeds.
 
-What was measured so far says no: benchmarks/results/self_supervised.json. The encoder that was pre-trained as a
-masked autoencoder fits the few labels sooner and generalises worse than one from scratch.
+What was measured so far says no: benchmarks/results/self_supervised.json. The encoder that was pre-trained
+as a masked autoencoder fits the few labels sooner and generalises worse than one from scratch.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def test_no_digit_is_in_training_and_test_lines(digits):
 def test_distorted_lines_are_still_full_of_ink(digits):
     train, _ = digits
     plain, _ = compose(train, 200, np.random.default_rng(0), distort=False)
-    bent, texts = compose(train, 200, np.random.default_rng(0), distort=True)
+    bent, _ = compose(train, 200, np.random.default_rng(0), distort=True)
     ink = [sum(np.asarray(p.picture(i)).mean() for i in range(200)) for p in (plain, bent)]
     assert 0.8 < ink[1] / ink[0] < 1.2
     assert not np.array_equal(np.asarray(plain.picture(0)), np.asarray(bent.picture(0)))

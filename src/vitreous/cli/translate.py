@@ -93,7 +93,8 @@ def translate_texts(
         told = [{"source": text, "text": each.text, "score": each.score} for text, each in rows]
         print_json({"translations": told})
     else:
-        print("\n".join(each.text for each in found))
+        # One line each, also where a model that learned little writes line breaks.
+        print("\n".join(" ".join(each.text.split()) for each in found))
     return 0
 
 
