@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
+from vitreous.training.kernels import attention_kernel
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
 from vitreous.training.sharpness import sharpened
@@ -87,7 +88,8 @@ class StepTaker:
         measured = []
         parts = parts_of(batch, self.config.accumulate, self.device)
         for number, (part, share) in enumerate(parts, start=1):
-            with self.autocast(), self.joining(last=number == self.config.accumulate):
+            kernel = attention_kernel(self.learner.model, self.device)
+            with self.autocast(), kernel, self.joining(last=number == self.config.accumulate):
                 loss, measures = self.loss(part)
             torch.autograd.backward(loss * share)
             measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
