@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from vitreous.errors import nearest
+from vitreous.errors import InputError, nearest
 
 
 def explain(error: ValidationError, where: str) -> str:
@@ -41,10 +41,17 @@ def nested(annotation: Any) -> list[type[BaseModel]]:
 
 
 def set_leaf(tree: dict[str, Any], name: str, value: Any) -> None:
-    """tree["model"]["width"] = value for "model.width"; the branches on the way are made."""
+    """tree["model"]["width"] = value for "model.width"; the branches on the way are made.
+
+    Raises:
+        InputError: a branch on the way was set to a value before.
+    """
     *branches, leaf = name.split(".")
-    for branch in branches:
+    for depth, branch in enumerate(branches, start=1):
         tree = tree.setdefault(branch, {})
+        if not isinstance(tree, dict):
+            whole = ".".join(branches[:depth])
+            raise InputError(f"{whole} is set to {tree!r} and {name} inside it as well: set one of them")
     tree[leaf] = value
 
 
