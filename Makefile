@@ -19,7 +19,8 @@ test: .venv/installed lint
 	$(BIN)/python -m pytest -n 2 -m "not slow" --jaxtyping-packages=vitreous,beartype.beartype
 
 test-slow: .venv/installed
-	$(BIN)/python -m pip install --quiet '.[peers]' && $(BIN)/python -m pip install --quiet --no-deps timm vit-pytorch
+	$(BIN)/python -m pip install --quiet --editable '.[dev,peers]'
+	$(BIN)/python -m pip install --quiet --no-deps timm vit-pytorch
 	$(BIN)/python -m pytest -m slow --timeout 3600
 
 lint: .venv/installed
