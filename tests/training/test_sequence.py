@@ -159,7 +159,8 @@ def test_a_tokeniser_of_another_model_is_refused(tmp_path, tiny, data):
 
 
 def test_a_tokeniser_with_more_tokens_than_the_model_is_refused(tmp_path, tiny):
-    model = fresh_model(configure_sequence(tiny, {"model": {"vocabulary": 262}}))
+    vocabulary = {"vocabulary": 262}
+    model = fresh_model(configure_sequence(tiny, {"model": vocabulary, "tokeniser": vocabulary}))
     tokeniser = Tokeniser.train(["alpha beta gamma"], 270)
     save_sequence_model(model, tmp_path, tokeniser=tokeniser.to_json())
     with pytest.raises(vt.InputError, match="do not belong together"):
