@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from jaxtyping import Float, Shaped
@@ -49,5 +50,12 @@ def bending(deviation: float, height: int, width: int, chance: BatchChance) -> F
     """Smooth displacements, as elastic distortions of digits (Simard et al., 2003), in half sides: drawn at
     4 x 4 points and interpolated between them."""
     points = 2 * deviation * chance.normal(2, 4, 4)
-    smooth = F.interpolate(points, size=(height, width), mode="bicubic", align_corners=False)
+    smooth = bicubic(height) @ points @ bicubic(width).T
     return smooth.permute(0, 2, 3, 1)
+
+
+@cache
+def bicubic(size: int) -> Float[Tensor, "size 4"]:
+    """Bicubic interpolation from 4 points to `size` as a matrix: for pictures of few pixels, several times as
+    fast as `interpolate`."""
+    return F.interpolate(torch.eye(4)[None, ..., None], (size, 1), mode="bicubic")[0, ..., 0].T
