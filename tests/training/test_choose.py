@@ -6,6 +6,7 @@ import pytest
 
 from vitreous.data.pictures import DataSummary
 from vitreous.training.choose import choose_recipe
+from vitreous.training.plan import plan
 
 
 def summary(**changes: object) -> DataSummary:
@@ -53,3 +54,11 @@ def test_tiny_pictures_are_not_blown_up() -> None:
 
 def test_several_labels_are_so_many_questions() -> None:
     assert choose_recipe("photos", summary(multi_label=True)).config.training.loss == "sigmoid"
+
+
+def test_what_the_user_set_is_told_beside_the_recipe() -> None:
+    own = {"training": {"epochs": 2, "schedule": {"warmup": 0.2}}}
+    assert plan("digits", own).reasons[-1] == (
+        "over all this your own settings: training.epochs=2, training.schedule.warmup=0.2"
+    )
+    assert len(plan("digits", {}).reasons) == 1

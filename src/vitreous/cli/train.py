@@ -248,7 +248,7 @@ def print_table(result: dict[str, Any]) -> None:
     )
     if result["bad_files"]:
         listed = f"{result['run']}/bad_files.txt"
-        print(f"{len(result['bad_files'])} pictures could not be read and were left out: see {listed}")
+        print(f"pictures that could not be read and were left out: {len(result['bad_files'])}, see {listed}")
     print(f"run     {result['run']}")
     if "report" in result:
         print(f"report  {result['report']}")

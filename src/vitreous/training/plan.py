@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from vitreous.training.settings import check_known, configure, without_none_word
 from vitreous.training.starting import absolute_source, fitted_to_checkpoint, starting_model
 
 Tree = Mapping[str, Any]
+MOST_NAMED = 6  # settings of the user's that are named
 
 
 class Plan(NamedTuple):
@@ -60,7 +61,26 @@ def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: s
         config = fitted_to_checkpoint(config, init, settings, imposed)
     config = configure(config, settings, with_classes(settings, splits))
     check_batch(config, splits)
-    return Plan(config.model_copy(update={"source": absolute_source(source)}), choice.reasons, splits)
+    reasons = (*choice.reasons, *overruled(settings))
+    return Plan(config.model_copy(update={"source": absolute_source(source)}), reasons, splits)
+
+
+def overruled(settings: Tree) -> tuple[str, ...]:
+    """What the user set instead, as one more sentence; nothing where nothing was set."""
+    own = [f"{name}={value}" for name, value in leaves(settings)]
+    if not own:
+        return ()
+    more = f", and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else ""
+    return (f"over all this your own settings: {', '.join(own[:MOST_NAMED])}{more}",)
+
+
+def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """("training.epochs", 2) for every value of a tree of settings."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def settled(config: RunConfig, splits: Splits, device: torch.device, *, fit_memory: bool) -> RunConfig:
