@@ -4,6 +4,7 @@ into far more than its own size is refused."""
 from __future__ import annotations
 
 import ast
+import mmap
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ NUMPY_TYPES = {
     "|b1": torch.bool,
 }
 LARGEST_HEADER = 65536
+LARGE = 2**20  # bytes, from which on an array is mapped
 FOLDED = 1100  # the most that deflate can fold: 1032 to 1
 BOMB = 2**31  # bytes that an archive may unfold to, whatever its own size ...
 UNFOLDED = 20  # ... and how many times its own size beyond that
@@ -81,7 +83,8 @@ def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[in
     """The array whose numbers begin `start` bytes into a member of the archive."""
     if info.compress_type == zipfile.ZIP_STORED:
         offset = data_offset(path, info) + start
-        return Entry(shape, lambda: read_block(path, offset, dtype, shape))
+        read_here = mapped if prod(shape) * dtype.itemsize >= LARGE else read_block
+        return Entry(shape, lambda: read_here(path, offset, dtype, shape))
 
     def read() -> Tensor:
         try:
@@ -92,6 +95,19 @@ def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[in
             raise InputError(f"{path}: {info.filename!r} is damaged") from None
 
     return Entry(shape, read)
+
+
+def mapped(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """A tensor that lies in the file, as a private copy on write. Google's matrices are transposed, so each
+    is copied once in any case, and this saves the copy before."""
+    count = prod(shape)
+    first = offset - offset % mmap.ALLOCATIONGRANULARITY
+    length = offset - first + count * dtype.itemsize
+    with path.open("rb") as file:
+        if first + length > path.stat().st_size:
+            raise InputError(f"{path} is cut: {first + length - path.stat().st_size} bytes are missing")
+        pages = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_COPY, offset=first)
+    return torch.frombuffer(pages, dtype=dtype, count=count, offset=offset - first).view(shape)
 
 
 def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
