@@ -18,9 +18,14 @@ from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.settings import explain
 
-KINDS: dict[str, type[ViTConfig] | type[BiTConfig]] = {"ViT": ViTConfig, "BiT": BiTConfig}
+KINDS: dict[str, type[ViTConfig] | type[BiTConfig]] = {
+    "ViT": ViTConfig,
+    "BiT": BiTConfig,
+    "Segmenter": SegmenterConfig,
+}
 
 
 def save_native(model: Model, folder: str | Path) -> Path:

@@ -37,7 +37,7 @@ def train(
     /,
     *,
     task: Annotated[
-        Literal["classes", "text"], Parameter(help="what is learned of each picture")
+        Literal["classes", "text", "segmentation"], Parameter(help="what is learned of each picture")
     ] = "classes",
     model: Annotated[
         str | None, Parameter(help="ViT-Ti/16, R50+ViT-B/16; by default the data decide")
@@ -66,7 +66,8 @@ def train(
     ----------
     data
         digits (the default), a folder with a sub-folder for each class, a manifest, shards, cifar10:PATH;
-        with --task text a manifest whose label is the text (default: lines of handwritten digits)
+        with --task text a manifest whose label is the text (default: lines of handwritten digits); with
+        --task segmentation a folder with images/ and masks/ (default: pages of handwritten digits)
     """
     if task == "text":
         from vitreous.cli.text_task import refuse, train_text
@@ -77,10 +78,6 @@ def train(
             {n: value for n, value in wanted.items() if value is not None}, settings_tree(config, set)
         )
         return train_text(data, settings, out=out, resume=resume, device=device, json=json)
-    from vitreous.training.device import pick_device
-    from vitreous.training.distributed import joined
-    from vitreous.training.signals import Interrupted
-
     warnings.showwarning = one_line
     fit_memory = batch_size == "auto"
     options: dict[str, Any] = {
@@ -96,6 +93,16 @@ def train(
     if resume and (data or given or set or config or init or recipe or out or fit_memory):
         raise InputError("--resume goes on with the run's own configuration: give no other settings")
     settings = put(given, settings_tree(config, set))
+    if task == "segmentation":
+        from vitreous.cli.segmentation_task import train_segmentation
+
+        if recipe or fit_memory:
+            raise InputError("--recipe and --batch-size auto do not go with --task segmentation: use --set")
+        return train_segmentation(data, settings, init=init, out=out, resume=resume, device=device, json=json)
+    from vitreous.training.device import pick_device
+    from vitreous.training.distributed import joined
+    from vitreous.training.signals import Interrupted
+
     with joined(pick_device(device)) as (world, here):
         if resume:
             run, splits = reopened(resume)

@@ -23,15 +23,18 @@ PANELS = {"loss": "Loss", "accuracy": "Accuracy", "lr": "Learning rate"}
 SERIES = {"": "training", "validation_": "validation"}
 
 
-def curves_figure(rows: Sequence[Mapping[str, Any]]) -> Exhibit | LeftOut:
-    """Loss, accuracy and learning rate over the epochs."""
+def curves_figure(
+    rows: Sequence[Mapping[str, Any]], *, shown: Mapping[str, str] = PANELS, caption: str = captions.CURVES
+) -> Exhibit | LeftOut:
+    """Loss, accuracy and learning rate over the epochs, or what else is to be `shown`, by its name in
+    metrics.jsonl."""
     title = "How it learned"
     panels = {
         title: {
             words: [(row["epoch"], row[prefix + key]) for row in rows if prefix + key in row]
             for prefix, words in SERIES.items()
         }
-        for key, title in PANELS.items()
+        for key, title in shown.items()
     }
     panels = {name: {w: p for w, p in each.items() if p} for name, each in panels.items()}
     panels = {name: each for name, each in panels.items() if each}
@@ -48,7 +51,7 @@ def curves_figure(rows: Sequence[Mapping[str, Any]]) -> Exhibit | LeftOut:
     return Exhibit(
         name="curves",
         title=title,
-        caption=captions.CURVES,
+        caption=caption,
         html=Chart(figure).inline(),
     )
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.settings import check_names, explain
 from vitreous.models.vit import ViT
 
@@ -117,4 +118,6 @@ def build_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
     """The model of a configuration; `attributes` are its preprocessing and labels."""
     if isinstance(config, BiTConfig):
         return BiT(config, **attributes)
+    if isinstance(config, SegmenterConfig):
+        return Segmenter(config, **attributes)
     return ViT(config, **attributes)

@@ -129,6 +129,7 @@ class RunConfig(Config):
 
     source: str = Field(default="digits", description="the DATA argument")
     init: str | None = Field(default=None, description="the checkpoint to fine-tune; None: from scratch")
+    vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind that `model` is where it is no BiT
     recipe: str = Field(default="", description="where the values came from, for the reader")
     seed: int = Field(default=0, ge=0)
     model: SerializeAsAny[ViTConfig | BiTConfig] = ViTConfig()

@@ -32,7 +32,7 @@ def configure(base: AnyRun, *overrides: Tree) -> AnyRun:
         override = named_model(override)
         check_known(override, type(base))
         tree = merged(tree, override)
-        tree = with_model_of_its_kind(tree, override)
+        tree = with_model_of_its_kind(tree, override, type(base))
         following = {
             key: square(tree["model"][source]) if key == "size" else tree["model"][source]
             for key, source in (("size", "image_size"), ("channels", "channels"))
@@ -50,7 +50,7 @@ def square(size: Any) -> Any:
 def validated(tree: Tree, run: type[AnyRun]) -> AnyRun:
     """The configuration that a complete tree describes, or one sentence about what is wrong in it."""
     try:
-        kind = kind_of(tree["model"])
+        kind = kind_of(tree["model"], run)
         model = kind(**without_none_words(tree["model"], kind))
     except ValidationError as error:
         raise InputError(explain(error, "model")) from None
@@ -60,9 +60,9 @@ def validated(tree: Tree, run: type[AnyRun]) -> AnyRun:
         raise InputError(explain(error, "").removeprefix(".")) from None
 
 
-def kind_of(model: Tree) -> type[ViTConfig] | type[BiTConfig]:
-    """Only a BiT has stages of layers at its top level."""
-    return BiTConfig if "layers" in model else ViTConfig
+def kind_of(model: Tree, run: type[RunConfig]) -> type[ViTConfig] | type[BiTConfig]:
+    """Only a BiT has stages of layers at its top level; which ViT it else is, the kind of run says."""
+    return BiTConfig if "layers" in model else run.vit
 
 
 def named_model(tree: Tree) -> Tree:
@@ -78,10 +78,11 @@ def named_model(tree: Tree) -> Tree:
     return {**tree, "model": merged(kept, rest)}
 
 
-def with_model_of_its_kind(tree: dict[str, Any], override: Tree) -> dict[str, Any]:
+def with_model_of_its_kind(tree: dict[str, Any], override: Tree, run: type[RunConfig]) -> dict[str, Any]:
     """When a ViT is laid over a BiT, or the other way round, the fields of the old kind go."""
     wanted = override.get("model", {})
-    kind = BiTConfig if "layers" in wanted else ViTConfig if "depth" in wanted else kind_of(tree["model"])
+    decisive = wanted if "layers" in wanted or "depth" in wanted else tree["model"]
+    kind = kind_of(decisive, run)
     model = {key: value for key, value in tree["model"].items() if key in kind.model_fields}
     return {**tree, "model": model}
 

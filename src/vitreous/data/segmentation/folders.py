@@ -1,0 +1,251 @@
+"""A folder with images/ and masks/, whose files belong together by their names without ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from PIL import Image
+
+from vitreous.data.config import DataConfig
+from vitreous.data.decoding import EXTENSIONS, decode, open_picture
+from vitreous.data.pictures import BadPicture
+from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedPictures, MaskedSubset, MaskSplits
+from vitreous.data.segmentation.masks import Legend, check_mode, class_numbers, open_mask, read_legend
+from vitreous.data.splitting import VALIDATION
+from vitreous.data.threads import worker_count
+from vitreous.errors import InputError
+
+IMAGES, MASKS = ("images", "imgs", "image"), ("masks", "labels", "annotations", "mask")
+LAYOUT = "put pictures into images/ and masks of the same names into masks/ (PNG, the value is the class)"
+SAMPLE = 200  # masks that are read before training where classes.txt names the classes
+TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
+ORIENTATION = 0x0112
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class MaskedFiles:
+    """Pairs of files, read when asked for."""
+
+    def __init__(self, pairs: Sequence[tuple[Path, Path]], legend: Legend) -> None:
+        self.pairs, self.legend = pairs, legend
+        self.classes = legend.names
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def name(self, index: int) -> str:
+        return str(self.pairs[index][0])
+
+    def pair(self, index: int) -> tuple[Image.Image, Mask]:
+        path, mask = self.pairs[index]
+        return decode(read(path), str(path)), class_numbers(open_mask(mask), str(mask), self.legend)
+
+
+def read(path: Path) -> bytes:
+    """A file's bytes. Raises BadPicture."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadPicture(str(path), error.strerror or str(error)) from error
+
+
+def open_masked_folder(
+    root: Path, config: DataConfig, *, classes: tuple[str, ...] | None = None
+) -> MaskSplits:
+    """The pictures and masks below `root`: images/ and masks/; with parts, train/images and train/masks, or
+    images/train and masks/train, likewise for val and test. A single held-out part is the test set. Without
+    one, `data.test_fraction` is held out.
+
+    The classes are named in classes.txt (in `root`); without it they are numbers, up to a mask's largest.
+    Every file's header is read first, so that what does not belong together is known before training.
+
+    Args:
+        classes: those that a model knows; the folder's must be these.
+
+    Raises:
+        InputError: no such layout, a picture without mask, sizes that differ, masks of colours, values that
+            are no class, nothing to learn from.
+    """
+    parts = {part: pairs_of(*folders) for part, folders in layout(root).items()}
+    file = root / "classes.txt"
+    told = read_legend(file) if file.is_file() else None
+    everything = [pair for pairs in parts.values() for pair in pairs]
+    sizes = check_files(everything, told)
+    legend = told or numbered(everything)
+    if told:
+        step = max(len(everything) // SAMPLE, 1)
+        in_parallel(lambda pair: largest(pair[1], legend), everything[::step])
+    if classes is not None:
+        same = legend.names == classes if told else len(legend.names) <= len(classes)
+        if not same:
+            raise InputError(
+                f"{root} has the classes {listed(legend.names)}, but the model knows {listed(classes)}: give "
+                "data of the same classes"
+            )
+        legend = Legend(classes, legend.colours)
+    found = {part: MaskedFiles(pairs, legend) for part, pairs in parts.items()}
+    train, validation, test = split(found, config)
+    heights, widths = zip(*(size[:2] for size in sizes), strict=True)
+    return MaskSplits(
+        train,
+        validation,
+        test,
+        str(root),
+        (round(float(np.median(heights))), round(float(np.median(widths)))),
+        1 if all(size[2] == 1 for size in sizes) else 3,
+    )
+
+
+def layout(root: Path) -> dict[str, tuple[Path, Path]]:
+    """(images, masks) of each part; "all" where there are no parts. Validation parts are named "val"."""
+    names = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION, "val")}
+    parts = {}
+    for folder, part in names.items():
+        inside = folder_of(root / folder, IMAGES), folder_of(root / folder, MASKS)
+        beside = below(folder_of(root, IMAGES), folder), below(folder_of(root, MASKS), folder)
+        for images, masks in (inside, beside):
+            if images and masks:
+                parts[part] = (images, masks)
+    if parts and "train" not in parts:
+        raise InputError(f"{root} has the parts {', '.join(parts)} but no train/: {LAYOUT}, below train/ too")
+    images, masks = folder_of(root, IMAGES), folder_of(root, MASKS)
+    if not parts and images and masks:
+        return {"all": (images, masks)}
+    if not parts:
+        raise InputError(f"{root} is no folder of pictures and masks: {LAYOUT}")
+    return parts
+
+
+def folder_of(root: Path, names: Sequence[str]) -> Path | None:
+    return next((root / name for name in names if (root / name).is_dir()), None)
+
+
+def below(folder: Path | None, name: str) -> Path | None:
+    return folder / name if folder and (folder / name).is_dir() else None
+
+
+def pairs_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
+    """Each picture with its mask, by their paths without ending."""
+    mask_of = {str(path.relative_to(masks).with_suffix("")): path for path in files_below(masks)}
+    pictures = {str(path.relative_to(images).with_suffix("")): path for path in files_below(images)}
+    if not pictures:
+        raise InputError(f"{images} holds no picture ({', '.join(EXTENSIONS)}): {LAYOUT}")
+    if without := sorted(set(pictures) - set(mask_of)):
+        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        raise InputError(
+            f"the picture {pictures[without[0]]}{more} has no mask: put {without[0]}.png into {masks}, or "
+            "remove the picture"
+        )
+    return [(path, mask_of[stem]) for stem, path in sorted(pictures.items())]
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Everything named like a picture, hidden files and folders left out."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in EXTENSIONS
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def check_files(pairs: Sequence[tuple[Path, Path]], legend: Legend | None) -> list[tuple[int, int, int]]:
+    """(height, width, channels) of every picture that can be opened, by the headers; each mask is as large.
+
+    What cannot be opened is left for training, which counts and lists it.
+    """
+
+    def check(pair: tuple[Path, Path]) -> tuple[int, int, int] | None:
+        try:
+            picture, mask = open_picture(read(pair[0]), str(pair[0])), open_mask(pair[1])
+        except BadPicture:
+            return None
+        check_mode(mask, str(pair[1]), legend)
+        height, width = size_of(picture)
+        if (mask.height, mask.width) != (height, width):
+            raise InputError(
+                f"the mask {pair[1]} is {mask.height}x{mask.width}, its picture {height}x{width}: make them "
+                "the same size (masks without smoothing)"
+            )
+        return height, width, 1 if picture.mode in ("1", "L", "LA", "F") or picture.mode[0] == "I" else 3
+
+    sizes = [size for size in in_parallel(check, pairs) if size]
+    if not sizes:
+        raise InputError(f"not one of {len(pairs)} pictures and masks can be read, such as {pairs[0][0]}")
+    return sizes
+
+
+def size_of(picture: Image.Image) -> tuple[int, int]:
+    """(H, W) of a picture turned upright, from its header."""
+    try:
+        turned = picture.getexif().get(ORIENTATION) in TURNED and picture.format != "TIFF"
+    except Exception:  # broken EXIF data: the picture is counted as unreadable when it is decoded
+        turned = False
+    return (picture.width, picture.height) if turned else (picture.height, picture.width)
+
+
+def numbered(pairs: Sequence[tuple[Path, Path]]) -> Legend:
+    """Classes by number, 0 to the largest value in any mask."""
+    most = max(in_parallel(lambda pair: largest(pair[1], None), pairs))
+    if most < 0:
+        raise InputError(f"every pixel of every mask is {IGNORED}, which is left out: {LAYOUT}")
+    if most == 0:
+        raise InputError(
+            f"the masks know the single class 0 ({IGNORED} is left out): if {IGNORED} marks what is sought, "
+            "save it as 1"
+        )
+    return Legend(tuple(str(number) for number in range(most + 1)))
+
+
+def largest(path: Path, legend: Legend | None) -> int:
+    """The largest class in a mask; -1 where there is none, or the mask cannot be read."""
+    try:
+        mask = class_numbers(open_mask(path), str(path), legend)
+    except BadPicture:
+        return -1  # counted and named when it is loaded
+    return int(mask[mask != IGNORED].max(initial=-1)) if (mask != IGNORED).any() else -1
+
+
+def in_parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """function(item) for each item, in order."""
+    with ThreadPoolExecutor(worker_count(None)) as executor:
+        return list(executor.map(function, items))
+
+
+def listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:6])}{', ...' if len(names) > 6 else ''} ({len(names)})"
+
+
+def split(
+    parts: dict[str, MaskedFiles], config: DataConfig
+) -> tuple[MaskedPictures, MaskedPictures | None, MaskedPictures | None]:
+    """(train, validation, test), drawn at random where the folder says nothing."""
+    if "all" not in parts and len(parts) == 3:
+        return parts["train"], parts["val"], parts["test"]
+    train: MaskedPictures = parts.get("all") or parts["train"]
+    test: MaskedPictures | None = parts.get("val") or parts.get("test")
+    if test is None:
+        train, test = carved(train, config.test_fraction, config.split_seed)
+    train, validation = carved(train, config.validation_fraction, config.split_seed)
+    return train, validation, test
+
+
+def carved(
+    pictures: MaskedPictures, fraction: float, seed: int
+) -> tuple[MaskedPictures, MaskedPictures | None]:
+    """(kept, held out): at least one picture each, if anything is held out at all."""
+    if not fraction:
+        return pictures, None
+    if len(pictures) < 2:
+        raise InputError(
+            f"one picture, {pictures.name(0)}, cannot be shared between training and judging: add more"
+        )
+    mixed = np.random.default_rng(seed).permutation(len(pictures))
+    count = min(max(round(fraction * len(pictures)), 1), len(pictures) - 1)
+    return MaskedSubset(pictures, np.sort(mixed[count:])), MaskedSubset(pictures, np.sort(mixed[:count]))

@@ -1,0 +1,59 @@
+"""What every source of segmentation yields: numbered pictures, each with a mask."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from vitreous.data.pictures import Indices
+
+Mask = UInt8[np.ndarray, "H W"]
+IGNORED = 255  # pixels of a mask that nobody judges
+
+
+class MaskedPictures(Protocol):
+    """Pictures numbered from 0, each with a mask of its size: the class number of each pixel, or 255."""
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    def __len__(self) -> int: ...
+    def name(self, index: int) -> str:
+        """A path, or what else tells the user which picture it is."""
+        ...
+
+    def pair(self, index: int) -> tuple[Image.Image, Mask]:
+        """The picture as stored, of any mode and orientation, and the class numbers. Raises BadPicture, and
+        InputError for a mask that is none."""
+        ...
+
+
+class MaskedSubset:
+    """Some of a source's pictures."""
+
+    def __init__(self, pictures: MaskedPictures, indices: Indices) -> None:
+        self.pictures, self.indices = pictures, indices
+        self.classes = pictures.classes
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def name(self, index: int) -> str:
+        return self.pictures.name(int(self.indices[index]))
+
+    def pair(self, index: int) -> tuple[Image.Image, Mask]:
+        return self.pictures.pair(int(self.indices[index]))
+
+
+class MaskSplits(NamedTuple):
+    """The parts of a source. A source with one held-out part has it as `test`. size: the median (H, W) of
+    a sample. channels: 1 where all pictures of it are grey."""
+
+    train: MaskedPictures
+    validation: MaskedPictures | None
+    test: MaskedPictures | None
+    name: str
+    size: tuple[int, int]
+    channels: int

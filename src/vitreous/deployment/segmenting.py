@@ -1,0 +1,61 @@
+"""Pictures in, masks out: a trained segmenter on pictures that nobody has labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitreous.data.segmentation.masked import Mask
+from vitreous.data.segmentation.palette import mask_picture, overlaid, palette
+from vitreous.evaluation.segmentation import masks_of
+from vitreous.models.preprocessing import upright
+from vitreous.models.segmenter import Segmenter
+
+
+class SegmentPredictor:
+    """A segmenter ready to be asked.
+
+        predictor = SegmentPredictor(vt.load("runs/pages"), "cpu")
+        masks = predictor.predict([Image.open("page.png")])     # [(H, W) uint8, the class of each pixel]
+        predictor.classes[masks[0][10, 20]], predictor.palette[masks[0][10, 20]]
+
+    Attributes:
+        classes: the name of each class number.
+        palette: its RGB colour, (classes, 3) uint8.
+    """
+
+    def __init__(self, model: Segmenter, device: str | torch.device = "cpu") -> None:
+        self.model = model.to(device).eval()
+        count = model.config.num_classes or 0
+        self.classes = tuple(model.labels or (str(number) for number in range(count)))
+        self.palette = palette(count)
+
+    def predict(self, images: Sequence[Image.Image], *, batch_size: int = 16) -> list[Mask]:
+        """The class number of each pixel of each picture, at the picture's own size, turned upright as its
+        EXIF orientation says.
+
+        Args:
+            images: Pillow pictures of any size and mode.
+        """
+        found: list[Mask] = []
+        for first in range(0, len(images), batch_size):
+            found += masks_of(self.model, images[first : first + batch_size])
+        return found
+
+    def shares(self, mask: Mask) -> dict[str, float]:
+        """The part of the pixels that each class has, those with any, largest first."""
+        counts = np.bincount(mask.ravel(), minlength=len(self.classes)) / mask.size
+        return {
+            self.classes[number]: float(counts[number]) for number in np.argsort(-counts) if counts[number]
+        }
+
+    def picture(self, mask: Mask) -> Image.Image:
+        """A mask as a PNG wants it: the values are the class numbers, a palette gives them colours."""
+        return mask_picture(mask, len(self.classes))
+
+    def overlay(self, image: Image.Image, mask: Mask) -> Image.Image:
+        """The picture in grey under the colours of the classes; class 0 is left clear."""
+        return Image.fromarray(overlaid(np.asarray(upright(image)), mask, len(self.classes)))

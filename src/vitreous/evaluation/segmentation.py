@@ -1,0 +1,207 @@
+"""A segmenter against masks that are known: intersection over union of each class, and what it is sure of.
+
+Of a class, IoU = hits / (pixels of the class + pixels called so - hits), summed over all pictures. A class
+that no judged pixel has and that none was called has no IoU: it is left out of the mean. One that is absent
+but was called has 0. Pixels of 255 in a mask are judged nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from PIL import Image
+from torch import nn
+
+from vitreous.data.segmentation.loading import MaskedEvaluation
+from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedPictures
+from vitreous.evaluation.scores import Interval, confusion_matrix
+from vitreous.models.preprocessing import upright
+from vitreous.models.segmenter import Segmenter, likeliest
+
+RESAMPLES = 1000  # of the bootstrap
+BACKGROUND = "background"  # the name of class 0 that makes "something or nothing" a question of its own
+
+
+@dataclass(frozen=True)
+class SegmentationEvaluation:
+    """What a segmenter made of each picture.
+
+    Attributes:
+        classes: their names.
+        numbers: of the pictures that could be read.
+        names: theirs.
+        confusions: (pictures, classes, classes): pixels of class [row] that were called [column].
+        failed: pictures that could not be read, and why.
+        seconds: of judging.
+    """
+
+    classes: tuple[str, ...]
+    numbers: Sequence[int]
+    names: Sequence[str]
+    confusions: Int[np.ndarray, "pictures classes classes"]
+    failed: Mapping[str, str]
+    seconds: float
+
+    @property
+    def confusion(self) -> Int[np.ndarray, "classes classes"]:
+        """Over all pictures."""
+        return self.confusions.sum(axis=0)
+
+    @property
+    def iou(self) -> Float[np.ndarray, " classes"]:
+        """Of each class; NaN where nothing can be said."""
+        return ious(self.confusion)
+
+    @property
+    def miou(self) -> float:
+        """The mean over the classes that have an IoU."""
+        return mean_of(self.iou)
+
+    @property
+    def interval(self) -> Interval:
+        """95 % of the mean IoU when the pictures are drawn again, with replacement (bootstrap)."""
+        count, classes = self.confusions.shape[:2]
+        rng = np.random.default_rng(0)
+        drawn = rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
+        again = (drawn @ self.confusions.reshape(count, -1)).reshape(-1, classes, classes)
+        low, high = np.nanquantile([mean_of(ious(each)) for each in again], (0.025, 0.975))
+        return Interval(float(low), float(high))
+
+    @property
+    def pixel_accuracy(self) -> float:
+        """The share of judged pixels that have the right class."""
+        return float(self.confusion.trace() / max(self.confusion.sum(), 1))
+
+    @property
+    def foreground_miou(self) -> float | None:
+        """The mean IoU of two classes, background and all else; None where class 0 is no background."""
+        if self.classes[0].lower() != BACKGROUND or len(self.classes) == 1:
+            return None
+        edges = [0, 1]
+        two = np.add.reduceat(np.add.reduceat(self.confusion, edges, axis=0), edges, axis=1)
+        return mean_of(ious(two))
+
+    @property
+    def always_first(self) -> float:
+        """The mean IoU of a program that calls every pixel class 0."""
+        nothing = np.zeros_like(self.confusion)
+        nothing[:, 0] = self.confusion.sum(axis=1)
+        return mean_of(ious(nothing))
+
+    @property
+    def picture_mious(self) -> Float[np.ndarray, " pictures"]:
+        """The mean IoU of each picture by itself."""
+        return np.array([mean_of(ious(each)) for each in self.confusions])
+
+    def to_json(self) -> dict[str, Any]:
+        pixels = self.confusion.sum(axis=1)
+        result: dict[str, Any] = {
+            "test_count": len(self.names),
+            "test_miou": self.miou,
+            "test_miou_interval": list(self.interval),
+            "test_pixel_accuracy": self.pixel_accuracy,
+            "per_class": {
+                name: {"iou": float(iou), "pixels": int(count)}
+                for name, iou, count in zip(self.classes, self.iou, pixels, strict=True)
+            },
+            "baseline_miou": self.always_first,
+            "evaluation_seconds": self.seconds,
+            "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
+        }
+        if self.foreground_miou is not None:
+            result["test_foreground_miou"] = self.foreground_miou
+        return result
+
+
+def ious(confusion: Int[np.ndarray, "classes classes"]) -> Float[np.ndarray, " classes"]:
+    """Intersection over union of each class; NaN where the union is empty."""
+    hits = confusion.diagonal()
+    union = confusion.sum(axis=0) + confusion.sum(axis=1) - hits
+    return np.divide(hits, union, out=np.full(len(hits), math.nan), where=union > 0)
+
+
+def mean_of(values: Float[np.ndarray, " classes"]) -> float:
+    """The mean of the numbers; NaN where there is none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def confusion_of(mask: Mask, found: Mask, classes: int) -> Int[np.ndarray, "classes classes"]:
+    """Pixels of class [row] that were called [column], the judged ones alone."""
+    judged = mask != IGNORED
+    return confusion_matrix(mask[judged].astype(np.int64), found[judged].astype(np.int64), classes)
+
+
+@torch.inference_mode()
+def evaluate_segmenter(
+    model: Segmenter,
+    pictures: MaskedPictures,
+    *,
+    device: str | torch.device = "cpu",
+    batch_size: int = 32,
+    progress: Callable[[int, int], None] | None = None,
+) -> SegmentationEvaluation:
+    """Every picture once, each judged at its mask's own size.
+
+    Args:
+        progress: called behind each batch with the pictures done and the pictures in all.
+    """
+    begun = time.perf_counter()
+    was_training = model.training
+    model.to(device).eval()
+    loader = MaskedEvaluation(pictures, preprocessing=model.preprocessing, batch_size=batch_size)
+    judged: list[int] = []
+    confusions = []
+    for images, masks, numbers in loader:
+        for logits, mask in zip(model(images.to(device)).float(), masks, strict=True):
+            found = likeliest(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
+            confusions.append(confusion_of(mask, found, len(pictures.classes)))
+        judged += numbers
+        if progress:
+            progress(len(judged) + len(loader.bad), len(pictures))
+    model.train(was_training)
+    classes = len(pictures.classes)
+    return SegmentationEvaluation(
+        classes=pictures.classes,
+        numbers=judged,
+        names=[pictures.name(number) for number in judged],
+        confusions=np.array(confusions, dtype=np.int64).reshape(-1, classes, classes),
+        failed=dict(loader.bad),
+        seconds=time.perf_counter() - begun,
+    )
+
+
+@torch.inference_mode()
+def masks_of(model: Segmenter, pictures: Sequence[Image.Image]) -> list[Mask]:
+    """The class number of each pixel of each picture, at the picture's own size, turned upright."""
+    device = next(model.parameters()).device
+    found = []
+    for logits, picture in zip(
+        model(model.preprocessing(pictures).to(device)).float(), pictures, strict=True
+    ):
+        width, height = upright(picture, model.config.channels).size
+        found.append(likeliest(logits, (height, width)).cpu().numpy())
+    return found
+
+
+def segmentation_monitor(
+    pictures: MaskedPictures | None, *, batch_size: int
+) -> Callable[[nn.Module], Mapping[str, float]] | None:
+    """What measures mean IoU and pixel accuracy while a model learns; None without pictures."""
+    if pictures is None:
+        return None
+
+    def measure(model: nn.Module) -> Mapping[str, float]:
+        assert isinstance(model, Segmenter)
+        device = next(model.parameters()).device
+        found = evaluate_segmenter(model, pictures, device=device, batch_size=batch_size)
+        return {"validation_miou": found.miou, "validation_accuracy": found.pixel_accuracy}
+
+    return measure

@@ -1,0 +1,104 @@
+"""report.html of a segmenter's run: how it learned, how good it is, where it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from vitreous import __version__
+from vitreous.data.pictures import BadPicture
+from vitreous.data.segmentation.masked import MaskedPictures
+from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
+from vitreous.inspection.model_figures import attention_figure, positions_figure
+from vitreous.inspection.page import Exhibit, LeftOut, percent, write_page
+from vitreous.inspection.segmentation_figures import (
+    CURVES,
+    MASKS,
+    PANELS,
+    Judged,
+    iou_figure,
+    masks_figure,
+    pixels_figure,
+)
+from vitreous.inspection.training_figures import curves_figure
+from vitreous.inspection.training_report import describe, facts
+from vitreous.models.segmenter import Segmenter
+from vitreous.training.journal import read_metrics
+
+SHOWN = 12  # pictures with their masks
+WORST = 3  # of them, the worst of all
+SAMPLES = 8  # pictures whose attention is shown
+
+
+def write_segmentation_report(
+    run: Path, *, model: Segmenter, evaluation: SegmentationEvaluation, pictures: MaskedPictures
+) -> Path:
+    """Write report.html into the run's directory: one file, which needs no network.
+
+    Args:
+        pictures: the held-out pictures that `evaluation` judged.
+    """
+    rows = read_metrics(run / "metrics.jsonl")
+    judged = samples(model, evaluation, pictures)
+    parts: list[Exhibit | LeftOut] = [
+        masks_figure(
+            judged,
+            evaluation.classes,
+            title="Where it is right, and where not",
+            caption=MASKS.format(count=len(evaluation.names)),
+        ),
+        iou_figure(evaluation),
+        pixels_figure(evaluation),
+        curves_figure(rows, shown=PANELS, caption=CURVES),
+        *encoder_figures(model, judged),
+    ]
+    return write_page(
+        run / "report.html",
+        "segmentation.html.j2",
+        title=f"Report of {run.name}",
+        run=run.name,
+        kind=kind(model),
+        facts=facts(model, evaluation.classes, rows),
+        evaluation=evaluation,
+        exhibits=[part for part in parts if isinstance(part, Exhibit)],
+        left_out=[part for part in parts if isinstance(part, LeftOut)],
+        configuration=(run / "config.toml").read_text(encoding="utf-8"),
+        version=__version__,
+    )
+
+
+def kind(model: Segmenter) -> str:
+    """The model in a line."""
+    decoder = (
+        f"a mask Transformer of {model.config.decoder_depth} layers"
+        if model.config.decoder == "mask-transformer"
+        else "one linear layer"
+    )
+    return f"Segmenter: {describe(model)}, and {decoder} that gives each pixel a class"
+
+
+def samples(model: Segmenter, evaluation: SegmentationEvaluation, pictures: MaskedPictures) -> list[Judged]:
+    """The worst pictures, and others evenly up to the best."""
+    order = np.argsort(np.nan_to_num(evaluation.picture_mious, nan=1.0), kind="stable")
+    places = [*range(WORST), *np.linspace(WORST, len(order) - 1, SHOWN - WORST).astype(int).tolist()]
+    found = []
+    for place in dict.fromkeys(place for place in places if place < len(order)):
+        which = int(order[place])
+        number = evaluation.numbers[which]
+        try:
+            picture, true = pictures.pair(number)
+        except BadPicture:
+            continue  # it could be read when it was judged; the file may have gone since
+        words = f"{evaluation.names[which]}: mean IoU {percent(float(evaluation.picture_mious[which]))}"
+        found.append(Judged(picture, true, masks_of(model, [picture])[0], words))
+    return found
+
+
+def encoder_figures(model: Segmenter, judged: list[Judged]) -> list[Exhibit | LeftOut]:
+    """What the encoder looks at."""
+    encoder = model.encoder()
+    images = model.preprocessing([each.picture for each in judged[-SAMPLES:]])
+    device = next(model.parameters()).device
+    names = [each.words.split(":")[0] for each in judged[-SAMPLES:]]
+    return [attention_figure(encoder, images.to(device), names), positions_figure(encoder)]

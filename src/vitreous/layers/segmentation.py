@@ -1,0 +1,86 @@
+"""From patch tokens to class maps: the two decoders of Segmenter (Strudel et al., arXiv 2105.05633)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class LinearMasks(nn.Module):
+    """One linear layer on every patch token ("Linear", section 3.2).
+
+    Args:
+        width: D.
+        num_classes: maps that come out.
+        grid: (rows, columns) of patches.
+        cells: each patch gives cells x cells logits of each class; one in the paper.
+    """
+
+    def __init__(self, width: int, num_classes: int, *, grid: tuple[int, int], cells: int) -> None:
+        super().__init__()
+        self.grid, self.cells = grid, cells
+        self.linear = nn.Linear(width, num_classes * cells**2)
+
+    def forward(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B classes h w"]:
+        return to_maps(self.linear(patches), self.grid, self.cells)
+
+
+class MaskTransformer(nn.Module):
+    """Class embeddings go through a few layers together with the patches, and each class's map is the scalar
+    product of its embedding with every patch, both of length one ("Mask Transformer", section 3.2).
+
+        z'_M, c = Layers([cls; z_L W])          Masks = LN(norm(z'_M) norm(c)^T)
+
+    The maps between the layers and the product, and the LayerNorm over the classes, are in the authors' code.
+
+    Args:
+        width: D.
+        num_classes: K in the paper.
+        grid: (rows, columns) of patches.
+        cells: each patch gives cells x cells logits of each class; one in the paper.
+        blocks: the M layers.
+        norm: behind them.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        num_classes: int,
+        *,
+        grid: tuple[int, int],
+        cells: int,
+        blocks: Iterable[nn.Module],
+        norm: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.grid, self.cells = grid, cells
+        self.classes = nn.Parameter(nn.init.trunc_normal_(torch.empty(num_classes, width), std=0.02))
+        self.project = nn.Linear(width, width)
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm
+        self.patch_map = nn.Linear(width, width * cells**2, bias=False)
+        self.class_map = nn.Linear(width, width, bias=False)
+        self.mask_norm = nn.LayerNorm(num_classes)
+
+    def forward(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B classes h w"]:
+        count = len(self.classes)
+        z = torch.cat([self.classes.expand(len(patches), -1, -1), self.project(patches)], dim=1)
+        for block in self.blocks:
+            z = block(z)
+        z = self.norm(z)
+        classes = F.normalize(self.class_map(z[:, :count]), dim=-1)
+        cells = rearrange(self.patch_map(z[:, count:]), "B N (c D) -> B N c D", c=self.cells**2)
+        masks = F.normalize(cells, dim=-1) @ classes.transpose(1, 2)[:, None]
+        return to_maps(self.mask_norm(masks).flatten(2), self.grid, self.cells)
+
+
+def to_maps(
+    logits: Float[Tensor, "B N channels"], grid: tuple[int, int], cells: int
+) -> Float[Tensor, "B classes h w"]:
+    """Each patch's cells put side by side, patch beside patch."""
+    return rearrange(logits, "B (h w) (a b K) -> B K (h a) (w b)", h=grid[0], w=grid[1], a=cells, b=cells)

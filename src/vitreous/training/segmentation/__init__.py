@@ -1,0 +1,1 @@
+"""Training what gives each pixel a class."""

@@ -1,0 +1,91 @@
+"""From what a user gave to a checked configuration and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
+from vitreous.data.segmentation.masked import MaskSplits
+from vitreous.data.segmentation.sources import open_masked
+from vitreous.errors import InputError
+from vitreous.training.plan import data_config, overruled
+from vitreous.training.run import Run
+from vitreous.training.segmentation.config import SegmentationConfig
+from vitreous.training.segmentation.recipes import digit_pages_config, fine_tuning_config, masks_config
+from vitreous.training.settings import check_known, configure, merged, without_none_words
+from vitreous.training.starting import absolute_source, fitted_to_checkpoint
+
+Tree = Mapping[str, Any]
+WHOLE = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's pictures were cut
+
+
+class SegmentationPlan(NamedTuple):
+    """A run before it begins: its configuration, why it is this one, and its data."""
+
+    config: SegmentationConfig
+    reasons: tuple[str, ...]
+    splits: MaskSplits
+
+
+def plan_segmentation(source: str | None, settings: Tree, *, init: str | None = None) -> SegmentationPlan:
+    """The configuration for the data (the bundled pages where there are none), with the user's settings over
+    it.
+
+    Args:
+        init: a checkpoint of any ViT, or a run; its encoder is taken, its positions resized.
+
+    Raises:
+        InputError: unknown settings, values or data, or what does not fit together.
+    """
+    check_known({key: value for key, value in settings.items() if key != "model"}, SegmentationConfig)
+    settings = without_none_words(settings, SegmentationConfig)
+    source = source or settings.get("source") or DIGIT_PAGES
+    splits = open_masked(source, data_config(settings))
+    init = init or settings.get("init")
+    if init:
+        config = fine_tuning_config(splits)
+        reason = f"{len(splits.train)} pictures, on the encoder of {init}"
+    elif source == DIGIT_PAGES:
+        config, reason = digit_pages_config(), "the recipe made for the bundled pages of digits"
+    else:
+        config = masks_config(splits)
+        height, width = config.model.image_size
+        reason = (
+            f"{len(splits.train)} pictures of {len(splits.train.classes)} classes: a small ViT behind "
+            f"convolutions at {height}x{width}, {config.training.epochs:g} epochs"
+        )
+    if init:
+        shown = merged(WHOLE, settings.get("preprocessing", {}))
+        whole = {**settings, "preprocessing": shown}
+        config = fitted_to_checkpoint(config, init, whole, imposed=("pooling",))
+    config = configure(config, settings, with_classes(settings, splits))
+    check_batch(config, splits)
+    config = config.model_copy(update={"source": absolute_source(source)})
+    return SegmentationPlan(config, (reason, *overruled(settings)), splits)
+
+
+def with_classes(settings: Tree, splits: MaskSplits) -> dict[str, Any]:
+    """The decoder has one map for each class of the data."""
+    wanted, present = settings.get("model", {}).get("num_classes"), len(splits.train.classes)
+    if wanted not in (None, present):
+        raise InputError(
+            f"model.num_classes is {wanted}, but {splits.name} has {present} classes: leave it out"
+        )
+    return {"model": {"num_classes": present}}
+
+
+def check_batch(config: SegmentationConfig, splits: MaskSplits) -> None:
+    """An epoch has at least one whole batch."""
+    if (pictures := len(splits.train)) < config.training.batch_size:
+        raise InputError(
+            f"a batch of {config.training.batch_size} is more than the {pictures} pictures to train on: set "
+            f"--batch-size {max(pictures // 4, 1)}, for example"
+        )
+
+
+def reopened(path: Path) -> tuple[Run, MaskSplits]:
+    """A run that goes on, and its data."""
+    run = Run.open(path, SegmentationConfig)
+    return run, open_masked(run.config.source, run.config.data)

@@ -1,0 +1,121 @@
+"""How a segmenter is trained: on the bundled pages, and on somebody's own pictures."""
+
+from __future__ import annotations
+
+from vitreous.data.config import AugmentationConfig, ColourJitterConfig, RandomResizedCropConfig
+from vitreous.data.segmentation.digit_pages import CLASSES, DIGIT_PAGES, SIDE
+from vitreous.data.segmentation.masked import MaskSplits
+from vitreous.models.config import ConvolutionStemConfig, PositionConfig
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from vitreous.models.segmenter import SegmenterConfig
+from vitreous.training.config import OptimiserConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.segmentation.config import SegmentationConfig
+
+LOOKS = 100_000  # at pictures, in a whole training
+EPOCHS = (20, 400)  # fewest and most
+LARGE = 192  # pixels of the shorter side, from which on pictures are shown at 256x256
+
+
+def digit_pages_config() -> SegmentationConfig:
+    """The bundled job: pages of handwritten digits.
+
+    vitreous train --task segmentation
+    """
+    return SegmentationConfig(
+        source=DIGIT_PAGES,
+        recipe=DIGIT_PAGES,
+        model=SegmenterConfig(
+            image_size=(SIDE, SIDE),
+            channels=1,
+            patch_size=(8, 8),
+            num_classes=len(CLASSES),
+            width=128,
+            depth=4,
+            heads=4,
+            mlp_dim=256,
+            stem=ConvolutionStemConfig(widths=(24, 48, 96), strides=(2, 2, 2)),
+            position=PositionConfig(kind="sincos-2d"),
+            class_token=False,
+            decoder_depth=1,
+            cells=4,
+        ),
+        preprocessing=Preprocessing(
+            size=(SIDE, SIDE),
+            channels=1,
+            resize="squash",
+            interpolation="bilinear",
+            mean=(0.5,),
+            std=(0.33,),
+        ),
+        training=TrainingConfig(
+            steps=900,
+            batch_size=32,
+            peak_lr=1.5e-3,
+            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            schedule=ScheduleConfig(warmup=0.03),
+        ),
+    )
+
+
+def masks_config(data: MaskSplits) -> SegmentationConfig:
+    """For somebody's own pictures, from scratch: a small ViT behind convolutions, at 128x128 or, of pictures
+    that are large enough, at 256x256; random crops, mirrored where that is asked for."""
+    large = min(data.size) >= LARGE
+    size = (256, 256) if large else (128, 128)
+    strides = (2, 2, 2, 2) if large else (2, 2, 2)
+    pictures = len(data.train)
+    grey = data.channels == 1
+    batch = min(16, max(pictures // 4, 1))
+    return SegmentationConfig(
+        source=data.name,
+        recipe="masks",
+        model=SegmenterConfig(
+            image_size=size,
+            channels=data.channels,
+            patch_size=(16, 16) if large else (8, 8),
+            num_classes=len(data.train.classes),
+            width=192,
+            depth=6,
+            heads=6,
+            mlp_dim=384,
+            stem=ConvolutionStemConfig(widths=(24, 48, 96, 192)[: len(strides)], strides=strides),
+            position=PositionConfig(kind="sincos-2d"),
+            class_token=False,
+            decoder_depth=2,
+            cells=4,
+        ),
+        preprocessing=Preprocessing(
+            size=size,
+            channels=data.channels,
+            resize="squash",
+            interpolation="bilinear",
+            mean=(0.5,) if grey else IMAGENET_MEAN,
+            std=(0.25,) if grey else IMAGENET_STD,
+        ),
+        augmentation=AugmentationConfig(
+            random_resized_crop=RandomResizedCropConfig(scale=(0.25, 1.0)),
+            colour_jitter=ColourJitterConfig(),
+        ),
+        training=TrainingConfig(
+            epochs=min(max(LOOKS // pictures, EPOCHS[0]), EPOCHS[1]),
+            batch_size=batch,
+            peak_lr=1e-3,
+            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            schedule=ScheduleConfig(warmup=0.05),
+        ),
+    )
+
+
+def fine_tuning_config(data: MaskSplits) -> SegmentationConfig:
+    """The same, on the encoder of a checkpoint: a smaller rate, fewer epochs; its architecture and sizes come
+    from the checkpoint. One logit for each patch and class, as in the paper."""
+    base = masks_config(data)
+    return base.model_copy(
+        update={
+            "recipe": "masks, fine-tuned",
+            "model": base.model.model_copy(update={"cells": 1}),
+            "training": base.training.model_copy(
+                update={"peak_lr": 2e-4, "epochs": max(base.training.epochs / 4, 10)}
+            ),
+        }
+    )
