@@ -115,7 +115,7 @@ def test_a_torn_state_gives_way_to_the_one_before_it(tmp_path: Path, harm: str) 
     states = States(tmp_path)
     for step in (7, 8):
         states.save(step, State({"w": torch.full((300,), float(step))}, {}))
-    tensors, facts = states.files(8)
+    tensors, facts = (tmp_path / f"step-000000008{suffix}" for suffix in (".safetensors", ".json"))
     content = bytearray(tensors.read_bytes())
     match harm:
         case "cut":

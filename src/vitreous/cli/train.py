@@ -188,7 +188,7 @@ def carry_out(run: Run, splits: Splits, *, device: torch.device, world: World) -
         run,
         splits,
         device=device,
-        validate=monitor(splits, config) if world.first else None,
+        validate=monitor(splits, config),
         display=Display() if world.first else None,
         world=world,
     )

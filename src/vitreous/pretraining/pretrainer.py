@@ -12,17 +12,23 @@ from torch import Tensor, nn
 from vitreous.data.loading import Batch, EvaluationLoader
 from vitreous.data.pictures import Pictures
 from vitreous.data.sources import Splits
+from vitreous.errors import InputError
 from vitreous.evaluation.monitor import Measure, fewshot_measure
 from vitreous.models.names import Model
 from vitreous.pretraining.config import PretrainingRunConfig
+from vitreous.pretraining.dino import DINO
 from vitreous.pretraining.objectives import SelfSupervision, build_objective
 from vitreous.training.classifier import trackers, train_loader
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
+from vitreous.training.float8 import out_of_float8
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Surroundings, fit
+from vitreous.training.resuming import resumed
 from vitreous.training.run import Run
+from vitreous.training.shares import SharedStates
 from vitreous.training.starting import starting_model
+from vitreous.training.state import States
 
 
 class Pretrained(NamedTuple):
@@ -63,13 +69,13 @@ def pretrain(
     assert isinstance(config, PretrainingRunConfig)  # `Run` holds either kind
     loader = train_loader(run, splits, device, world)
     batches = config.training.total_steps(loader.steps_per_epoch)
-    learner = learner_of(run, config, device, world, batches=batches)
+    learner, states = learner_of(run, config, device, world, batches=batches)
     with ExitStack() as stack:
         surroundings = Surroundings(
             trackers=trackers(run, learner.step, stack) if world.first else (),
-            states=run.states,
+            states=states,
             display=stack.enter_context(display or nullcontext()),
-            validate=measures(splits, config) if world.first else None,
+            validate=measures(splits, config),
             validate_every=config.evaluation.every_epochs,
             device=device,
             seed=config.seed,
@@ -78,6 +84,7 @@ def pretrain(
         stack.callback(loader.bad.write, run.path / "bad_files.txt")
         fit(learner, loader, self_supervised, config.training, surroundings)
     objective: SelfSupervision = learner.result.cpu().eval()  # type: ignore[assignment]
+    out_of_float8(objective)
     encoder = objective.encoder.requires_grad_(True)
     if world.first:
         run.save_model(encoder)
@@ -86,8 +93,8 @@ def pretrain(
 
 def learner_of(
     run: Run, config: PretrainingRunConfig, device: torch.device, world: World, *, batches: int
-) -> Learner:
-    """The objective at the run's newest saved state, or at its beginning.
+) -> tuple[Learner, States | SharedStates]:
+    """The objective at the run's newest saved state, or at its beginning, and where its next states go.
 
     Args:
         batches: of the whole training.
@@ -97,13 +104,13 @@ def learner_of(
         model.labels = None
         torch.manual_seed(config.seed)  # the mask token and the heads
         steps = batches * config.training.accumulate
-        objective = build_objective(model, config.pretraining, steps=steps).to(device)
-    learner = Learner.begin(objective, config.training)
-    if state := run.states.newest():
-        learner.restore(state)
-        if not world.first:
-            learner.meter.clear()  # saved were the sums over all processes; one of them goes on with these
-    return learner
+        objective = build_objective(model, config.pretraining, steps=steps)
+    if config.training.shard and isinstance(objective, DINO):
+        raise InputError(
+            "DINO's teacher follows its student in the forward pass, where a process has shares of neither: "
+            "leave out --shard"
+        )
+    return resumed(objective, run.states, config.training, device=device, world=world)
 
 
 def self_supervised(objective: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:

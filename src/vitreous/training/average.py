@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from vitreous.training.sharding import Shards
+
 
 @runtime_checkable
 class Averaging(Protocol):
@@ -26,13 +28,16 @@ class Average:
     its random beginning. Models here have no buffers that learn, so parameters are all there is.
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
+    def __init__(self, model: nn.Module, decay: float, *, shards: Shards | None = None) -> None:
+        """Begins with `model`'s weights, which are not in shards yet."""
         self.decay = decay
+        self.following = model
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        if shards:
+            shards.spread(self.model)
         self.averages: list[Tensor] = list(self.model.parameters())
-        self.weights: list[Tensor] = [parameter.detach() for parameter in model.parameters()]
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self.averages, self.weights, 1 - decay)
+        torch._foreach_lerp_(self.averages, list(self.following.parameters()), 1 - decay)

@@ -17,14 +17,18 @@ from vitreous.training.checkpointing import checkpointed
 from vitreous.training.display import Display
 from vitreous.training.distillation import Teacher, distillation
 from vitreous.training.distributed import World
+from vitreous.training.float8 import out_of_float8
 from vitreous.training.journal import MetricsFile, TensorBoard, Tracker
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Surroundings, fit
 from vitreous.training.lora import add_lora, merge_lora
 from vitreous.training.objectives import Objective, classification
+from vitreous.training.resuming import resumed
 from vitreous.training.run import Run
 from vitreous.training.setbacks import NotFinite
+from vitreous.training.shares import SharedStates
 from vitreous.training.starting import checkpoint, starting_model
+from vitreous.training.state import States
 from vitreous.training.trackers import open_tracker
 
 
@@ -64,13 +68,13 @@ def train_classifier(
         InputError: the loss stays non-finite, a file cannot be written, or too many pictures cannot be read.
     """
     world = world or World()
-    learner = learner_of(run, splits, device, world)
+    learner, states = learner_of(run, splits, device, world)
     loader = train_loader(run, splits, device, world)
     before = learner.seconds
     with ExitStack() as stack:
         surroundings = Surroundings(
             trackers=trackers(run, learner.step, stack) if world.first else (),
-            states=run.states,
+            states=states,
             display=stack.enter_context(display or nullcontext()),
             validate=validate,
             validate_every=run.config.evaluation.every_epochs,
@@ -85,8 +89,9 @@ def train_classifier(
         try:
             waited = fit(learner, loader, objective_of(run, splits), run.config.training, surroundings)
         except NotFinite as error:
+            result = finished(learner)
             if world.first:
-                run.save_model(finished(learner))
+                run.save_model(result)
             raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
     result = finished(learner)
     if world.first:
@@ -96,18 +101,15 @@ def train_classifier(
     return Trained(result, learner.seconds, waiting, dict(loader.bad))
 
 
-def learner_of(run: Run, splits: Splits, device: torch.device, world: World) -> Learner:
-    """The learner at the run's newest saved state, or at its beginning."""
+def learner_of(
+    run: Run, splits: Splits, device: torch.device, world: World
+) -> tuple[Learner, States | SharedStates]:
+    """The learner at the run's newest saved state, or at its beginning, and where its next states go."""
     config = run.config
     model = starting_model(config, splits.train.classes)
     if config.training.lora.rank:
         add_lora(model, config.training.lora)
-    learner = Learner.begin(model.to(device), config.training)
-    if state := run.states.newest():
-        learner.restore(state)
-        if not world.first:
-            learner.meter.clear()  # saved were the sums over all processes; one of them goes on with these
-    return learner
+    return resumed(model, run.states, config.training, device=device, world=world)
 
 
 def train_loader(run: Run, splits: Splits, device: torch.device, world: World | None = None) -> TrainLoader:
@@ -153,4 +155,5 @@ def finished(learner: Learner) -> Model:
     """The learner's result, ready for use."""
     model = learner.result.eval()
     merge_lora(model)
+    out_of_float8(model)
     return model.requires_grad_(True)  # type: ignore[return-value]

@@ -89,8 +89,11 @@ class TrainingConfig(Config):
     )
     lora: LoRAConfig = LoRAConfig()
 
-    precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    precision: Literal["auto", "fp32", "bf16", "fp8"] = "fp32"
     compile: bool = False
+    shard: bool = Field(
+        default=False, description="several processes: each keeps a share of every weight (FSDP)"
+    )
     checkpointing: bool = Field(default=False, description="recompute each layer in the backward pass")
     track: tuple[Literal["wandb", "mlflow", "trackio"], ...] = Field(
         default=(), description="trackers beside metrics.jsonl and TensorBoard"
@@ -126,10 +129,10 @@ class RunConfig(Config):
     """All of a run. `config.toml` is this, complete; `vitreous train --config` runs it again."""
 
     command: ClassVar[str] = "train"  # the command that runs it
+    vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind that `model` is where it is no BiT
 
     source: str = Field(default="digits", description="the DATA argument")
     init: str | None = Field(default=None, description="the checkpoint to fine-tune; None: from scratch")
-    vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind that `model` is where it is no BiT
     recipe: str = Field(default="", description="where the values came from, for the reader")
     seed: int = Field(default=0, ge=0)
     model: SerializeAsAny[ViTConfig | BiTConfig] = ViTConfig()

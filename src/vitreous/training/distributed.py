@@ -6,7 +6,7 @@ import datetime
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitreous.errors import InputError
 
+Gathered = TypeVar("Gathered")
 PATIENCE = datetime.timedelta(hours=1)  # the others wait while one process evaluates and writes the report
 
 
@@ -64,6 +65,14 @@ class World(NamedTuple):
         said = [text]
         dist.broadcast_object_list(said, src=0)
         return said[0]
+
+    def gathered(self, mine: Gathered) -> list[Gathered]:
+        """What each process has, in the order of their ranks."""
+        if self.size == 1:
+            return [mine]
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, mine)
+        return found
 
     def wait(self) -> None:
         """Until all processes are here."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vitreous.training.average import Average, Averaging
 from vitreous.training.config import TrainingConfig
 from vitreous.training.optimisers import make_optimisers
+from vitreous.training.sharding import Shards
 from vitreous.training.state import State
 
 
@@ -26,6 +27,7 @@ class Learner:
         skipped: steps that were left out because their gradient was not finite.
         seconds: of training, over all sessions.
         meter: sums since the last line of metrics.jsonl.
+        shards: how the weights are spread over processes; None where each has them all.
     """
 
     model: nn.Module
@@ -37,22 +39,25 @@ class Learner:
     skipped: int = 0
     seconds: float = 0.0
     meter: dict[str, Tensor] = field(default_factory=dict)
+    shards: Shards | None = None
 
     COUNTS = ("step", "lr_factor", "setbacks", "skipped", "seconds")
 
     @classmethod
-    def begin(cls, model: nn.Module, config: TrainingConfig) -> Learner:
+    def begin(cls, model: nn.Module, config: TrainingConfig, shards: Shards | None = None) -> Learner:
         """Before the first step."""
-        return cls(
-            model=model,
-            optimisers=make_optimisers(model, config.optimiser, config.peak_lr),
-            average=Average(model, config.ema_decay) if config.ema_decay else None,
-        )
+        average = Average(model, config.ema_decay, shards=shards) if config.ema_decay else None
+        if shards:
+            shards.root = shards.spread(model)
+        optimisers = make_optimisers(model, config.optimiser, config.peak_lr, sharded=shards is not None)
+        return cls(model, optimisers, average, shards=shards)
 
     @property
     def result(self) -> nn.Module:
-        """The model to use: averaged weights where they are kept."""
-        return self.average.model if self.average else self.model
+        """The model to use: averaged weights where they are kept. Gathered from its shards, where it is in
+        shards: all processes must ask."""
+        model = self.average.model if self.average else self.model
+        return self.shards.whole(model) if self.shards else model
 
     def state(self) -> State:
         """A view of the present, to be written before the next step."""
@@ -77,6 +82,17 @@ class Learner:
                 if torch.is_tensor(value)
             }
         return State(tensors, facts)
+
+    def weights(self) -> dict[str, Tensor]:
+        """What each tensor of a saved state belongs to: `optimiser/0/5` is the memory about the weight that
+        is the fifth of the first optimiser."""
+        named: dict[str, Tensor] = {f"model/{name}": p for name, p in self.model.named_parameters()}
+        if self.average:
+            named |= {f"average/{name}": p for name, p in self.average.model.named_parameters()}
+        for number, optimiser in enumerate(self.optimisers):
+            learning = [p for group in optimiser.param_groups for p in group["params"]]
+            named |= {f"optimiser/{number}/{index}": p for index, p in enumerate(learning)}
+        return named
 
     @torch.no_grad()
     def restore(self, state: State) -> None:

@@ -19,6 +19,7 @@ from vitreous.training.objectives import Objective
 from vitreous.training.optimisers import set_rate
 from vitreous.training.schedules import rate
 from vitreous.training.setbacks import Setbacks
+from vitreous.training.shares import SharedStates
 from vitreous.training.signals import Interrupted, StopRequest
 from vitreous.training.state import States
 from vitreous.training.step import StepTaker
@@ -44,14 +45,14 @@ class Surroundings:
         trackers: are sent every line of metrics.
         states: where the learner is saved, in the beginning, every so often, and in the end.
         display: what a person sees.
-        validate: measures the model behind every `validate_every`-th epoch.
+        validate: measures the model behind every `validate_every`-th epoch, in the first process.
         device: where the batches go.
         seed: of dropout and stochastic depth; each step draws from (seed, step) alone.
         world: the processes that train together; the first of them writes and shows.
     """
 
     trackers: Sequence[Tracker] = ()
-    states: States | None = None
+    states: States | SharedStates | None = None
     display: Display | None = None
     validate: Callable[[nn.Module], Row] | None = None
     validate_every: int = 1
@@ -169,7 +170,9 @@ class Loop:
         epoch, within = divmod(learner.step, self.loader.steps_per_epoch)
         ended = (within == 0 and epoch % around.validate_every == 0) or learner.step == self.total
         if around.validate and ended:
-            row |= around.validate(learner.result)
+            result = learner.result  # in every process: it may have to be gathered
+            if around.world.first:
+                row |= around.validate(result)
         for tracker in around.trackers:
             tracker.write(row)
         if around.display:
@@ -195,10 +198,10 @@ class Loop:
         learner, world = self.learner, self.around.world
         if self.around.states and not self.setbacks.streak:
             learner.meter = world.total(learner.meter)
-            if world.first:
-                self.around.states.save(learner.step, learner.state())
-            else:
+            if not world.first:
                 learner.meter.clear()  # the first process has it all now
+            if world.first or learner.shards:
+                self.around.states.save(learner.step, learner.state())
         self.saved_at = time.monotonic()
 
 

@@ -15,13 +15,16 @@ from vitreous.training.config import OptimiserConfig
 Group = dict[str, Any]
 
 
-def make_optimisers(model: nn.Module, config: OptimiserConfig, peak_lr: float) -> list[torch.optim.Optimizer]:
+def make_optimisers(
+    model: nn.Module, config: OptimiserConfig, peak_lr: float, *, sharded: bool = False
+) -> list[torch.optim.Optimizer]:
     """The optimiser of every parameter that learns; two of them for Muon, which takes matrices only.
 
     Each group has `scale`, its share of the schedule's learning rate (layer-wise decay).
     """
     groups = parameter_groups(model, config, peak_lr)
-    sgd: dict[str, Any] = {"momentum": config.momentum, "fused": True}
+    # PyTorch has no fused SGD for shards.
+    sgd: dict[str, Any] = {"momentum": config.momentum, "fused": not sharded}
     match config.kind:
         case "adamw":
             return [adamw(groups, config)]

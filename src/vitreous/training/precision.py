@@ -7,12 +7,23 @@ from typing import Literal
 
 import torch
 
+from vitreous.training.float8 import check_float8
+
 SIDE, TRIES = 1024, 5
 CLEARLY_FASTER = 1.2
 
 
-def pick_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) -> Literal["fp32", "bf16"]:
-    """`wanted`, or for "auto" bf16 where a matrix product of bf16 is clearly faster than one of fp32."""
+Precision = Literal["fp32", "bf16", "fp8"]
+
+
+def pick_precision(wanted: Precision | Literal["auto"], device: torch.device) -> Precision:
+    """`wanted`, or for "auto" bf16 where a matrix product of bf16 is clearly faster than one of fp32.
+
+    Raises:
+        InputError: fp8 is wanted and cannot be had here.
+    """
+    if wanted == "fp8":
+        check_float8(device)
     if wanted != "auto":
         return wanted
     faster = product_seconds(torch.float32, device) / product_seconds(torch.bfloat16, device)

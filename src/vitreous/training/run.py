@@ -29,7 +29,7 @@ class Run:
     def __init__(self, path: Path, config: RunConfig) -> None:
         self.path = path
         self.config = config
-        self.states = States(path / "checkpoints")
+        self.states = States(path / "checkpoints", config.command)
 
     @classmethod
     def create(cls, path: Path, config: RunConfig) -> Run:

@@ -6,6 +6,7 @@ import warnings
 
 from vitreous.errors import InputError
 from vitreous.training.learner import Learner
+from vitreous.training.shares import SharedStates
 from vitreous.training.state import States
 
 PATIENCE = 5  # steps in a row that are skipped before training goes back
@@ -20,7 +21,7 @@ class NotFinite(InputError):
 class Setbacks:
     """Counts steps whose gradient was not finite. Such a step changed no weight, so the weights are good."""
 
-    def __init__(self, learner: Learner, states: States | None) -> None:
+    def __init__(self, learner: Learner, states: States | SharedStates | None) -> None:
         self.learner, self.states = learner, states
         self.streak = 0
 

@@ -8,6 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from vitreous.training.gradients import global_norm
+
 Measured = TypeVar("Measured")
 
 
@@ -23,10 +25,11 @@ def sharpened(gradient: Callable[[], Measured], parameters: Sequence[Tensor], ra
     learning = [p for p in parameters if p.grad is not None]
     gradients = [p.grad for p in learning if p.grad is not None]
     with torch.no_grad():
-        scale = radius / (torch.nn.utils.get_total_norm(gradients) + 1e-12)
+        scale = radius / (global_norm(gradients) + 1e-12)
         here = [p.clone() for p in learning]  # restored as they were: subtracting would leave rounding
         torch._foreach_add_(learning, [g * scale for g in gradients])
     gradient()
     with torch.no_grad():
-        torch._foreach_copy_(learning, here)
+        for parameter, before in zip(learning, here, strict=True):
+            parameter.copy_(before)
     return measured

@@ -1,11 +1,14 @@
-"""Saved states: whole or not at all. Each is a safetensors file and a JSON file that vouches for it."""
+"""Saved states: whole or not at all. Each is a safetensors file, or one of each process (`training.shares`),
+and a JSON file that vouches for them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import shutil
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vitreous.errors import InputError
+
+SHARES = ".shares"  # how the name of a state's folder ends that several processes have written
 
 
 class State(NamedTuple):
@@ -28,12 +33,14 @@ class States:
 
     First the tensors are written beside and renamed, then the facts with the tensors' checksum: a state
     exists once its JSON file does. Whatever a crash leaves half-written is never taken for a state.
+
+    command: what goes on with the run, for messages: vitreous COMMAND --resume RUN.
     """
 
     KEPT = 2
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, command: str = "train") -> None:
+        self.folder, self.command = folder, command
 
     def save(self, step: int, state: State) -> None:
         """Write the state of a step; only then forget the oldest.
@@ -41,58 +48,99 @@ class States:
         Raises:
             InputError: it cannot be written (disk full, no permission). Earlier states stay as they are.
         """
-        tensors, facts = self.files(step)
+        file = self.folder / f"{name_of(step)}.safetensors"
+        partial = file.with_name(file.name + ".partial")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            partial = tensors.with_name(tensors.name + ".partial")
             save_file({name: tensor.contiguous() for name, tensor in state.tensors.items()}, partial)
-            vouched = {**state.facts, "step": step, "sha256": checksum(partial)}
-            settle(partial, tensors)
-            partial = facts.with_name(facts.name + ".partial")
-            partial.write_text(json.dumps(vouched), encoding="utf-8")
-            settle(partial, facts)
+            digest = checksum(partial)
+            settle(partial, file)
+            self.vouch(step, state.facts, {file.name: digest})
         except (OSError, SafetensorError) as error:
             partial.unlink(missing_ok=True)
-            kept = self.steps()
-            rest = f"the state of step {kept[-1]} is kept" if kept else "there is no earlier state"
             reason = error.strerror if isinstance(error, OSError) else error
-            raise InputError(
-                f"cannot save the state of step {step} in {self.folder} ({reason}); {rest}: "
-                "make room, then go on with vitreous train --resume"
-            ) from error
+            raise InputError(self.cannot_save(step, str(reason))) from error
         self.forget(self.steps()[: -self.KEPT])
+
+    def vouch(self, step: int, facts: Mapping[str, Any], sha256: Mapping[str, str]) -> None:
+        """Write the facts of a step with the checksums of its files: from here on the state exists."""
+        file = self.folder / f"{name_of(step)}.json"
+        partial = file.with_name(file.name + ".partial")
+        try:
+            partial.write_text(json.dumps({**facts, "step": step, "sha256": sha256}), encoding="utf-8")
+            settle(partial, file)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def cannot_save(self, step: int, reason: str) -> str:
+        """One sentence for a state that cannot be written."""
+        kept = self.steps()
+        rest = f"the state of step {kept[-1]} is kept" if kept else "there is no earlier state"
+        return (
+            f"cannot save the state of step {step} in {self.folder} ({reason}); {rest}: make room, then go "
+            f"on with vitreous {self.command} --resume {self.folder.parent}"
+        )
 
     def newest(self) -> State | None:
         """The newest state that is whole; a warning for each newer one that is not. None if there is none."""
         for step in reversed(self.steps()):
-            tensors, facts = self.files(step)
             try:
-                found = json.loads(facts.read_text(encoding="utf-8"))
-                if checksum(tensors) != found.pop("sha256"):
-                    raise ValueError("its checksum is wrong")
-                return State(load_file(tensors), found)
+                facts, files = self.vouched(step)
+                check(files)
+                return State(read_tensors([path for path, _ in files]), facts)
             except (OSError, ValueError, KeyError) as error:
-                warnings.warn(f"{tensors} is torn ({error}): the state before it is used", stacklevel=2)
+                self.warn_torn(step, error)
         return None
+
+    def vouched(self, step: int) -> tuple[dict[str, Any], list[tuple[Path, str]]]:
+        """The facts of a step, and each of its files with its checksum.
+
+        Raises:
+            OSError, ValueError: the JSON file is damaged.
+        """
+        facts = json.loads((self.folder / f"{name_of(step)}.json").read_text(encoding="utf-8"))
+        if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), dict):
+            raise ValueError("its JSON file has no checksums")
+        return facts, [(self.folder / name, digest) for name, digest in sorted(facts.pop("sha256").items())]
+
+    def warn_torn(self, step: int, reason: object) -> None:
+        where = self.folder / name_of(step)
+        warnings.warn(f"the state {where} is torn ({reason}): the one before it is used", stacklevel=3)
 
     def steps(self) -> list[int]:
         """The steps of the states that were written to the end, rising."""
         return sorted(int(path.stem.removeprefix("step-")) for path in self.folder.glob("step-*.json"))
 
-    def forget(self, steps: list[int]) -> None:
+    def forget(self, steps: Sequence[int]) -> None:
         """Remove states, and what crashes left behind."""
         for step in steps:
-            tensors, facts = self.files(step)
-            facts.unlink(missing_ok=True)
-            tensors.unlink(missing_ok=True)
-        known = {path.name for step in self.steps() for path in self.files(step)}
-        for path in self.folder.iterdir():
-            if path.name.startswith("step-") and path.name not in known:
-                path.unlink()
+            (self.folder / f"{name_of(step)}.json").unlink(missing_ok=True)
+        known = {name_of(step) for step in self.steps()}
+        for path in self.folder.glob("step-*"):
+            if path.name.partition(".")[0] not in known or path.suffix == ".partial":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def files(self, step: int) -> tuple[Path, Path]:
-        stem = self.folder / f"step-{step:09d}"
-        return stem.with_suffix(".safetensors"), stem.with_suffix(".json")
+
+def name_of(step: int) -> str:
+    """What the names of a state's files begin with."""
+    return f"step-{step:09d}"
+
+
+def check(files: Sequence[tuple[Path, str]]) -> None:
+    """Raises ValueError for a file that is not as it was written, OSError for one that is not there."""
+    for path, digest in files:
+        if checksum(path) != digest:
+            raise ValueError(f"the checksum of {path.name} is wrong")
+
+
+def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
+    """A state's tensors, whole: of one file, or put together from the shares of several processes."""
+    folder = files[0].parent
+    if folder.suffix != SHARES:
+        return load_file(files[0])
+    from vitreous.training.shares import read_whole
+
+    return read_whole(folder)
 
 
 def settle(partial: Path, path: Path) -> None:

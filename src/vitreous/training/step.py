@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
+from vitreous.training.gradients import global_norm
+from vitreous.training.joining import joined
 from vitreous.training.kernels import attention_kernel
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
@@ -48,11 +49,10 @@ class StepTaker:
         self.learner, self.config = learner, config
         self.device, self.seed, self.world = device, seed, world
         self.parameters = [p for p in learner.model.parameters() if p.requires_grad]
-        self.loss: nn.Module = LossOf(learner.model, objective)
-        if config.compile:
-            self.loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
-        if world.size > 1:
-            self.loss = DistributedDataParallel(self.loss)
+        loss = LossOf(learner.model, objective)
+        if config.compile and not learner.shards:
+            loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
+        self.loss = joined(loss, learner, world)
         radius = config.optimiser.sam_radius
         self.compute = (
             self.gradient
@@ -89,16 +89,16 @@ class StepTaker:
         parts = parts_of(batch, self.config.accumulate, self.device)
         for number, (part, share) in enumerate(parts, start=1):
             kernel = attention_kernel(self.learner.model, self.device)
-            with self.autocast(), kernel, self.joining(last=number == self.config.accumulate):
+            with self.autocast(), kernel, self.loss.part(last=number == self.config.accumulate):
                 loss, measures = self.loss(part)
             torch.autograd.backward(loss * share)
             measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
+        self.loss.ended()
         return measured
 
     def clip(self) -> Tensor:
         """The gradient's global norm, before it was clipped."""
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = global_norm([p.grad for p in self.parameters if p.grad is not None])
         limit = self.config.optimiser.clip_norm
         if limit is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
@@ -121,15 +121,10 @@ class StepTaker:
             torch.cuda.manual_seed(key % 2**63)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        if self.config.precision == "bf16":
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return contextlib.nullcontext()
-
-    def joining(self, *, last: bool) -> contextlib.AbstractContextManager[Any]:
-        """The processes' gradients are joined once for each batch: with its last part."""
-        if isinstance(self.loss, DistributedDataParallel) and not last:
-            return self.loss.no_sync()
-        return contextlib.nullcontext()
+        """bf16 around everything; what multiplies in 8 bits takes bf16 and gives it back."""
+        if self.config.precision == "fp32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
 def parts_of(batch: Any, count: int, device: torch.device) -> Iterator[tuple[Any, float]]:

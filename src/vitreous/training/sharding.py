@@ -1,0 +1,124 @@
+"""Weights in shards: each process keeps its share of every one (ZeRO, 1910.02054; FSDP, 2304.11277).
+
+PyTorch's `fully_shard` (FSDP2), applied to a model from outside. The weights of an encoder layer are gathered
+when it is computed and let go behind it; those of everything else are one more group, which stays gathered
+between the forward and the backward pass. What a process keeps between steps, weights, gradients and the
+optimiser's memory, is divided by the number of processes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.training.config import TrainingConfig
+from vitreous.training.distributed import World
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: torch.device) -> Shards | None:
+    """The shards of a run that wants them; None for one process, which keeps everything anyway.
+
+    Raises:
+        InputError: the optimiser cannot work on shares of a weight.
+    """
+    if not config.shard or world.size == 1:
+        return None
+    if config.optimiser.kind == "adafactor":
+        raise InputError(
+            "Adafactor needs sums over rows and columns of a weight, of which each process has a share: "
+            "use another training.optimiser.kind, or leave out --shard"
+        )
+    return Shards(model, config, device)
+
+
+class Shards:
+    """Spreads a learner's weights over all processes, and gathers them.
+
+    Attributes:
+        root: what the learning model is computed in, once it is spread.
+    """
+
+    root: Any
+
+    def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        self.plain = without_weights(model)
+        self.config, self.device = config, device
+        self.mesh: DeviceMesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+
+    def spread(self, model: nn.Module) -> Root:
+        """Leaves each process its share of every weight, on its device. Optimisers are made behind this: the
+        parameters are new ones. Returns what the model has to be computed in."""
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        half = torch.bfloat16 if self.config.precision != "fp32" else None
+        for layer in layers(model):
+            if self.config.compile:
+                layer.compile(dynamic=False)
+            policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
+            fully_shard(layer, mesh=self.mesh, mp_policy=policy)
+        # Pictures stay as they are: they are the targets of masked autoencoders, too.
+        policy = MixedPrecisionPolicy(half, reduce_dtype=torch.float32, cast_forward_inputs=False)
+        root: Any = fully_shard(Root(model), mesh=self.mesh, mp_policy=policy, reshard_after_forward=False)
+        return root
+
+    @torch.no_grad()
+    def whole(self, model: nn.Module) -> nn.Module:
+        """A plain model with all of `model`'s weights, in every process; all of them must ask for it."""
+        from torch.distributed.tensor import DTensor
+
+        weights = {n: p.full_tensor() for n, p in model.named_parameters() if isinstance(p, DTensor)}
+        plain = copy.deepcopy(self.plain)
+        plain.load_state_dict({**plain.state_dict(), **weights}, assign=True)
+        return plain.to(self.device)
+
+    def room(self, dtype: torch.dtype, like: Tensor) -> Tensor:
+        """An empty tensor whose shares lie as those of the weight `like`."""
+        from torch.distributed.tensor import DTensor, empty
+
+        assert isinstance(like, DTensor)
+        return empty(like.shape, dtype=dtype, device_mesh=like.device_mesh, placements=like.placements)
+
+    def share(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """This process's share of a tensor that every process has, laid out as the weight `like`."""
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        assert isinstance(like, DTensor)
+        here = tensor.to(self.device)
+        return distribute_tensor(here, like.device_mesh, like.placements, src_data_rank=None)
+
+
+class Root(nn.Module):
+    """Around a model: weights that belong to no layer are gathered for whatever is computed in `forward`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, compute: Callable[[Any], Any], part: Any) -> Any:
+        return compute(part)
+
+
+def layers(model: nn.Module) -> Iterator[nn.Module]:
+    """The encoder layers of a model, and those of a decoder that an objective puts behind it."""
+    for module in list(model.modules()):
+        if isinstance(blocks := getattr(module, "blocks", None), nn.ModuleList):
+            yield from blocks
+
+
+def without_weights(model: nn.Module) -> nn.Module:
+    """The same modules; their parameters have shapes and nothing in them."""
+    empty = {
+        id(parameter): nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+        for parameter in model.parameters()
+    }
+    return copy.deepcopy(model, empty)
