@@ -88,10 +88,11 @@ class StepTaker:
         measured = []
         parts = parts_of(batch, self.config.accumulate, self.device)
         for number, (part, share) in enumerate(parts, start=1):
-            kernel = attention_kernel(self.learner.model, self.device)
-            with self.autocast(), kernel, self.loss.part(last=number == self.config.accumulate):
-                loss, measures = self.loss(part)
-            torch.autograd.backward(loss * share)
+            # Around the backward pass, too, which computes checkpointed layers again.
+            with attention_kernel(self.learner.model, self.device):
+                with self.autocast(), self.loss.part(last=number == self.config.accumulate):
+                    loss, measures = self.loss(part)
+                torch.autograd.backward(loss * share)
             measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
         self.loss.ended()
         return measured
