@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from vitreous.models.config import ViTConfig as ViTConfig
     from vitreous.models.names import create as create
     from vitreous.models.preprocessing import Preprocessing as Preprocessing
+    from vitreous.models.segmenter import Segmenter as Segmenter
+    from vitreous.models.segmenter import SegmenterConfig as SegmenterConfig
     from vitreous.models.sequence_config import TransformerConfig as TransformerConfig
     from vitreous.models.transformer import Transformer as Transformer
     from vitreous.models.vit import ViT as ViT
@@ -40,6 +42,8 @@ HOME = {
     "InputError": "errors",
     "Preprocessing": "models.preprocessing",
     "Reader": "training.sequence.reader",
+    "Segmenter": "models.segmenter",
+    "SegmenterConfig": "models.segmenter",
     "Transformer": "models.transformer",
     "TransformerConfig": "models.sequence_config",
     "Translator": "training.sequence.translator",

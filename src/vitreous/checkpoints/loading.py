@@ -21,6 +21,7 @@ from vitreous.checkpoints.source import Source, open_source
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
+from vitreous.models.segmenter import Segmenter
 from vitreous.models.settings import check_names
 
 log = logging.getLogger(__name__)
@@ -152,6 +153,8 @@ def as_pair(size: Any) -> Any:
 def with_head(model: Model, num_classes: int | None) -> Model:
     """The same body under a new head of zeros for `num_classes` classes, as the paper fine-tunes (section
     3.2); None for no head."""
+    if isinstance(model, Segmenter):
+        raise InputError("a segmenter's classes cannot be changed: train it anew with --init, on other masks")
     config = build(type(model.config), model.config.model_dump(), {"num_classes": num_classes})
     changed = empty_model(config, preprocessing=model.preprocessing)
     weights = {name: weight for name, weight in stored(model).items() if not name.startswith("head.")}

@@ -31,6 +31,7 @@ from vitreous.checkpoints.native import save_native
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
 from vitreous.models.names import Model
+from vitreous.models.segmenter import Segmenter
 
 TOLERANCE = 2e-5  # of the largest output, and of 1 where all are smaller
 log = logging.getLogger(__name__)
@@ -93,6 +94,11 @@ def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequ
     """
     if format not in WRITERS:
         raise InputError(f"unknown format {format!r}: {nearest(format, FORMATS)}")
+    if isinstance(model, Segmenter) and format != "vitreous":
+        raise InputError(
+            f"format {format} has no place for a segmenter's maps: save its encoder, model.encoder(), or use "
+            "format vitreous"
+        )
     writer, path = WRITERS[format], Path(path)
     if writer.endings and path.suffix not in writer.endings:
         raise InputError(f"{path}: a file of format {format} ends in {' or '.join(writer.endings)}")

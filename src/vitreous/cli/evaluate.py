@@ -48,8 +48,14 @@ def evaluate(
     data
         By default the held-out part of what the run was trained on.
     """
+    from vitreous.cli.segmentation_runs import is_segmenter, judge_segmenter
     from vitreous.cli.sequence_runs import judge_again, kind_of_run
 
+    if is_segmenter(run):
+        tree = settings_tree(config, set)
+        return judge_segmenter(
+            run, data, tree, batch_size=batch_size, image_size=image_size, device=device, json=json
+        )
     if kind_of := kind_of_run(Path(run)):
         return judge_again(Path(run), kind_of, data, device=device, json=json)
     from vitreous.cli.progress import progress_bar

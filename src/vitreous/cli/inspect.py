@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from vitreous.inspection.model_report import ModelReport
 
 UNASKED = 24  # pictures where none are named
 
@@ -39,12 +42,21 @@ def inspect(
         Files, folders, globs; by default held-out pictures of the run, or handwritten digits. For a run of
         vitreous translate: texts.
     """
+    from vitreous.cli.segmentation_runs import inspect_segmenter, is_segmenter
     from vitreous.cli.sequence_runs import kind_of_run
 
     if kind := kind_of_run(Path(model)):
         from vitreous.cli.inspect_sequences import inspect_sequences
 
         return inspect_sequences(Path(model), kind, images, out=out, device=device, json=json)
+    if is_segmenter(model):
+        if label or compare:
+            raise InputError(
+                "--label and --compare are for models that name pictures, not pixels: leave them out"
+            )
+        return inspect_segmenter(
+            model, images, out=out, patch=patch, image_size=image_size, device=device, json=json
+        )
     from vitreous.checkpoints import open_model
     from vitreous.cli.progress import progress_bar
     from vitreous.inspection.close_look import Question
@@ -74,6 +86,11 @@ def inspect(
             question=question,
             progress=progress,
         )
+    return told(report, failed, json=json)
+
+
+def told(report: ModelReport, failed: Sequence[tuple[str, str]], *, json: bool) -> int:
+    """Say where the report is; the exit code."""
     if json:
         print_json(
             {

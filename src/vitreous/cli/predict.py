@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import Device, ImageSize, Json, Workers, print_json, resized
+from vitreous.cli.options import Device, ImageSize, Json, Out, Workers, print_json, resized
 from vitreous.errors import InputError
 
 
@@ -18,13 +18,14 @@ def predict(
     /,
     *images: str,
     top: Annotated[int, Parameter(help="how many of the likeliest labels to name")] = 5,
+    out: Out = None,
     image_size: ImageSize = None,
     batch_size: Annotated[int, Parameter(help="pictures in one step")] = 64,
     workers: Workers = None,
     device: Device = "auto",
     json: Json = False,
 ) -> int:
-    """Classify pictures, or read their text, each seen exactly as in training.
+    """Classify pictures, read their text, or find what each pixel shows, each seen exactly as in training.
 
     Parameters
     ----------
@@ -37,8 +38,13 @@ def predict(
         raise InputError("no picture to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     if top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
+    from vitreous.cli.segmentation_runs import is_segmenter, segment_pictures
     from vitreous.cli.sequence_runs import kind_of_run, read_pictures
 
+    if is_segmenter(model):
+        return segment_pictures(model, images, out=out, image_size=image_size, device=device, json=json)
+    if out:
+        raise InputError(f"--out is where masks go, and {model} makes none: leave it out")
     if kind_of_run(Path(model)) == "Captioner":
         return read_pictures(Path(model), images, device=device, json=json)
     from vitreous.cli.progress import progress_bar

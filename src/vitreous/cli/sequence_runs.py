@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from pathlib import Path
 from typing import Any, Literal
 
+from vitreous.cli.kinds import kind_in
 from vitreous.cli.options import print_json
 
 Kind = Literal["Transformer", "Captioner"]
@@ -14,14 +14,11 @@ Kind = Literal["Transformer", "Captioner"]
 
 def kind_of_run(path: Path) -> Kind | None:
     """What kind of model that writes text lies in a run directory; None for any other."""
-    for config in (path / "model" / "config.json", path / "config.json"):
-        if config.is_file():
-            try:
-                told = json_module.loads(config.read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                return None
-            kind = told.get("kind") if isinstance(told, dict) else None
-            return kind if kind in ("Transformer", "Captioner") else None
+    match kind_in(path):
+        case "Transformer":
+            return "Transformer"
+        case "Captioner":
+            return "Captioner"
     return None
 
 

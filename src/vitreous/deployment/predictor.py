@@ -19,6 +19,7 @@ from vitreous.data.loading import EvaluationLoader
 from vitreous.data.pictures import BadPicture
 from vitreous.errors import InputError
 from vitreous.models.names import Model
+from vitreous.models.segmenter import Segmenter
 
 NO_SUCH = "no such file or folder"
 
@@ -80,6 +81,8 @@ class Predictor:
         self, model: Model, device: str | torch.device = "cpu", *, independent: bool = False
     ) -> None:
         classes = model.config.num_classes
+        if isinstance(model, Segmenter):
+            raise InputError("the model gives each pixel a class, not the picture: use SegmentPredictor")
         if classes is None:
             raise InputError("the model has no head, so it cannot classify: train one with vitreous train")
         self.model = model.to(device).eval()

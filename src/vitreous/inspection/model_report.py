@@ -44,6 +44,7 @@ def write_model_report(
     name: str,
     about_pictures: str = "",
     question: Question | None = None,
+    more: Sequence[Exhibit] = (),
     progress: Progress | None = None,
 ) -> ModelReport:
     """Look at `model` with pictures (and their names); write report.html, figures, arrays.npz into `folder`.
@@ -51,6 +52,7 @@ def write_model_report(
     Args:
         name: what the page calls the model.
         about_pictures: a sentence on where the pictures come from.
+        more: figures that only this kind of model has; they stand first.
 
     Raises:
         InputError: no picture; an unknown class, or a patch outside the grid; there is something in `folder`.
@@ -72,7 +74,7 @@ def write_model_report(
             LeftOut("Attention, rollout, positions and all else", NO_TOKENS),
         ]
         look = CloseLook(None, "", parts, {})
-    exhibits = [part for part in look.parts if isinstance(part, Exhibit)]
+    exhibits = [*more, *(part for part in look.parts if isinstance(part, Exhibit))]
     left_out = [part for part in look.parts if isinstance(part, LeftOut)]
     folder.mkdir(parents=True, exist_ok=True)
     page = write_page(

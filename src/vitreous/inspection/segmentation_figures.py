@@ -114,7 +114,7 @@ def legend(classes: Sequence[str], judged: Sequence[Judged]) -> Markup:
         for number, name in enumerate(classes)
         if number in seen
     )
-    return Markup('<p class="legend">{}</p>').format(swatches)
+    return Markup('<p class="colours">{}</p>').format(swatches)
 
 
 def row_of(judged: Judged, classes: Sequence[str]) -> Markup:

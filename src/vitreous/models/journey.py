@@ -23,6 +23,7 @@ from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.counting import CountMacs, count_parameters
 from vitreous.models.names import Model, build_model
+from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
 
 
@@ -105,7 +106,7 @@ def journey(config: ViTConfig | BiTConfig) -> list[Stage]:
     else:
         z = through_embedding(journal, model, images)
         z = through_encoder(journal, model, z)
-        through_head(journal, model, z)
+        through_maps(journal, model, z) if isinstance(model, Segmenter) else through_head(journal, model, z)
     return journal.stages
 
 
@@ -245,6 +246,19 @@ def through_head(journal: Journal, model: ViT, z: Tensor) -> None:
         y = journal.step("LayerNorm", "LN, Eq. 4", norm, y)
     y = journal.optional("representation, tanh", "3.1", model.representation, y)
     journal.optional("head", "3.1", model.head, y)
+
+
+def through_maps(journal: Journal, model: Segmenter, z: Tensor) -> None:
+    """The patches become a map of each class (2105.05633)."""
+    z = journal.optional("LayerNorm", "LN, Eq. 4", model.norm, z)
+    if prefix := model.config.prefix:
+        z = journal.step("patches alone", "2105.05633, 3.1", lambda z: z[:, prefix:], z)
+    depth = model.config.decoder_depth
+    layers = f"mask Transformer, {depth} layer{'s' if depth > 1 else ''}"
+    name = layers if model.config.decoder == "mask-transformer" else "linear layer"
+    masks = journal.step(name, "2105.05633, 3.2", model.head, z)
+    if masks.shape[2:] != model.config.image_size:
+        journal.step("maps at the picture's size", "2105.05633, 3.2", model.upsample, masks)
 
 
 POOLINGS = {

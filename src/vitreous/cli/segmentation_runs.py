@@ -1,0 +1,239 @@
+"""Segmenters, where a command meets one: judged anew, asked about pictures, looked into."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.cli.kinds import kind_in
+from vitreous.cli.options import print_json, resized
+from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from vitreous.data.segmentation.masked import MaskedPictures
+    from vitreous.models.segmenter import Segmenter
+
+UNASKED = 12  # held-out pictures to look at where none are named
+
+
+def is_segmenter(model: str) -> bool:
+    """Whether MODEL is a segmenter's run, or the folder of one."""
+    return kind_in(Path(model)) == "Segmenter"
+
+
+def opened(model: str, image_size: str | None, device: str) -> Segmenter:
+    """The segmenter, on its device."""
+    from vitreous.checkpoints import open_model
+    from vitreous.models.segmenter import Segmenter
+    from vitreous.training.device import pick_device
+
+    segmenter = open_model(model, **resized(image_size)).to(pick_device(device))
+    assert isinstance(segmenter, Segmenter)  # is_segmenter has been asked
+    return segmenter
+
+
+def judge_segmenter(
+    run: str,
+    data: str | None,
+    settings: dict[str, Any],
+    *,
+    batch_size: int,
+    image_size: str | None,
+    device: str,
+    json: bool,
+) -> None:
+    """`vitreous evaluate`: mean IoU on the run's held-out part, or on other data."""
+    from vitreous.cli.progress import progress_bar
+    from vitreous.cli.segmentation_task import print_scores
+    from vitreous.evaluation.segmentation import evaluate_segmenter
+
+    model = opened(run, image_size, device)
+    source, part, pictures = held_out(run, data, settings, tuple(model.labels or ()) or None)
+    with progress_bar("judging") as progress:
+        evaluation = evaluate_segmenter(
+            model,
+            pictures,
+            device=next(model.parameters()).device,
+            batch_size=batch_size,
+            progress=progress,
+        )
+    result = evaluation.to_json()
+    if json:
+        print_json({"run": run, "data": source, "part": part, **result})
+        return
+    print(f"{run} on {source}, {part}, in {evaluation.seconds:.1f} s")
+    print_scores(result)
+    for path, reason in evaluation.failed.items():
+        print(f"could not be decoded: {path}: {reason}")
+
+
+def held_out(
+    run: str, data: str | None, settings: dict[str, Any], classes: tuple[str, ...] | None
+) -> tuple[str, str, MaskedPictures]:
+    """(source, part in words, pictures): what a run was trained on is split as it was then; of other data the
+    test part is taken where it has one, and everything where not."""
+    from vitreous.data.segmentation.sources import open_masked
+    from vitreous.evaluation.held_out import data_settings
+    from vitreous.training.plan import data_config
+    from vitreous.training.run import Run
+    from vitreous.training.segmentation.config import SegmentationConfig
+    from vitreous.training.starting import absolute_source
+
+    data_settings("evaluate", settings)
+    trained = None
+    if (Path(run) / "config.toml").is_file():
+        trained = Run.open(Path(run), SegmentationConfig).config
+    if data is None and trained is None:
+        raise InputError(f"{run} is no run directory, so it does not say what to evaluate on: name the data")
+    source = data or (trained.source if trained else "")
+    same = trained is not None and absolute_source(source) == absolute_source(trained.source)
+    base = trained.data.model_dump() if trained and same else {"validation_fraction": 0.0}
+    if not same and Path(source).is_dir():
+        base["test_fraction"] = 0.0
+    config = data_config({"data": {**base, **settings.get("data", {})}})
+    splits = open_masked(source, config, classes=classes)
+    if splits.test is not None:
+        return source, "held-out part", splits.test
+    if splits.validation is not None:
+        return source, "validation part", splits.validation
+    if same:
+        raise InputError(f"{run} was trained on all of {source}: name other data to evaluate it on")
+    return source, "all of it", splits.train
+
+
+def segment_pictures(
+    model: str,
+    images: tuple[str, ...],
+    *,
+    out: Path | None,
+    image_size: str | None,
+    device: str,
+    json: bool,
+) -> int:
+    """`vitreous predict`: a mask and an overlay for each picture, and what part of it each class has."""
+    from vitreous.data.pictures import BadPicture
+    from vitreous.deployment.predictor import Files, find_pictures
+    from vitreous.deployment.segmenting import SegmentPredictor
+    from vitreous.training.device import pick_device
+    from vitreous.training.run import default_path
+
+    paths, missing = find_pictures(images)
+    predictor = SegmentPredictor(opened(model, image_size, device), pick_device(device))
+    folder = out or default_path(Path(model).name, root=Path("segmented"))
+    names = names_for(paths, folder)
+    files = Files(paths)
+    predictions: list[dict[str, Any]] = []
+    failed = [(failure.path, failure.reason) for failure in missing]
+    for row, path in enumerate(paths):
+        try:
+            picture = files.picture(row)
+            mask = predictor.predict([picture])[0]
+        except BadPicture as bad:
+            failed.append((bad.name, bad.reason))
+            continue
+        written = names[path]
+        save(predictor.picture(mask), written)
+        over = written.with_name(f"{written.stem}-overlay.png")
+        save(predictor.overlay(picture, mask), over)
+        predictions.append(
+            {"path": path, "mask": str(written), "overlay": str(over), "shares": predictor.shares(mask)}
+        )
+    if json:
+        print_json(
+            {
+                "predictions": predictions,
+                "failed": [{"path": path, "reason": reason} for path, reason in failed],
+                "classes": list(predictor.classes),
+                "palette": predictor.palette.tolist(),
+            }
+        )
+    else:
+        for each in predictions:
+            shares = ", ".join(f"{name} {share:.1%}" for name, share in each["shares"].items())
+            print(f"{each['path']}  {shares}  ({each['mask']})")
+    for path, reason in failed:
+        print(f"vitreous: {path}: {reason}", file=sys.stderr)
+    return 2 if failed else 0
+
+
+def names_for(paths: list[str], folder: Path) -> dict[str, Path]:
+    """Where the mask of each picture goes: its own name, numbered where several have the same. Nothing is
+    written over."""
+    names: dict[str, Path] = {}
+    for path in paths:
+        stem, number = Path(path).stem, 2
+        place = folder / f"{stem}.png"
+        while place in names.values():
+            place, number = folder / f"{stem}-{number}.png", number + 1
+        names[path] = place
+    for place in names.values():
+        for file in (place, place.with_name(f"{place.stem}-overlay.png")):
+            if file.exists():
+                raise InputError(f"{file} exists already, and nothing is written over: choose another --out")
+    return names
+
+
+def save(picture: Image.Image, path: Path) -> None:
+    """A PNG, written beside and renamed."""
+    import os
+
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(beside, format="PNG")
+        os.replace(beside, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from None
+
+
+def inspect_segmenter(
+    model: str,
+    images: tuple[str, ...],
+    *,
+    out: Path | None,
+    patch: str | None,
+    image_size: str | None,
+    device: str,
+    json: bool,
+) -> int:
+    """`vitreous inspect`: what it finds, and the paper's figures of its encoder."""
+    from vitreous.cli.inspect import named_pictures, parse_patch, told
+    from vitreous.cli.progress import progress_bar
+    from vitreous.inspection.close_look import Question
+    from vitreous.inspection.model_report import write_model_report
+    from vitreous.inspection.segmentation_look import segmenter_figures
+    from vitreous.training.run import default_path
+
+    segmenter = opened(model, image_size, device)
+    pictures, about, failed = named_pictures(images) if images else unasked_pictures(model, segmenter)
+    with progress_bar("looking") as progress:
+        report = write_model_report(
+            segmenter.encoder(),
+            pictures,
+            out or default_path(model, root=Path("inspection")),
+            name=Path(model).name,
+            about_pictures=f"Below, the encoder of a segmenter. {about}".strip(),
+            question=Question(label=None, patch=parse_patch(patch), other=None, other_name=""),
+            more=segmenter_figures(segmenter, pictures),
+            progress=progress,
+        )
+    return told(report, failed, json=json)
+
+
+def unasked_pictures(
+    model: str, segmenter: Segmenter
+) -> tuple[list[tuple[Image.Image, str]], str, list[tuple[str, str]]]:
+    """Held-out pictures of the run."""
+    from vitreous.data.pictures import BadPicture
+
+    source, part, pictures = held_out(model, None, {}, tuple(segmenter.labels or ()) or None)
+    found, failed = [], []
+    for index in range(0, len(pictures), max(len(pictures) // UNASKED, 1))[:UNASKED]:
+        try:
+            found.append((pictures.pair(index)[0], Path(pictures.name(index)).name))
+        except BadPicture as bad:
+            failed.append((bad.name, bad.reason))
+    return found, f"No pictures were given: these are of {source}, {part}.", failed
