@@ -1,0 +1,252 @@
+"""Weights in shards, by two processes over gloo: the same curve as one process, and states for any number."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vitreous.data.pictures import Splits
+from vitreous.errors import InputError
+from vitreous.training.classifier import train_classifier
+from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
+from vitreous.training.journal import read_metrics
+from vitreous.training.run import Run
+from vitreous.training.settings import configure, to_toml
+from vitreous.training.sharding import shards_for
+from vitreous.training.starting import starting_model
+from vitreous.training.state import write_text
+
+# One launch goes through several runs: RUN, or RUN@STEP where Ctrl-C comes at that step.
+DRIVER = """
+import os, resource, signal, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+from vitreous.training.classifier import train_classifier
+from vitreous.training.display import Display
+from vitreous.training.distributed import joined
+from vitreous.training.run import Run
+from vitreous.training.signals import Interrupted
+
+class Strike(Display):
+    def step(self, step, *rest):
+        if step == stop:
+            os.kill(os.getpid(), signal.SIGINT)
+
+splits = open_data("digits", DataConfig(test_fraction=0.85))
+with joined(torch.device("cpu")) as (world, device):
+    if "FULL_DISK" in os.environ and not world.first:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+    for argument in sys.argv[1:]:
+        folder, _, step = argument.partition("@")
+        run, stop = Run.open(Path(folder)), int(step or -1)
+        try:
+            train_classifier(run, splits, device=device, world=world, display=Strike() if stop > 0 else None)
+        except (InputError, Interrupted) as error:
+            (run.path / f"error-{world.rank}.txt").write_text(str(error))
+    world.wait()
+"""
+
+Config = dict[str, Any]
+
+
+def torchrun(folder: Path, *arguments: str | Path, processes: int) -> list[str]:
+    """The command that brings each of the runs to its end, or to where it is stopped."""
+    script = folder / "driver.py"
+    script.write_text(DRIVER)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
+    return [sys.executable, *launcher, str(script), *map(str, arguments)]
+
+
+def launch(folder: Path, *arguments: str | Path, processes: int = 2, **environment: str) -> None:
+    subprocess.run(
+        torchrun(folder, *arguments, processes=processes),
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stderr=None if "SHOW" in os.environ else subprocess.DEVNULL,
+    )
+
+
+def curve(run: Run) -> list[float]:
+    return [row["loss"] for row in read_metrics(run.path / "metrics.jsonl")]
+
+
+@pytest.fixture
+def config(tiny: RunConfig) -> RunConfig:
+    """Without dropout, whose draws belong to a process."""
+    training = {"steps": 8, "log_every": 1, "accumulate": 2, "save_every": 1e9, "peak_lr": 3e-3}
+    plain = {"model": {"dropout": 0.0, "drop_path": 0.0}, "training": training}
+    return configure(tiny, plain, {"training": {"shard": True}})
+
+
+def alone(config: RunConfig, splits: Splits, path: Path) -> Run:
+    """What one process makes of it."""
+    run = Run.create(path, config)
+    train_classifier(run, splits, device=torch.device("cpu"))
+    return run
+
+
+def copied(run: Run, path: Path, *, shard: bool) -> Run:
+    """The same run elsewhere, which goes on with shards or without."""
+    shutil.copytree(run.path, path)
+    config = configure(run.config, {"training": {"shard": shard}})
+    write_text(path / "config.toml", to_toml(config))
+    return Run.open(path)
+
+
+VARIANTS: dict[str, Config] = {
+    "adamw": {},
+    "sgd": {"training": {"optimiser": {"kind": "sgd", "clip_norm": 0.1}}},
+    "muon": {"training": {"optimiser": {"kind": "muon"}}},
+    "sam": {"training": {"optimiser": {"sam_radius": 0.05}}},
+    "checkpointed": {"training": {"checkpointing": True}},
+    "lora": {"training": {"lora": {"rank": 2}}},
+    "bf16": {"training": {"precision": "bf16"}},
+    "compiled": {"training": {"compile": True}},
+    "frozen": {"training": {"freeze": ["stem", "blocks.0"]}},
+    "attention pooling": {"model": {"pooling": "attention", "layer_scale": 0.1}},
+}
+QUICK, SLOW = tuple(VARIANTS)[:2], tuple(VARIANTS)[2:]
+
+
+@pytest.mark.parametrize("names", [QUICK, pytest.param(SLOW, marks=pytest.mark.slow)])
+def test_the_loss_curve_is_that_of_one_process(
+    config: RunConfig, splits: Splits, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    configs = {name: configure(config, VARIANTS[name]) for name in names}
+    one = {name: alone(each, splits, tmp_path / f"{name}-1") for name, each in configs.items()}
+    two = {name: Run.create(tmp_path / f"{name}-2", each) for name, each in configs.items()}
+    launch(tmp_path, *(run.path for run in two.values()))
+    for name in names:
+        tolerance = 3e-2 if name == "bf16" else 1e-5
+        assert len(curve(two[name])) == 8
+        assert curve(two[name]) == pytest.approx(curve(one[name]), abs=tolerance), name
+        heads = [run.model().state_dict()["head.weight"] for run in (one[name], two[name])]
+        assert heads[0].abs().max() > 0
+        torch.testing.assert_close(heads[0], heads[1], rtol=0, atol=max(tolerance, 1e-4), msg=name)
+        assert type(two[name].model()).__name__ == "ViT"
+
+
+def test_a_state_in_shards_goes_on_in_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
+    config = configure(config, {"training": {"steps": 14}})
+    whole = alone(config, splits, tmp_path / "whole")
+    stopped = Run.create(tmp_path / "stopped", config)
+    launch(tmp_path, f"{stopped.path}@10")
+    assert stopped.states.steps() == [0, 10]
+    shares = sorted(stopped.path.glob("checkpoints/step-000000010.shares/*"))
+    assert [path.suffix for path in shares] == [".safetensors"] * 2
+    torn = copied(stopped, tmp_path / "torn", shard=True)
+    train_classifier(stopped, splits, device=torch.device("cpu"))
+    assert curve(stopped) == pytest.approx(curve(whole), abs=1e-5)
+    assert len(curve(stopped)) == 14
+
+    share = torn.path / "checkpoints" / "step-000000010.shares" / shares[0].name
+    share.write_bytes(share.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=r"step-000000010 is torn \(the checksum of shard-"):
+        newest = torn.states.newest()
+    assert newest is not None
+    assert newest.facts["step"] == 0
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_in_any_number_of_processes_with_shards_or_without(
+    config: RunConfig, splits: Splits, tmp_path: Path
+) -> None:
+    config = configure(config, {"training": {"steps": 14}})
+    whole = alone(config, splits, tmp_path / "whole")
+    begun = {
+        "shards": Run.create(tmp_path / "shards", config),
+        "replicas": Run.create(tmp_path / "replicas", configure(config, {"training": {"shard": False}})),
+        "one": Run.create(tmp_path / "one", config),
+    }
+    launch(tmp_path, *(f"{begun[name].path}@10" for name in ("shards", "replicas")))
+    launch(tmp_path, f"{begun['one'].path}@10", processes=1)
+    resumed = [
+        copied(run, tmp_path / f"{name}-{'shards' if shard else 'whole'}", shard=shard)
+        for name, run in begun.items()
+        for shard in (True, False)
+    ]
+    torn = copied(begun["shards"], tmp_path / "torn", shard=True)
+    next(torn.path.glob("checkpoints/step-000000010.shares/*")).write_bytes(b"")
+    launch(tmp_path, torn.path, *(run.path for run in resumed))
+    launch(tmp_path, *(run.path for run in begun.values()), processes=1)
+    for run in (*begun.values(), *resumed, torn):
+        assert curve(run) == pytest.approx(curve(whole), abs=1e-5), run.path.name
+        assert len(curve(run)) == 14, run.path.name
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_one_process_stops_all_with_one_sentence(config: RunConfig, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", config)
+    launch(tmp_path, run.path, FULL_DISK="1")
+    for rank in (0, 1):
+        message = (run.path / f"error-{rank}.txt").read_text()
+        assert message.startswith("cannot save the state of step 0 in ")
+        assert "process 1: " in message
+        assert message.endswith(f"go on with vitreous train --resume {run.path}")
+    assert run.states.steps() == []
+
+
+@pytest.mark.slow
+def test_kill_nine_while_shares_are_written(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
+    """Every process at once, as a power cut does."""
+    config = configure(config, {"training": {"steps": 200, "log_every": 5, "save_every": 0}})
+    run = Run.create(tmp_path / "run", config)
+    chance, during = random.Random(0), 0
+    for _ in range(4):
+        begun = max(run.states.steps(), default=-1)
+        process = subprocess.Popen(
+            torchrun(tmp_path, run.path, processes=2),
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.DEVNULL,
+        )
+        while max(run.states.steps(), default=-1) <= begun or not half_written(run):
+            assert process.poll() is None, "the run ended before it was killed"
+        time.sleep(chance.uniform(0, 0.01))
+        during += half_written(run)
+        for pid in (*children(process.pid), process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+    assert during
+    assert max(run.states.steps()) < 200
+    launch(tmp_path, run.path)
+    whole = alone(config, splits, tmp_path / "whole")
+    assert curve(run) == pytest.approx(curve(whole), abs=1e-4)
+
+
+def half_written(run: Run) -> bool:
+    """Whether there are shares that nothing vouches for yet."""
+    return any(
+        not path.with_suffix(".json").exists()
+        for path in run.path.glob("checkpoints/step-*")
+        if path.suffix in (".partial", ".shares")
+    )
+
+
+def children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_what_cannot_be_shared_is_an_input_error(config: RunConfig) -> None:
+    world, device = World(rank=0, size=2), torch.device("cpu")
+    model = starting_model(config, labels=())
+    optimiser = config.training.optimiser.model_copy(update={"kind": "adafactor"})
+    adafactor = config.training.model_copy(update={"optimiser": optimiser})
+    with pytest.raises(InputError, match="Adafactor needs sums over rows and columns"):
+        shards_for(model, adafactor, world, device)
+    assert shards_for(model, config.training, World(), device) is None
