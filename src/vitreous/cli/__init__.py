@@ -44,6 +44,10 @@ COMMANDS = {
         "Classify files, folders and globs.",
         ("vitreous predict runs/mine photo.jpg", "vitreous predict runs/mine photos/ --top 3 --json"),
     ),
+    "serve": Command(
+        "An HTTP API and a web page for a model.",
+        ("vitreous serve runs/mine", "vitreous serve ViT-Ti/16 --port 8080 --json"),
+    ),
     "pretrain": Command(
         "Pre-train an encoder without labels: masked patches (the paper's), MAE, SimMIM, DINO.",
         ("vitreous pretrain digits", "vitreous pretrain photos/ --objective dino --epochs 50 --json"),

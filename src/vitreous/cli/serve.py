@@ -1,0 +1,71 @@
+"""`vitreous serve MODEL`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from vitreous.cli.options import Device, ImageSize, Json, print_json, resized
+from vitreous.errors import InputError
+
+
+def serve(
+    model: str,
+    /,
+    *,
+    host: Annotated[str, Parameter(help="0.0.0.0 to be reached from other machines")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="0: any that is free")] = 8000,
+    max_batch: Annotated[int, Parameter(help="pictures or texts computed together")] = 32,
+    max_wait: Annotated[float, Parameter(help="milliseconds that a request waits for others")] = 5.0,
+    queue: Annotated[
+        int, Parameter(help="pictures or texts inside at once; more are told to come again")
+    ] = 256,
+    precision: Annotated[
+        Literal["auto", "fp32", "bf16"], Parameter(help="of matrix products; auto: bf16 where it is faster")
+    ] = "fp32",
+    image_size: ImageSize = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> int:
+    """Answer over HTTP what a model says of pictures or texts; with a web page.
+
+    Parameters
+    ----------
+    model
+        A run directory of vitreous train (classes, text or segmentation) or translate train, a checkpoint in
+        any format, or a model's name.
+    """
+    for name, value, least in (("max-batch", max_batch, 1), ("max-wait", max_wait, 0), ("queue", queue, 1)):
+        if value < least:
+            raise InputError(f"--{name} {value:g} is too low: use {least} or more")
+    from vitreous.deployment.serving import check_installed
+
+    check_installed()
+    from vitreous.deployment.serving import running
+    from vitreous.deployment.serving.app import Pace, build_app
+    from vitreous.deployment.serving.opening import open_served
+    from vitreous.deployment.serving.page import page_of
+    from vitreous.deployment.serving.uploads import Limits
+    from vitreous.training.device import pick_device
+
+    address = running.bind(host, port)
+    opened = open_served(model, device=pick_device(device), precision=precision, **resized(image_size))
+    if not opened.about["trained"]:
+        print(f"vitreous: {model} has fresh weights: its answers mean nothing yet", file=sys.stderr)
+    app = build_app(
+        opened.served,
+        about=opened.about,
+        page=page_of(opened.served, opened.about, opened.examples, Limits()),
+        pace=Pace(max_batch, max_wait / 1000, queue),
+    )
+
+    def ready(url: str) -> None:
+        if json:
+            print_json({"url": url, "task": opened.served.task, **opened.about})
+        else:
+            print(f"{opened.about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
+
+    running.run(app, address, ready=ready)
+    return 0

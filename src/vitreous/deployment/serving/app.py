@@ -1,0 +1,299 @@
+"""The HTTP side of a served model: FastAPI in front, batches behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel, create_model
+from pydantic_core import to_json
+
+from vitreous import __version__
+from vitreous.data.pictures import BadPicture
+from vitreous.data.threads import one_core, worker_count
+from vitreous.deployment.serving.batching import Batcher, Room
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, Failed, Problem, Question, Served, parse
+from vitreous.deployment.serving.guard import LEFT, Guard, refusal, say_errors
+from vitreous.deployment.serving.metrics import Metrics
+from vitreous.deployment.serving.uploads import (
+    Asked,
+    Limits,
+    PictureBody,
+    Refused,
+    TextBody,
+    Upload,
+    read_pictures,
+    read_texts,
+)
+from vitreous.errors import InputError
+
+# The page carries its styles and scripts in itself and asks only the server that it came from.
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+}
+DIGEST = {
+    400: "the body cannot be understood",
+    413: "too large, or too many",
+    415: "a content type that cannot be read",
+    422: "no picture or text that can be answered, or a parameter that does not do",
+    503: "too much to do: ask again after Retry-After seconds",
+}
+
+
+class Pace(NamedTuple):
+    """How questions are joined and how many may wait. max_wait: seconds."""
+
+    max_batch: int = 32
+    max_wait: float = 0.005
+    queue: int = 256
+
+
+class Server:
+    """What the requests share while the application runs."""
+
+    def __init__(self, served: Served, pace: Pace, limits: Limits) -> None:
+        self.served = served
+        self.pace = pace
+        self.limits = limits
+        self.room = Room(max(pace.queue, limits.pictures))
+        self.metrics = Metrics(lambda: self.room.inside)
+        self.batchers: dict[str, Batcher[Question, Answer]] = {}
+
+    @asynccontextmanager
+    async def running(self, app: FastAPI) -> AsyncIterator[None]:
+        """The lifespan of the application."""
+        threads = worker_count(None)
+        with (
+            # One thread runs the model: its own threads fill the cores, and answers come in order.
+            ThreadPoolExecutor(1, thread_name_prefix="vitreous-model") as model_thread,
+            ThreadPoolExecutor(threads, "vitreous-decode", initializer=one_core) as self.decoders,
+        ):
+            self.batchers = {each.name: self.batcher(each, model_thread) for each in self.served.endpoints}
+            tasks = [asyncio.create_task(each.run()) for each in self.batchers.values()]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    def batcher(self, endpoint: Endpoint, executor: Executor) -> Batcher[Question, Answer]:
+        return Batcher(
+            endpoint.answer,
+            executor=executor,
+            max_batch=self.pace.max_batch if endpoint.together else 1,
+            max_wait=self.pace.max_wait if endpoint.together else 0.0,
+            told=lambda size, seconds: self.metrics.batch(f"/v1/{endpoint.name}", size, seconds),
+        )
+
+    async def one(self, endpoint: Endpoint, upload: Upload, parameters: Any) -> Answer | Failed:
+        """The answer for one picture or text; what is wrong with it."""
+        try:
+            what = await in_thread(self.decoders, self.served.decode, upload.data, upload.name)
+        except BadPicture as bad:
+            return Failed(path=upload.name, reason=bad.reason)
+        except InputError as error:
+            return Failed(path=upload.name, reason=str(error))
+        return await self.batchers[endpoint.name].ask(Question(upload.name, what, parameters))
+
+    async def every(self, endpoint: Endpoint, asked: Asked, parameters: Any) -> list[Answer | Failed]:
+        """The answers, in order. Cancelled, or when one fails unforeseen, the others are given up."""
+        tasks = [asyncio.create_task(self.one(endpoint, each, parameters)) for each in asked.uploads]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def build_app(
+    served: Served,
+    *,
+    about: dict[str, Any],
+    page: str,
+    pace: Pace = Pace(),  # noqa: B008 - immutable
+    limits: Limits = Limits(),  # noqa: B008
+) -> FastAPI:
+    """The application of one model.
+
+    Args:
+        about: what GET /v1/model says beside the model's own facts.
+        page: the web page.
+    """
+    server = Server(served, pace, limits)
+    app = FastAPI(
+        title=f"vitreous serve {about['name']}",
+        version=__version__,
+        description=f"A model of {served.task} behind HTTP. The web page is at /.",
+        docs_url=None,  # they load scripts from elsewhere; the page and /openapi.json are here
+        redoc_url=None,
+        lifespan=server.running,
+    )
+    app.state.server = server
+    app.state.offered = [*(f"POST /v1/{each.name}" for each in served.endpoints), "GET /v1/model", "GET /"]
+    say_errors(app)
+    app.add_middleware(Guard, most=limits.body, metrics=server.metrics)
+    for endpoint in served.endpoints:
+        add_endpoint(app, server, endpoint)
+    facts = {
+        "task": served.task,
+        **about,
+        **served.facts(),
+        "endpoints": [f"/v1/{each.name}" for each in served.endpoints],
+        "limits": limits._asdict(),
+        "version": __version__,
+    }
+
+    @app.get("/v1/model", summary="What is served: task, labels, preprocessing, size, licence")
+    async def model() -> dict[str, Any]:
+        return facts
+
+    @app.get("/healthz", summary="Whether the server is up")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/metrics", summary="Counters for Prometheus", response_class=Response)
+    async def metrics() -> Response:
+        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/", include_in_schema=False)
+    async def home() -> HTMLResponse:
+        return HTMLResponse(page, headers=PAGE_HEADERS)
+
+    return app
+
+
+def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
+    """POST /v1/NAME, and its documentation."""
+
+    async def handle(request: Request) -> Response:
+        read = read_pictures if endpoint.takes == "pictures" else read_texts
+        asked = await read(request, server.limits)
+        parameters = parse({**request.query_params, **asked.parameters}, endpoint.parameters)
+        png = getattr(parameters, "format", "json") == "png"
+        if png and len(asked.uploads) > 1:
+            raise Refused(400, f"format=png answers one picture, not {len(asked.uploads)}: send one")
+        with server.room.admit(len(asked.uploads)):
+            outcomes = await while_connected(request, server.every(endpoint, asked, parameters))
+        return refusal(LEFT, "the client went away") if outcomes is None else answered(endpoint, outcomes)
+
+    envelope = create_model(
+        f"{endpoint.name.title()}Answers",
+        **{endpoint.key: (list[endpoint.item], ...), "failed": (list[Failed], ...)},  # type: ignore[call-overload]
+    )
+    app.add_api_route(
+        f"/v1/{endpoint.name}",
+        handle,
+        methods=["POST"],
+        name=endpoint.name,
+        summary=endpoint.summary,
+        response_class=JSONResponse,
+        responses={
+            200: {"model": envelope, **pictured(endpoint)},
+            **{status: {"model": Problem, "description": words} for status, words in DIGEST.items()},
+        },
+        openapi_extra={"parameters": query_parameters(endpoint), "requestBody": body_schema(endpoint)},
+    )
+
+
+def answered(endpoint: Endpoint, outcomes: Sequence[Answer | Failed]) -> Response:
+    """The answers and the failures; a refusal where there are failures alone."""
+    failed = [each for each in outcomes if isinstance(each, Failed)]
+    if len(failed) == len(outcomes):
+        more = f"; {len(failed) - 1} more cannot be answered either" if len(failed) > 1 else ""
+        named = f"{failed[0].path[:200]}: " if endpoint.takes == "pictures" else ""
+        return refusal(422, f"{named}{failed[0].reason}{more}")
+    good = [each for each in outcomes if not isinstance(each, Failed)]
+    if isinstance(good[0], bytes):
+        return Response(good[0], media_type="image/png")
+    # A model whose numbers are not finite gives null, as on the command line.
+    told = to_json({endpoint.key: good, "failed": failed}, inf_nan_mode="null")
+    return Response(told, media_type="application/json")
+
+
+async def in_thread(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """What `work` returns; None when the client left, and the work was given up."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(disconnected(request.receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    """For the documentation; the same names do in a form and in JSON."""
+    schema = endpoint.parameters.model_json_schema()
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": told.pop("description", ""),
+            "schema": told,
+        }
+        for name, told in schema.get("properties", {}).items()
+    ]
+
+
+def body_schema(endpoint: Endpoint) -> dict[str, Any]:
+    """For the documentation."""
+    if endpoint.takes == "texts":
+        return {"required": True, "content": {"application/json": {"schema": inline_schema(TextBody)}}}
+    file = {"type": "string", "format": "binary"}
+    form = {
+        "type": "object",
+        "required": ["files"],
+        "properties": {"files": {"type": "array", "items": file}},
+    }
+    return {
+        "required": True,
+        "content": {
+            "multipart/form-data": {"schema": form},
+            "application/json": {"schema": inline_schema(PictureBody)},
+            "image/*": {"schema": file},
+        },
+    }
+
+
+def inline_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """A schema without references, so that it can stand anywhere in the document."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+
+    def resolved(node: Any) -> Any:
+        if isinstance(node, dict):
+            if "$ref" in node:
+                return resolved(definitions[node["$ref"].rsplit("/", 1)[-1]])
+            return {key: resolved(value) for key, value in node.items()}
+        return [resolved(each) for each in node] if isinstance(node, list) else node
+
+    found: dict[str, Any] = resolved(schema)
+    return found
+
+
+def pictured(endpoint: Endpoint) -> dict[str, Any]:
+    """That an answer may be a PNG."""
+    if "format" not in endpoint.parameters.model_fields:
+        return {}
+    return {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}}

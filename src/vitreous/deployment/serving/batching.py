@@ -1,0 +1,141 @@
+"""What arrives together is computed together, in order, on one thread; a server that is full says so."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from typing import Generic, NamedTuple, TypeVar
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+class Full(Exception):
+    """No room for more. retry_after: whole seconds until there may be."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"the server is busy: ask again in {retry_after} s")
+        self.retry_after = retry_after
+
+
+class Room:
+    """How many questions may be inside at once: accepted, and neither answered nor given up."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.inside = 0
+        self.latest = 1.0  # seconds that the last request took: about what a full house needs to empty
+
+    @contextmanager
+    def admit(self, count: int) -> Iterator[None]:
+        """Room for `count` questions, for as long as the context lasts.
+
+        Raises:
+            Full: there is less; none of them is taken.
+        """
+        if self.inside + count > self.most:
+            raise Full(min(max(math.ceil(self.latest), 1), 60))
+        began = time.monotonic()
+        self.inside += count
+        try:
+            yield
+        finally:
+            self.inside -= count
+            self.latest = time.monotonic() - began
+
+
+class Waiting(NamedTuple, Generic[Question, Answer]):
+    """A question, where its answer goes, and when it came (seconds of the loop's clock)."""
+
+    question: Question
+    answer: asyncio.Future[Answer]
+    since: float
+
+
+class Batcher(Generic[Question, Answer]):
+    """Joins questions into batches.
+
+    A batch begins when it is full, or when its first question has waited for `max_wait` seconds, and as soon
+    as the batch before is done. Questions are taken in the order in which they came. One that was given up
+    (its task was cancelled) is left out. When a batch fails, each of its questions is tried alone, so that
+    one that cannot be answered fails by itself.
+
+    Args:
+        work: from questions to as many answers; runs in `executor`.
+        max_batch: questions in one batch.
+        max_wait: seconds.
+        told: called behind each batch with its size and its seconds.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[Question]], Sequence[Answer]],
+        *,
+        executor: Executor,
+        max_batch: int,
+        max_wait: float,
+        told: Callable[[int, float], None] = lambda size, seconds: None,
+    ) -> None:
+        self.work = work
+        self.executor = executor
+        self.max_batch = max_batch
+        self.max_wait = max_wait
+        self.told = told
+        self.waiting: deque[Waiting[Question, Answer]] = deque()
+        self.arrived = asyncio.Event()
+
+    async def ask(self, question: Question) -> Answer:
+        """The answer, or what `work` raised. Cancelling gives the question up."""
+        loop = asyncio.get_running_loop()
+        waiting = Waiting[Question, Answer](question, loop.create_future(), loop.time())
+        self.waiting.append(waiting)
+        self.arrived.set()
+        return await waiting.answer
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        while True:
+            if batch := await self.gathered():
+                await self.answer(batch)
+
+    async def gathered(self) -> list[Waiting[Question, Answer]]:
+        """The next batch; perhaps empty, when all that waited was given up."""
+        loop = asyncio.get_running_loop()
+        while not self.waiting:
+            self.arrived.clear()
+            await self.arrived.wait()
+        begins = self.waiting[0].since + self.max_wait
+        while len(self.waiting) < self.max_batch and loop.time() < begins:
+            self.arrived.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(begins):
+                    await self.arrived.wait()
+        batch: list[Waiting[Question, Answer]] = []
+        while self.waiting and len(batch) < self.max_batch:
+            first = self.waiting.popleft()
+            if not first.answer.done():
+                batch.append(first)
+        return batch
+
+    async def answer(self, batch: list[Waiting[Question, Answer]]) -> None:
+        """Compute a batch and hand the answers out."""
+        loop, began = asyncio.get_running_loop(), time.perf_counter()
+        questions = [each.question for each in batch]
+        try:
+            answers = await loop.run_in_executor(self.executor, self.work, questions)
+        except Exception as error:  # whatever it is belongs to the one who asked
+            if len(batch) > 1:
+                for each in batch:
+                    await self.answer([each])
+            elif not batch[0].answer.done():
+                batch[0].answer.set_exception(error)
+            return
+        self.told(len(batch), time.perf_counter() - began)
+        for each, answer in zip(batch, answers, strict=True):
+            if not each.answer.done():
+                each.answer.set_result(answer)

@@ -1,0 +1,81 @@
+"""What a visitor can try at once: held-out examples of a run on one of the bundled jobs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from vitreous.data.config import DataConfig
+from vitreous.data.pictures import Pictures
+from vitreous.data.sources.digits import open_digits
+from vitreous.data.text.digit_lines import DIGIT_LINES, compose
+from vitreous.data.text.parallel import NUMBERS, open_parallel
+from vitreous.errors import InputError
+from vitreous.evaluation.held_out import held_out
+from vitreous.inspection.pictures import data_uri
+from vitreous.training.run import Run
+from vitreous.training.sequence.config import read_config
+
+log = logging.getLogger(__name__)
+DIGITS = "digits"
+LINES, TEXTS = 6, 6  # examples of each kind
+
+
+class Examples(NamedTuple):
+    """source: the run's data, or "". pictures: data URIs. texts: to be translated."""
+
+    source: str = ""
+    pictures: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+def examples_of(run: str, find: Callable[[str], Examples]) -> Examples:
+    """The examples of a run directory, if its configuration can be read: that of an older version cannot
+    always, and its model is served all the same."""
+    if not (Path(run) / "config.toml").is_file():
+        return Examples()
+    try:
+        return find(run)
+    except InputError as error:
+        log.warning("%s is served without examples: %s", run, error)
+        return Examples()
+
+
+def picture_examples(run: str) -> Examples:
+    """For a classifier: of a run on the digits, a held-out one of each class."""
+    source = Run.open(Path(run)).config.source
+    if source != DIGITS:
+        return Examples(source)
+    pictures = held_out(run, None, {}).pictures
+    first = [int(np.flatnonzero(pictures.targets == number)[0]) for number in range(len(pictures.classes))]
+    return Examples(source, tuple(uri(pictures, row) for row in first))
+
+
+def line_examples(run: str) -> Examples:
+    """For a reader: of a run on lines of digits, lines of held-out digits."""
+    config = read_config(Path(run) / "config.toml")
+    if config.source != DIGIT_LINES:
+        return Examples(config.source)
+    _, _, digits = open_digits(DataConfig(split_seed=config.seed))
+    assert digits is not None  # a share is held out by default
+    lines, _ = compose(digits, LINES, np.random.default_rng((config.seed, 1)), distort=False)
+    return Examples(config.source, tuple(uri(lines, row) for row in range(LINES)))
+
+
+def text_examples(run: str) -> Examples:
+    """For a translator: of a run on numbers in words, held-out numbers."""
+    config = read_config(Path(run) / "config.toml")
+    if config.source != NUMBERS:
+        return Examples(config.source)
+    pairs = open_parallel(NUMBERS, seed=config.seed, test_fraction=config.test_fraction).test
+    # A step that is no multiple of the six directions, so that each is seen; short ones are easily followed.
+    rows = range(0, len(pairs) // 8, max(len(pairs) // 8 // TEXTS, 7) // 6 * 6 + 1)
+    return Examples(config.source, (), tuple(pairs[row].source for row in rows)[:TEXTS])
+
+
+def uri(pictures: Pictures, row: int) -> str:
+    return data_uri(np.asarray(pictures.picture(row).convert("RGB")))

@@ -1,0 +1,99 @@
+"""Around every request: the limit of its body, how long it took, and errors of one shape."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vitreous.deployment.serving.batching import Full
+from vitreous.deployment.serving.metrics import Metrics
+from vitreous.deployment.serving.uploads import Refused
+from vitreous.errors import InputError
+
+log = logging.getLogger(__name__)
+LEFT = 499  # nginx's status for a client that went away before its answer
+
+
+class Guard:
+    """ASGI middleware: refuses bodies over `most` bytes while they arrive, answers what nobody foresaw with a
+    sentence (the traceback goes to the log), and counts what was answered."""
+
+    def __init__(self, app: ASGIApp, *, most: int, metrics: Metrics) -> None:
+        self.app = app
+        self.most = most
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status, arrived = time.perf_counter(), LEFT, 0
+
+        async def limited() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived += len(message.get("body", b""))
+            if arrived > self.most:
+                raise Refused(413, f"the body is over the {megabytes(self.most)} that are allowed")
+            return message
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, limited, watched)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if status == LEFT:  # nothing was sent yet
+                sentence = "the server failed on this request; its log says why"
+                await refusal(500, sentence)(scope, receive, watched)
+        finally:
+            route = scope.get("route")
+            self.metrics.request(getattr(route, "path", "other"), status, time.perf_counter() - began)
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 2**20:g} MiB"
+
+
+def refusal(status: int, sentence: str, headers: Any = None) -> JSONResponse:
+    """The one shape of every error."""
+    return JSONResponse({"error": " ".join(sentence.split())}, status, headers)
+
+
+def say_errors(app: FastAPI) -> None:
+    """Answer everything that goes wrong with one sentence."""
+
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> JSONResponse:
+        return refusal(error.status, error.sentence, error.headers)
+
+    @app.exception_handler(InputError)
+    async def wrong_input(request: Request, error: InputError) -> JSONResponse:
+        return refusal(422, str(error))
+
+    @app.exception_handler(Full)
+    async def full(request: Request, error: Full) -> JSONResponse:
+        return refusal(503, str(error), {"Retry-After": str(error.retry_after)})
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        sentence = str(error.detail)
+        if error.status_code in (404, 405):
+            offered = ", ".join(app.state.offered)
+            sentence = f"there is no {request.method} {request.url.path[:200]} here; there are {offered}"
+        return refusal(error.status_code, sentence, error.headers)
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> JSONResponse:
+        return refusal(LEFT, "the client went away")

@@ -1,0 +1,61 @@
+const settings = JSON.parse(document.getElementById("settings").textContent);
+const byId = (id) => document.getElementById(id);
+const percent = (share) => (100 * share).toFixed(1) + " %";
+
+function make(name, attributes, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "class") node.className = value; else node.setAttribute(key, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+// What the server says; an error carries its sentence.
+async function ask(endpoint, parameters, body, headers) {
+  let response;
+  try {
+    response = await fetch("v1/" + endpoint + "?" + new URLSearchParams(parameters), { method: "POST", body, headers });
+  } catch {
+    throw new Error("The server cannot be reached. Is it still running?");
+  }
+  const told = await response.json().catch(() => ({ error: "The server gave no answer that can be read." }));
+  if (!response.ok) throw new Error(told.error ?? "The server answered " + response.status + ".");
+  return told;
+}
+
+// Only the last of several questions may draw its answer.
+let turn = 0;
+async function show(work) {
+  const mine = ++turn;
+  byId("get").setAttribute("aria-busy", "true");
+  try {
+    const draw = await work();
+    if (mine !== turn) return;
+    byId("problem").hidden = true;
+    draw();
+    byId("empty").hidden = true;
+    byId("result").hidden = false;
+  } catch (error) {
+    if (mine !== turn) return;
+    byId("problem").textContent = error.message;
+    byId("problem").hidden = false;
+    byId("empty").hidden = true;
+    byId("result").hidden = true;
+  }
+  byId("get").setAttribute("aria-busy", "false");
+  byId("bench").dataset.drawn = String(mine);
+}
+
+// A slider says its value beside its name, and calls when it moves.
+function slider(id, words, moved) {
+  const input = byId(id), now = byId(id + "-now");
+  if (!input) return;
+  const tell = () => { now.textContent = words(Number(input.value)); input.setAttribute("aria-valuetext", now.textContent); };
+  input.addEventListener("input", () => { tell(); moved(); });
+  tell();
+}
+const valueOf = (id) => byId(id).value;
+const ofAll = (value) => (value === 0 ? "mean of all" : String(value));
+
+byId("api").textContent = byId("api").textContent.replaceAll("ADDRESS", location.origin);

@@ -1,0 +1,55 @@
+// --- labels with bars, and where the model looked ----------------------------------------------------------
+
+const looks = Boolean(byId("sight"));
+let sight = null;  // what is shown: { image, told }
+const brief = (answer) => answer.label;
+
+function wanted() {
+  const kind = valueOf("kind");
+  return kind === "attention" ? { kind, layer: valueOf("layer"), head: valueOf("head") } : { kind };
+}
+
+async function work(item) {
+  const asked = [settings.predict ? item.predict() : null, looks ? item.look(wanted()) : null];
+  const [answer, told] = await Promise.all(asked);
+  const image = told && await decoded(told.seen);
+  return () => {
+    if (answer) drawBars(answer);
+    if (told) { sight = { image, told }; drawSight(); }
+  };
+}
+
+function drawBars(answer) {
+  byId("answer").textContent = answer.label;
+  byId("bars").replaceChildren(...answer.top.map(({ label, probability }) => {
+    const bar = make("span", { class: "bar" });
+    bar.style.width = 100 * probability + "%";
+    return make("li", {}, make("span", { class: "name" }, label), make("span", { class: "track" }, bar),
+      make("span", { class: "value" }, percent(probability)));
+  }));
+}
+
+function drawSight() {
+  const { image, told } = sight;
+  overlay(byId("sight"), image, told.values, valueOf("opacity") / 100);
+  const words = {
+    rollout: `How much of each patch reaches ${told.of} through all layers.`,
+    attention: `What ${told.of} attends to in this layer.`,
+    evidence: `What speaks for “${told.of}”: attention weighted by the gradient of the class.`,
+  };
+  byId("sight-words").textContent = words[told.kind];
+}
+
+if (looks) {
+  const again = () => { if (selected) show(() => work(selected)); };
+  slider("opacity", (value) => value + " %", () => { if (sight) drawSight(); });
+  slider("layer", (value) => `${value} of ${settings.layers}`, again);
+  slider("head", ofAll, again);
+  byId("kind").addEventListener("change", () => {
+    for (const each of document.querySelectorAll(".of-layer")) each.hidden = valueOf("kind") !== "attention";
+    again();
+  });
+}
+
+// The page begins with an answer where there is something to ask.
+if (document.querySelector(".example")) tryOut(document.querySelector(".example"));

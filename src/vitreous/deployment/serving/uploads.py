@@ -1,0 +1,171 @@
+"""From a request's body to pictures or texts with names, and the parameters that came with them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+from starlette.exceptions import HTTPException
+
+from vitreous.models.settings import explain
+
+FIELDS = 32  # of a form, beside its files
+
+
+class Limits(NamedTuple):
+    """How much a request may bring.
+
+    body: bytes. pictures: or texts. pixels: of one picture. characters: of one text.
+    """
+
+    body: int = 32 * 2**20
+    pictures: int = 64
+    pixels: int = 64_000_000
+    characters: int = 20_000
+
+
+class Refused(Exception):
+    """A request that cannot be answered: the status and one sentence."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.headers = headers
+
+
+class Upload(NamedTuple):
+    """A picture's file, or a text in UTF-8, and what it is called in the answer."""
+
+    name: str
+    data: bytes
+
+
+class Asked(NamedTuple):
+    """What a body held."""
+
+    uploads: list[Upload]
+    parameters: dict[str, Any]
+
+
+class NamedPicture(BaseModel):
+    """A picture in JSON."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(description="what it is called in the answer, as `path`")
+    data: str = Field(description="the file's bytes in base64")
+
+
+class PictureBody(BaseModel):
+    """Pictures as JSON. Parameters may stand beside them."""
+
+    model_config = ConfigDict(extra="allow")
+    images: Annotated[
+        list[str | NamedPicture], Field(min_length=1, description="files in base64, or data URIs")
+    ]
+
+
+class TextBody(BaseModel):
+    """Texts as JSON. Parameters may stand beside them."""
+
+    model_config = ConfigDict(extra="allow")
+    texts: Annotated[list[str], Field(min_length=1)]
+
+
+async def read_pictures(request: Request, limits: Limits) -> Asked:
+    """The pictures of a form, of JSON, or the one that is the body itself. Raises Refused."""
+    kind = media_type(request)
+    if kind == "multipart/form-data":
+        asked = await read_form(request, limits)
+    elif kind == "application/json":
+        asked = pictures_of(await read_json(request))
+    elif kind.startswith("image/") or kind == "application/octet-stream":
+        data = await request.body()
+        asked = Asked([Upload("picture", data)] if data else [], {})
+    else:
+        raise wrong_type(kind, "multipart/form-data (curl -F files=@photo.jpg), application/json or image/*")
+    return within(asked, limits, "pictures")
+
+
+async def read_texts(request: Request, limits: Limits) -> Asked:
+    """The texts of a JSON body. Raises Refused."""
+    if (kind := media_type(request)) != "application/json":
+        raise wrong_type(kind, 'application/json such as {"texts": ["a line"]}')
+    body = validated(TextBody, await read_json(request))
+    for text in body.texts:
+        if len(text) > limits.characters:
+            raise Refused(413, f"a text of {len(text)} characters is over the {limits.characters} allowed")
+    uploads = [Upload(text, text.encode("utf-8", "replace")) for text in body.texts]
+    return within(Asked(uploads, body.model_extra or {}), limits, "texts")
+
+
+def media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def wrong_type(kind: str, wanted: str) -> Refused:
+    return Refused(415, f"a body of type {kind or 'unknown'} cannot be read: send {wanted}")
+
+
+def within(asked: Asked, limits: Limits, what: str) -> Asked:
+    if not asked.uploads:
+        raise Refused(400, f"the request brings no {what}: send at least one")
+    if len(asked.uploads) > limits.pictures:
+        raise Refused(413, f"{len(asked.uploads)} {what} are over the {limits.pictures} allowed in a request")
+    return asked
+
+
+async def read_form(request: Request, limits: Limits) -> Asked:
+    """Every part with a file name is a picture, whatever its field is called; the others are parameters."""
+    uploads: list[Upload] = []
+    parameters: dict[str, Any] = {}
+    form = request.form(max_files=limits.pictures, max_fields=FIELDS, max_part_size=limits.body)
+    try:
+        async with form as parts:
+            for field, value in parts.multi_items():
+                if isinstance(value, str):
+                    parameters[field] = value
+                else:
+                    uploads.append(Upload(value.filename or field, await value.read()))
+    except HTTPException as error:
+        if "Too many files" in error.detail:
+            raise Refused(413, f"a request may bring {limits.pictures} pictures, no more") from None
+        raise Refused(400, f"the form cannot be read: {error.detail}") from None
+    return Asked(uploads, parameters)
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """The object of a JSON body."""
+    try:
+        told = from_json(await request.body(), allow_inf_nan=False)
+    except ValueError:
+        raise Refused(400, "the body is no JSON, though its content type says so") from None
+    if not isinstance(told, dict):
+        raise Refused(400, "the body is JSON, but no object: write {...}")
+    return told
+
+
+def validated(kind: type[Any], told: dict[str, Any]) -> Any:
+    try:
+        return kind.model_validate(told)
+    except ValidationError as error:
+        raise Refused(400, explain(error, "body")) from None
+
+
+def pictures_of(told: dict[str, Any]) -> Asked:
+    """The pictures of a JSON body, decoded from base64."""
+    body = validated(PictureBody, told)
+    uploads = []
+    for number, each in enumerate(body.images):
+        name, text = (f"images[{number}]", each) if isinstance(each, str) else (each.name, each.data)
+        if text.startswith("data:"):
+            text = text.partition(",")[2]
+        try:
+            uploads.append(Upload(name, base64.b64decode(text, validate=True)))
+        except (binascii.Error, ValueError):
+            raise Refused(400, f"{name} is no base64: encode the file's bytes") from None
+    return Asked(uploads, body.model_extra or {})

@@ -1,0 +1,258 @@
+"""Models that write text, behind HTTP: a reader of pictures, a translator, and where they look."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from PIL import Image
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from vitreous.data.decoding import load_pixels
+from vitreous.data.text.batches import padded
+from vitreous.deployment.serving.endpoints import Answer, Beams, Endpoint, Question
+from vitreous.deployment.serving.pixels import blank, checked, heat_png, rounded
+from vitreous.errors import InputError
+from vitreous.inspection.pictures import data_uri, rgb
+from vitreous.inspection.sequence_attention import look
+from vitreous.inspection.sequence_report import words
+from vitreous.training.sequence.reader import Reader
+from vitreous.training.sequence.translator import Translator
+
+
+class ReadAnswer(BaseModel):
+    """As of `vitreous predict --json`."""
+
+    path: str
+    text: str
+    score: float = Field(description="log probability divided by a power of its length")
+
+
+class Layer(Beams):
+    """Which cross-attention."""
+
+    layer: Annotated[int | None, Field(ge=1, description="of the decoder, from 1; by default the last")] = (
+        None
+    )
+    head: Annotated[int, Field(ge=0, description="from 1; 0 is the mean of all")] = 0
+
+
+class LookAtPicture(Layer):
+    seen: Annotated[bool, Field(description="add the picture as the model sees it, as a data URI")] = False
+    token: Annotated[int, Field(ge=1, description="for format=png: which written token, from 1")] = 1
+    format: Annotated[
+        Literal["json", "png"], Field(description="png: heat over the picture; of one picture")
+    ] = "json"
+
+
+class PictureTokensAnswer(BaseModel):
+    path: str
+    text: str
+    tokens: list[str] = Field(description="what was written, the end mark last")
+    grid: tuple[int, int] = Field(description="rows and columns of patches")
+    values: list[list[list[float]]] = Field(description="for each token a weight for each patch")
+    seen: str | None = None
+
+
+class Translating(Beams):
+    length_penalty: Annotated[float, Field(ge=0, le=5, description="higher favours longer translations")] = (
+        0.6
+    )
+
+
+class TranslationAnswer(BaseModel):
+    """As of `vitreous translate --json`."""
+
+    source: str
+    text: str
+    score: float | None = Field(description="null where beams is 1")
+
+
+class TextTokensAnswer(BaseModel):
+    source: str
+    text: str
+    read: list[str] = Field(description="the tokens of the source")
+    tokens: list[str] = Field(description="what was written, the end mark last")
+    values: list[list[float]] = Field(description="for each written token a weight for each that was read")
+
+
+class PictureReader:
+    """Answers for a Captioner."""
+
+    task = "reading"
+
+    def __init__(self, reader: Reader, *, most_pixels: int) -> None:
+        self.reader = reader
+        self.model = reader.model
+        self.most_pixels = most_pixels
+        self.endpoints: tuple[Endpoint, ...] = (
+            Endpoint(
+                name="predict",
+                takes="pictures",
+                key="predictions",
+                summary="The text in pictures, as vitreous predict --json gives it",
+                parameters=Beams,
+                item=ReadAnswer,
+                answer=self.read,
+            ),
+            Endpoint(
+                name="attention",
+                takes="pictures",
+                key="attention",
+                summary="Where in the picture each token was read",
+                parameters=LookAtPicture,
+                item=PictureTokensAnswer,
+                answer=self.look,
+                together=False,
+            ),
+        )
+
+    def decode(self, data: bytes, name: str) -> Image.Image:
+        encoded = checked(data, name, channels=self.model.preprocessing.channels, most=self.most_pixels)
+        return load_pixels(encoded.picture, name)
+
+    def sample(self) -> bytes:
+        return blank(self.model.preprocessing)
+
+    def facts(self) -> dict[str, Any]:
+        decoder = self.model.config.decoder
+        return {
+            "preprocessing": self.model.preprocessing.model_dump(mode="json"),
+            "layers": decoder.depth,
+            "heads": decoder.heads,
+        }
+
+    def read(self, questions: Sequence[Question]) -> list[Answer]:
+        answers: dict[int, Answer] = {}
+        for rows in alike(questions, lambda each: each.parameters.beams):
+            some = [questions[row] for row in rows]
+            found = self.reader.read([each.what for each in some], beams=some[0].parameters.beams)
+            for row, each, text in zip(rows, some, found, strict=True):
+                answers[row] = {"path": each.name, "text": text.text, "score": text.score}
+        return [answers[row] for row in range(len(questions))]
+
+    def look(self, questions: Sequence[Question]) -> list[Answer]:
+        return [self.look_at(each) for each in questions]
+
+    def look_at(self, question: Question) -> Answer:
+        """Cross-attention over the picture for each token that is written."""
+        wanted: LookAtPicture = question.parameters
+        (found,) = self.reader.read([question.what], beams=wanted.beams)
+        preprocessing, config = self.model.preprocessing, self.model.config.encoder
+        images = preprocessing(question.what).to(self.model.text.tokens.weight.device)
+        cross = look(self.model, images, padded([found.ids]).to(images.device)).cross
+        values = chosen(cross, wanted)[:, config.prefix :].reshape(-1, *config.grid)
+        pixels = preprocessing.denormalise(images)[0].cpu()
+        if wanted.format == "png":
+            if wanted.token > len(values):
+                raise InputError(f"token {wanted.token} is not there: {len(values)} were written")
+            return heat_png(pixels, values[wanted.token - 1])
+        return {
+            "path": question.name,
+            "text": found.text,
+            "tokens": words(self.reader.tokeniser, found.ids[1:]),
+            "grid": list(config.grid),
+            "values": rounded(values),
+            **({"seen": data_uri(rgb(pixels))} if wanted.seen else {}),
+        }
+
+
+class TextTranslator:
+    """Answers for a Transformer that translates."""
+
+    task = "translation"
+
+    def __init__(self, translator: Translator) -> None:
+        self.translator = translator
+        self.model = translator.model
+        self.endpoints: tuple[Endpoint, ...] = (
+            Endpoint(
+                name="translate",
+                takes="texts",
+                key="translations",
+                summary="Translations of texts, as vitreous translate --json gives them",
+                parameters=Translating,
+                item=TranslationAnswer,
+                answer=self.translate,
+            ),
+            Endpoint(
+                name="attention",
+                takes="texts",
+                key="attention",
+                summary="Which token of the source each written token looked at",
+                parameters=Layer,
+                item=TextTokensAnswer,
+                answer=self.look,
+                together=False,
+            ),
+        )
+
+    def decode(self, data: bytes, name: str) -> list[int]:
+        return self.translator.encode(data.decode("utf-8"))
+
+    def sample(self) -> bytes:
+        return b"1"
+
+    def facts(self) -> dict[str, Any]:
+        config = self.model.config
+        return {
+            "vocabulary": config.vocabulary,
+            "most_tokens": config.max_length,
+            "layers": config.depth,
+            "heads": config.heads,
+        }
+
+    def translate(self, questions: Sequence[Question]) -> list[Answer]:
+        """Texts of one length are decoded together: how far a translation may grow depends on the longest
+        source beside it, and nobody's answer shall depend on a stranger's text."""
+        answers: dict[int, Answer] = {}
+        for rows in alike(questions, lambda each: (len(each.what), each.parameters)):
+            some = [questions[row] for row in rows]
+            source = padded([each.what for each in some]).to(self.model.text.tokens.weight.device)
+            limit = min(source.shape[1] + 50, self.model.config.max_length)  # as Translator.translate
+            wanted: Translating = some[0].parameters
+            found = self.translator.decode(source, wanted.beams, wanted.length_penalty, limit)
+            for row, each, text in zip(rows, some, found, strict=True):
+                answers[row] = {"source": each.name, "text": text.text, "score": text.score}
+        return [answers[row] for row in range(len(questions))]
+
+    def look(self, questions: Sequence[Question]) -> list[Answer]:
+        return [self.look_at(each) for each in questions]
+
+    def look_at(self, question: Question) -> Answer:
+        """Cross-attention over the source for each token that is written."""
+        wanted: Layer = question.parameters
+        device = self.model.text.tokens.weight.device
+        source = padded([question.what]).to(device)
+        limit = min(source.shape[1] + 50, self.model.config.max_length)
+        (found,) = self.translator.decode(source, wanted.beams, Translating().length_penalty, limit)
+        cross = look(self.model, source, padded([found.ids]).to(device)).cross
+        return {
+            "source": question.name,
+            "text": found.text,
+            "read": words(self.translator.tokeniser, question.what),
+            "tokens": words(self.translator.tokeniser, found.ids[1:]),
+            "values": rounded(chosen(cross, wanted)),
+        }
+
+
+def chosen(cross: Tensor, wanted: Layer) -> Tensor:
+    """The map (T, S) of one layer and head, or of the mean of the heads."""
+    layers, heads = cross.shape[:2]
+    layer = wanted.layer or layers
+    if layer > layers:
+        raise InputError(f"layer {layer} is not there: the decoder has {layers}")
+    if wanted.head > heads:
+        raise InputError(f"head {wanted.head} is not there: each layer has {heads}")
+    maps = cross[layer - 1]
+    return maps[wanted.head - 1] if wanted.head else maps.mean(dim=0)
+
+
+def alike(questions: Sequence[Question], kind: Any) -> list[list[int]]:
+    """The rows of questions that can be computed together."""
+    groups: defaultdict[Any, list[int]] = defaultdict(list)
+    for row, question in enumerate(questions):
+        groups[kind(question)].append(row)
+    return list(groups.values())

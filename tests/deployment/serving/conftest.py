@@ -1,0 +1,123 @@
+"""Tiny models of every kind behind the application, and a way to talk to it without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from fastapi import FastAPI
+from PIL import Image
+
+from vitreous.data.text.parallel import number_pairs
+from vitreous.data.text.tokeniser import Tokeniser
+from vitreous.deployment.serving.app import build_app
+from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.writing import PictureReader, TextTranslator
+from vitreous.models.config import ViTConfig
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
+from vitreous.training.sequence.config import configure_sequence
+from vitreous.training.sequence.reader import Reader
+from vitreous.training.sequence.recipes import digit_lines_config, numbers_config
+from vitreous.training.sequence.run import fresh_model
+from vitreous.training.sequence.translator import Translator
+
+CPU = torch.device("cpu")
+MOST_PIXELS = 100_000
+ABOUT = {
+    "name": "tiny",
+    "trained": True,
+    "parameters": 1,
+    "device": "cpu",
+    "precision": "fp32",
+    "licence": None,
+}
+
+
+def make_vit(classes: int | None = 3) -> ViT:
+    torch.manual_seed(0)
+    config = ViTConfig(
+        image_size=16, patch_size=4, width=16, depth=2, heads=2, mlp_dim=16, num_classes=classes
+    )
+    model = ViT(config, preprocessing=Preprocessing(size=(16, 16)), labels=["ant", "bee", "cat"][:classes])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def classifier() -> Classifier:
+    return Classifier(make_vit(), CPU, independent=False, most_pixels=MOST_PIXELS)
+
+
+@pytest.fixture(scope="session")
+def reader() -> PictureReader:
+    torch.manual_seed(0)
+    tiny = {"encoder": {"depth": 1, "width": 32}, "decoder": {"depth": 2, "width": 32, "max_length": 8}}
+    model = fresh_model(configure_sequence(digit_lines_config(), {"model": tiny})).eval()
+    return PictureReader(Reader(model, Tokeniser.train(["0123456789"], 270)), most_pixels=MOST_PIXELS)
+
+
+@pytest.fixture(scope="session")
+def translator() -> TextTranslator:
+    torch.manual_seed(0)
+    tiny = {"model": {"depth": 1, "encoder_depth": 1, "width": 32, "mlp_dim": 32, "max_length": 40}}
+    model = fresh_model(configure_sequence(numbers_config(), tiny)).eval()
+    texts = [text for pair in list(number_pairs(50)) for text in (pair.source, pair.target)]
+    return TextTranslator(Translator(model, Tokeniser.train(texts, 380)))
+
+
+def app_of(served: Any, **options: Any) -> FastAPI:
+    return build_app(served, about=ABOUT, page="<p>page</p>", **options)
+
+
+def talk(app: FastAPI, conversation: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:
+    """Run the application, and a conversation with it."""
+
+    async def run() -> Any:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://serve", timeout=100) as client,
+        ):
+            return await conversation(client)
+
+    return asyncio.run(run())
+
+
+def post(app: FastAPI, path: str, **request: Any) -> httpx.Response:
+    """One request."""
+    return talk(app, lambda client: client.post(path, **request))
+
+
+def get(app: FastAPI, path: str) -> httpx.Response:
+    return talk(app, lambda client: client.get(path))
+
+
+def picture(seed: int = 0, size: tuple[int, int] = (40, 30), kind: str = "PNG") -> bytes:
+    """A file of noise."""
+    pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def form(*files: tuple[str, bytes]) -> dict[str, Any]:
+    """A multipart request of named files."""
+    return {"files": [("files", (name, data)) for name, data in files]}
+
+
+def error_of(response: httpx.Response) -> str:
+    """The one sentence of a refusal, which has no other shape."""
+    told = response.json()
+    assert list(told) == ["error"], told
+    assert "\n" not in told["error"]
+    assert "Traceback" not in told["error"]
+    return str(told["error"])

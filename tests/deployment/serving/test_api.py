@@ -1,0 +1,370 @@
+"""The API of a classifier: the answers are those of the command line, whatever comes beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vitreous.deployment.predictor import Predictor
+from vitreous.deployment.serving.app import Pace
+from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.uploads import Limits
+from vitreous.inspection.model_figures import look
+from vitreous.inspection.relevance import relevance
+from vitreous.models.bit import BiT, BiTConfig
+from vitreous.models.preprocessing import Preprocessing
+
+from .conftest import CPU, MOST_PIXELS, app_of, error_of, form, get, make_vit, picture, post, talk
+
+SMALL = Limits(body=50_000, pictures=4)
+
+
+def numbers(prediction: dict[str, Any]) -> dict[str, float]:
+    return {each["label"]: each["probability"] for each in prediction["top"]}
+
+
+# --- answers -----------------------------------------------------------------------------------------------
+
+
+def test_predictions_are_those_of_vitreous_predict(classifier: Classifier, tmp_path: Path) -> None:
+    kinds = [("a.png", "PNG"), ("b.jpg", "JPEG"), ("c.webp", "WEBP")]
+    files = [(name, picture(seed, kind=kind)) for seed, (name, kind) in enumerate(kinds)]
+    files.insert(1, ("torn.png", files[0][1][:200]))
+    for name, data in files:
+        (tmp_path / name).write_bytes(data)
+    paths = [tmp_path / name for name, _ in files]
+    predictions, failed = Predictor(classifier.model).predict(paths, top=2)
+
+    told = post(app_of(classifier), "/v1/predict?top=2", **form(*files)).json()
+    assert list(told) == ["predictions", "failed"]
+    assert told["failed"] == [{"path": "torn.png", "reason": failed[0].reason}]
+    for found, expected in zip(told["predictions"], predictions, strict=True):
+        wanted = expected.to_json()
+        assert list(found) == list(wanted)
+        assert (found["path"], found["label"]) == (Path(wanted["path"]).name, wanted["label"])
+        assert numbers(found) == pytest.approx(numbers(wanted), abs=1e-6)
+
+
+def test_a_form_json_and_a_bare_body_say_the_same(classifier: Classifier) -> None:
+    app, data = app_of(classifier), picture(1)
+    text = base64.b64encode(data).decode()
+    answers = [
+        post(app, "/v1/predict", **form(("x", data)), data={"top": "1"}),
+        post(app, "/v1/predict", json={"images": [{"name": "x", "data": text}], "top": 1}),
+        post(app, "/v1/predict", json={"images": [f"data:image/png;base64,{text}"], "top": 1}),
+        post(app, "/v1/predict?top=1", content=data, headers={"content-type": "image/png"}),
+    ]
+    assert [each.status_code for each in answers] == [200] * 4
+    tops = [each.json()["predictions"][0]["top"] for each in answers]
+    assert all(top == tops[0] for top in tops)
+    assert len(tops[0]) == 1
+    names = [each.json()["predictions"][0]["path"] for each in answers]
+    assert names == ["x", "x", "images[0]", "picture"]
+
+
+def test_company_does_not_change_an_answer(classifier: Classifier) -> None:
+    data = picture(3)
+    alone = post(app_of(classifier), "/v1/predict?top=3", **form(("it", data))).json()["predictions"][0]
+
+    async def crowd(client: httpx.AsyncClient) -> list[httpx.Response]:
+        requests = [
+            client.post(f"/v1/predict?top={1 + seed % 3}", **form(("other", picture(seed))))
+            for seed in range(9)
+        ]
+        return await asyncio.gather(*requests, client.post("/v1/predict?top=3", **form(("it", data))))
+
+    app = app_of(classifier, pace=Pace(max_wait=0.2))
+    *others, last = talk(app, crowd)
+    assert [len(each.json()["predictions"][0]["top"]) for each in others] == [1 + s % 3 for s in range(9)]
+    assert numbers(last.json()["predictions"][0]) == pytest.approx(numbers(alone), abs=1e-6)
+    sizes = app.state.server.metrics.registry.get_sample_value(
+        "vitreous_batch_size_sum", {"endpoint": "/v1/predict"}
+    )
+    batches = app.state.server.metrics.registry.get_sample_value(
+        "vitreous_batch_size_count", {"endpoint": "/v1/predict"}
+    )
+    assert sizes == 10
+    assert batches < 10  # they were joined
+
+
+def test_features_are_what_the_head_sees(classifier: Classifier) -> None:
+    told = post(app_of(classifier), "/v1/features", **form(("x.png", picture(2)))).json()
+    with torch.no_grad():
+        images = classifier.model.preprocessing(Image.open(io.BytesIO(picture(2))))
+        expected = classifier.model.features(images)[0]
+    # The loader resizes with torch, the preprocessing with Pillow: within 1 of 255.
+    np.testing.assert_allclose(told["features"][0]["features"], expected.numpy(), atol=0.1)
+
+
+def test_attention_is_what_the_reports_show(classifier: Classifier) -> None:
+    app, request = app_of(classifier), form(("x.png", picture(2)))
+    images = classifier.model.preprocessing.normalise(classifier.decode(picture(2), "x")[None])
+    last, whole = look(classifier.model, images)
+    told = post(app, "/v1/attention", **request).json()["attention"][0]
+    assert (told["kind"], told["of"], told["grid"]) == ("rollout", "the class token", [4, 4])
+    np.testing.assert_allclose(told["values"], whole[0].numpy(), rtol=1e-4)
+    told = post(app, "/v1/attention?kind=attention", **request).json()["attention"][0]
+    np.testing.assert_allclose(told["values"], last[0].numpy(), rtol=1e-4)
+    one_head = post(app, "/v1/attention?kind=attention&layer=1&head=2", **request).json()["attention"][0]
+    assert not np.allclose(one_head["values"], told["values"])
+    told = post(app, "/v1/attention?kind=evidence&label=bee", **request).json()["attention"][0]
+    assert told["of"] == "bee"
+    expected = relevance(classifier.model, images.clone(), torch.tensor([1])).patches[0]
+    np.testing.assert_allclose(told["values"], expected.numpy(), rtol=1e-3, atol=1e-9)
+
+
+def test_attention_as_a_picture(classifier: Classifier) -> None:
+    answer = post(app_of(classifier), "/v1/attention?format=png", **form(("x.png", picture())))
+    assert answer.headers["content-type"] == "image/png"
+    assert Image.open(io.BytesIO(answer.content)).size == (256, 256)
+    told = post(app_of(classifier), "/v1/attention?seen=true", **form(("x.png", picture()))).json()
+    seen = base64.b64decode(told["attention"][0]["seen"].partition(",")[2])
+    assert Image.open(io.BytesIO(seen)).size == (16, 16)
+
+
+def test_a_model_without_a_head_or_without_attention_offers_what_it_can() -> None:
+    bare = Classifier(make_vit(classes=None), CPU, independent=False, most_pixels=MOST_PIXELS)
+    assert [each.name for each in bare.endpoints] == ["features", "attention"]
+    config = BiTConfig(layers=(1,), width_factor=1, image_size=(16, 16), num_classes=3)
+    convolutional = BiT(config, preprocessing=Preprocessing(size=(16, 16))).eval()
+    served = Classifier(convolutional, CPU, independent=False, most_pixels=MOST_PIXELS)
+    assert [each.name for each in served.endpoints] == ["predict", "features"]
+    app = app_of(bare)
+    refusal = post(app, "/v1/predict", **form(("x.png", picture())))
+    assert refusal.status_code == 404
+    assert "POST /v1/features" in error_of(refusal)
+    sentence = error_of(post(app, "/v1/attention?kind=evidence", **form(("x.png", picture()))))
+    assert "no classes" in sentence
+
+
+def test_what_is_told_of_the_model(classifier: Classifier) -> None:
+    app = app_of(classifier)
+    told = get(app, "/v1/model").json()
+    assert told["task"] == "classification"
+    assert told["labels"] == ["ant", "bee", "cat"]
+    assert told["preprocessing"]["size"] == [16, 16]
+    assert told["endpoints"] == ["/v1/predict", "/v1/features", "/v1/attention"]
+    assert get(app, "/healthz").json() == {"status": "ok"}
+    home = get(app, "/")
+    assert home.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in home.headers["content-security-policy"]
+
+
+def test_counters(classifier: Classifier) -> None:
+    app = app_of(classifier)
+    post(app, "/v1/predict", **form(("x.png", picture())))
+
+    async def ask(client: httpx.AsyncClient) -> str:
+        await client.get("/no/such/thing")
+        return (await client.get("/metrics")).text
+
+    text = talk(app_of(classifier), ask)
+    assert 'vitreous_requests_total{endpoint="other",status="404"} 1.0' in text
+    assert "vitreous_queue 0.0" in text
+    count = app.state.server.metrics.registry.get_sample_value(
+        "vitreous_request_seconds_count", {"endpoint": "/v1/predict"}
+    )
+    assert count == 1
+
+
+def test_openapi_says_what_can_be_asked(classifier: Classifier) -> None:
+    told = get(app_of(classifier), "/openapi.json").json()
+    predict = told["paths"]["/v1/predict"]["post"]
+    assert set(predict["requestBody"]["content"]) == {"multipart/form-data", "application/json", "image/*"}
+    assert [each["name"] for each in predict["parameters"]] == ["top"]
+    assert predict["parameters"][0]["schema"]["minimum"] == 1
+    schema = told["components"]["schemas"]["PredictAnswers"]
+    assert set(schema["properties"]) == {"predictions", "failed"}
+    for status in ("400", "413", "415", "422", "503"):
+        assert "Problem" in str(predict["responses"][status])
+    assert "image/png" in told["paths"]["/v1/attention"]["post"]["responses"]["200"]["content"]
+
+
+# --- refusals ----------------------------------------------------------------------------------------------
+
+BOMB = Image.new("1", (5000, 5000))
+
+
+def bomb() -> bytes:
+    buffer = io.BytesIO()
+    BOMB.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("path", "request_", "status", "words"),
+    [
+        ("", form(("notes.txt", b"hello")), 422, "notes.txt: no picture of a known format"),
+        ("", form(("a", b"hello"), ("b", b"")), 422, "1 more cannot be answered either"),
+        ("", form(("torn.png", picture()[:300])), 422, "torn.png: "),
+        ("", form(("empty.png", b"")), 422, "the file is empty"),
+        ("", form(("bomb.png", bomb())), 422, "5000x5000 pixels are over"),
+        ("?tpo=3", form(("x.png", picture())), 422, "unknown parameter 'tpo': did you mean 'top'?"),
+        ("?top=0", form(("x.png", picture())), 422, "top: "),
+        ("?top=many", form(("x.png", picture())), 422, "top: "),
+        ("", {"data": {"top": "1"}}, 415, "application/x-www-form-urlencoded cannot be read"),
+        ("", {"content": b"hello", "headers": {"content-type": "text/plain"}}, 415, "text/plain"),
+        ("", {"content": picture()}, 415, "unknown"),
+        ("", {"content": b"", "headers": {"content-type": "image/png"}}, 400, "brings no pictures"),
+        ("", {"json": {"images": []}}, 400, "images"),
+        ("", {"json": {"pictures": ["x"]}}, 400, "images"),
+        ("", {"json": {"images": ["%%%"]}}, 400, "images[0] is no base64"),
+        ("", {"json": [1, 2]}, 400, "no object"),
+        ("", {"content": b"{", "headers": {"content-type": "application/json"}}, 400, "is no JSON"),
+        ("", {"content": b"[" * 9000, "headers": {"content-type": "application/json"}}, 400, "is no JSON"),
+        ("", form(*[(str(n), picture()) for n in range(5)]), 413, "may bring 4 pictures"),
+        ("", {"json": {"images": ["aGk="] * 5}}, 413, "5 pictures are over the 4 allowed"),
+        ("", form(("big.bmp", bytes(60_000))), 413, "the body is over the"),
+        (
+            "",
+            {"content": b"--x\r\nbroken", "headers": {"content-type": "multipart/form-data; boundary=x"}},
+            400,
+            "",
+        ),
+        ("", {"content": b"x", "headers": {"content-type": "multipart/form-data"}}, 400, "boundary"),
+    ],
+)
+def test_refusals_are_one_sentence(
+    classifier: Classifier, path: str, request_: dict[str, Any], status: int, words: str
+) -> None:
+    answer = post(app_of(classifier, limits=SMALL), "/v1/predict" + path, **request_)
+    assert answer.status_code == status, answer.text
+    assert words in error_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("kind=attention&layer=9", "layer 9 is not there: the model has 2"),
+        ("kind=attention&head=9", "head 9 is not there: layer 2 has 2"),
+        ("kind=evidence&label=bea", "did you mean 'bee'"),
+        ("kind=heat", "kind: "),
+    ],
+)
+def test_what_cannot_be_looked_at(classifier: Classifier, query: str, words: str) -> None:
+    answer = post(app_of(classifier), f"/v1/attention?{query}", **form(("x.png", picture())))
+    assert answer.status_code == 422
+    assert words in error_of(answer)
+
+
+def test_png_is_of_one_picture(classifier: Classifier) -> None:
+    two = form(("a.png", picture()), ("b.png", picture()))
+    assert "send one" in error_of(post(app_of(classifier), "/v1/attention?format=png", **two))
+
+
+def test_wrong_address_and_method(classifier: Classifier) -> None:
+    app = app_of(classifier)
+    assert get(app, "/v2/predict").status_code == 404
+    answer = get(app, "/v1/predict")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert "no GET /v1/predict here; there are POST /v1/predict" in error_of(answer)
+
+
+def test_a_body_that_does_not_say_its_length_is_limited_too(classifier: Classifier) -> None:
+    async def endless(client: httpx.AsyncClient) -> httpx.Response:
+        async def chunks() -> Any:
+            for _ in range(1000):
+                yield bytes(1000)
+
+        return await client.post("/v1/predict", content=chunks(), headers={"content-type": "image/png"})
+
+    answer = talk(app_of(classifier, limits=SMALL), endless)
+    assert answer.status_code == 413
+
+
+def test_a_full_server_says_when_to_come_again(classifier: Classifier) -> None:
+    gate, original = threading.Event(), classifier.endpoints
+
+    def slow(questions: Any) -> Any:
+        gate.wait(60)
+        return original[0].answer(questions)
+
+    classifier.endpoints = (original[0]._replace(answer=slow), *original[1:])
+    try:
+        app = app_of(classifier, pace=Pace(queue=2), limits=Limits(pictures=2))
+    finally:
+        classifier.endpoints = original
+
+    async def crowd(client: httpx.AsyncClient) -> list[httpx.Response]:
+        request = form(("a.png", picture(1)), ("b.png", picture(2)))
+        first = asyncio.create_task(client.post("/v1/predict", **request))
+        while app.state.server.room.inside < 2:
+            await asyncio.sleep(0.01)
+        refused = await client.post("/v1/predict", **form(("c.png", picture())))
+        gate.set()
+        answered = await first
+        return [answered, refused, await client.post("/v1/predict", **form(("c.png", picture())))]
+
+    answered, refused, later = talk(app, crowd)
+    assert (answered.status_code, refused.status_code, later.status_code) == (200, 503, 200)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "busy" in error_of(refused)
+
+
+def test_an_unforeseen_failure_is_a_sentence_and_a_log(
+    classifier: Classifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(questions: Any) -> Any:
+        raise RuntimeError("a secret of the house")
+
+    original = classifier.endpoints
+    classifier.endpoints = (original[0]._replace(answer=broken),)
+    try:
+        answer = post(app_of(classifier), "/v1/predict", **form(("x.png", picture())))
+    finally:
+        classifier.endpoints = original
+    assert answer.status_code == 500
+    assert "secret" not in error_of(answer)
+    assert "a secret of the house" in caplog.text
+
+
+BODIES = st.one_of(
+    st.binary(max_size=300),
+    st.builds(lambda cut, tail: picture()[:cut] + tail, st.integers(0, 2000), st.binary(max_size=40)),
+)
+TYPES = st.sampled_from(
+    [
+        "image/png",
+        "application/json",
+        "multipart/form-data; boundary=x",
+        "multipart/form-data",
+        "",
+        "a/b;;c=é",
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    bodies=st.lists(
+        st.tuples(BODIES, TYPES, st.sampled_from(["predict", "attention", "features"])),
+        min_size=5,
+        max_size=5,
+    )
+)
+def test_hostile_bodies_never_break_the_server(
+    classifier: Classifier, bodies: list[tuple[bytes, str, str]]
+) -> None:
+    async def all_of_them(client: httpx.AsyncClient) -> list[httpx.Response]:
+        requests = [
+            client.post(f"/v1/{name}", content=body, headers={"content-type": kind.encode("latin-1")})
+            for body, kind, name in bodies
+        ]
+        return await asyncio.gather(*requests)
+
+    for answer in talk(app_of(classifier, limits=SMALL), all_of_them):
+        if answer.status_code != 200:  # a picture whose end alone is torn away may be whole enough
+            assert 400 <= answer.status_code < 500, answer.text
+            error_of(answer)

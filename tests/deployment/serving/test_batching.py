@@ -1,0 +1,120 @@
+"""Questions are joined, kept in order, and given up without harm to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from vitreous.deployment.serving.batching import Batcher, Full, Room
+
+
+class Doubler:
+    """Doubles numbers, and remembers the batches it saw; fails on 13; waits for `gate` if there is one."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.threads: set[int] = set()
+        self.gate: threading.Event | None = None
+
+    def __call__(self, numbers: Sequence[int]) -> list[int]:
+        if self.gate:
+            self.gate.wait(60)
+        self.threads.add(threading.get_ident())
+        self.batches.append(list(numbers))
+        if 13 in numbers:
+            raise ValueError("unlucky")
+        return [2 * number for number in numbers]
+
+
+def with_batcher(work: Doubler, conversation: Any, *, max_batch: int = 4, max_wait: float = 0.05) -> Any:
+    async def run() -> Any:
+        with ThreadPoolExecutor(1) as executor:
+            batcher = Batcher[int, int](work, executor=executor, max_batch=max_batch, max_wait=max_wait)
+            task = asyncio.create_task(batcher.run())
+            try:
+                return await conversation(batcher)
+            finally:
+                task.cancel()
+
+    return asyncio.run(run())
+
+
+def test_what_arrives_together_is_one_batch_in_order() -> None:
+    work = Doubler()
+
+    async def six(batcher: Batcher[int, int]) -> list[int]:
+        return await asyncio.gather(*(batcher.ask(number) for number in range(6)))
+
+    assert with_batcher(work, six) == [0, 2, 4, 6, 8, 10]
+    assert work.batches == [[0, 1, 2, 3], [4, 5]]
+    assert len(work.threads) == 1
+
+
+def test_a_lonely_question_waits_no_longer_than_it_must() -> None:
+    work = Doubler()
+
+    async def one(batcher: Batcher[int, int]) -> int:
+        return await asyncio.wait_for(batcher.ask(21), 30)
+
+    assert with_batcher(work, one, max_batch=100, max_wait=0.01) == 42
+
+
+def test_one_that_fails_fails_alone() -> None:
+    work = Doubler()
+
+    async def three(batcher: Batcher[int, int]) -> list[Any]:
+        return await asyncio.gather(*(batcher.ask(n) for n in (1, 13, 2)), return_exceptions=True)
+
+    first, failed, last = with_batcher(work, three)
+    assert (first, last) == (2, 4)
+    assert isinstance(failed, ValueError)
+    assert work.batches == [[1, 13, 2], [1], [13], [2]]
+
+
+def test_what_was_given_up_is_not_computed() -> None:
+    work = Doubler()
+    work.gate = threading.Event()
+
+    async def leave(batcher: Batcher[int, int]) -> list[int]:
+        first = asyncio.create_task(batcher.ask(1))
+        await asyncio.sleep(0.1)  # the first batch is under way
+        given_up, kept = asyncio.create_task(batcher.ask(2)), asyncio.create_task(batcher.ask(3))
+        await asyncio.sleep(0.05)
+        given_up.cancel()
+        assert work.gate
+        work.gate.set()
+        return [await first, await kept]
+
+    assert with_batcher(work, leave, max_wait=0.0) == [2, 6]
+    assert work.batches == [[1], [3]]
+
+
+def test_giving_up_during_the_batch_harms_nobody() -> None:
+    work = Doubler()
+    work.gate = threading.Event()
+
+    async def leave(batcher: Batcher[int, int]) -> int:
+        tasks = [asyncio.create_task(batcher.ask(number)) for number in (1, 2)]
+        await asyncio.sleep(0.1)
+        tasks[0].cancel()
+        assert work.gate
+        work.gate.set()
+        return await tasks[1]
+
+    assert with_batcher(work, leave, max_wait=0.02) == 4
+
+
+def test_a_full_house_says_when_to_come_again() -> None:
+    room = Room(3)
+    with room.admit(2):
+        with pytest.raises(Full, match="ask again in 1 s") as full, room.admit(2):
+            pass
+        assert full.value.retry_after == 1
+        with room.admit(1):
+            assert room.inside == 3
+    assert room.inside == 0

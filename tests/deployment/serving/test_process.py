@@ -1,0 +1,86 @@
+"""`vitreous serve` as a process of its own: it starts, answers, ends well."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from vitreous.checkpoints import save
+from vitreous.cli import run
+from vitreous.deployment.serving import check_installed
+from vitreous.errors import InputError
+
+from .conftest import form, make_vit, picture
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("serve") / "tiny"
+    save(make_vit(), path)
+    return path
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> None:
+    command = [sys.executable, "-m", "vitreous", "serve", str(checkpoint), "--port", "0", "--json"]
+    # Requests wait two seconds for others, so that one is surely under way when the server is stopped.
+    slow = [*command, "--max-wait", "2000"]
+    with subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stderr
+        told = json.loads(process.stdout.readline())
+        assert (told["task"], told["name"], told["trained"]) == ("classification", "tiny", True)
+        assert httpx.get(told["url"] + "/healthz", timeout=100).json() == {"status": "ok"}
+        assert "<!doctype html>" in httpx.get(told["url"], timeout=100).text
+        answers: list[httpx.Response] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(
+                httpx.post(told["url"] + "/v1/predict", timeout=100, **form(("x.png", picture())))
+            )
+        )
+        asking.start()
+        while "vitreous_queue 1.0" not in httpx.get(told["url"] + "/metrics", timeout=100).text:
+            assert asking.is_alive()
+        process.send_signal(how)
+        asking.join()
+        assert process.wait(timeout=100) == code
+        assert process.stdout.read() == ""  # exactly one JSON object
+        assert "Traceback" not in process.stderr.read()
+    assert answers[0].json()["predictions"][0]["path"] == "x.png"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "'nowhere' is no file or folder"),
+        (["{model}", "--port", "99999"], "is no port"),
+        (["{model}", "--host", "no.such.host.invalid"], "no address of this machine"),
+        (["{model}", "--port", "{taken}"], "is in use"),
+        (["{model}", "--max-batch", "0"], "--max-batch 0 is too low"),
+        (["{model}", "--device", "tpu9"], "unknown device"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        filled = [each.format(model=checkpoint, taken=port) for each in arguments]
+        assert run(["serve", "--port", "0", *filled] if "--port" not in filled else ["serve", *filled]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_missing_extra_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitreous.deployment.serving.NEEDED", ("fastapi", "no_such_package"))
+    with pytest.raises(InputError, match=r"serving needs no_such_package: pip install 'vitreous\[serve\]'"):
+        check_installed()
