@@ -58,7 +58,7 @@ class Segmenter(ViT):
     registers, where there are some, take part in the attention.
 
     Attributes:
-        config, preprocessing, labels: as of a ViT.
+        config, preprocessing, labels: as of a ViT; pictures are squashed, so that every pixel is seen.
     """
 
     config: SegmenterConfig
@@ -70,7 +70,8 @@ class Segmenter(ViT):
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(config, preprocessing=preprocessing, labels=labels)
+        whole = Preprocessing(size=config.image_size, channels=config.channels, resize="squash")
+        super().__init__(config, preprocessing=preprocessing or whole, labels=labels)
         self.head = head(config)
         initialise(self.head)
 

@@ -209,7 +209,8 @@ def largest(path: Path, legend: Legend | None) -> int:
         mask = class_numbers(open_mask(path), str(path), legend)
     except BadPicture:
         return -1  # counted and named when it is loaded
-    return int(mask[mask != IGNORED].max(initial=-1)) if (mask != IGNORED).any() else -1
+    known = mask[mask != IGNORED]
+    return int(known.max()) if known.size else -1
 
 
 def in_parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

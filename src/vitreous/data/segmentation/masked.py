@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import UInt8
@@ -14,6 +14,7 @@ Mask = UInt8[np.ndarray, "H W"]
 IGNORED = 255  # pixels of a mask that nobody judges
 
 
+@runtime_checkable
 class MaskedPictures(Protocol):
     """Pictures numbered from 0, each with a mask of its size: the class number of each pixel, or 255."""
 

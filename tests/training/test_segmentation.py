@@ -1,0 +1,200 @@
+"""Training segmenters: the loss, resuming to the bit, starting from a checkpoint, several processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import nn
+
+import vitreous as vt
+from vitreous.data.segmentation.loading import MaskBatch
+from vitreous.data.segmentation.palette import mask_picture
+from vitreous.errors import InputError
+from vitreous.evaluation.segmentation import evaluate_segmenter
+from vitreous.models.segmenter import Segmenter
+from vitreous.training.config import TrainingConfig
+from vitreous.training.display import Display
+from vitreous.training.run import Run
+from vitreous.training.segmentation.config import SegmentationConfig
+from vitreous.training.segmentation.objective import segmentation
+from vitreous.training.segmentation.plan import plan_segmentation, reopened
+from vitreous.training.segmentation.trainer import train_segmenter
+from vitreous.training.signals import Interrupted
+from vitreous.training.starting import starting_model
+
+TINY = {
+    "model": {"image_size": [16, 16], "patch_size": [8, 8], "stem": {"kind": "patch"}, "width": 16,
+              "depth": 1, "heads": 2, "mlp_dim": 16, "cells": 2, "dropout": 0.1},
+    "augmentation": {"random_resized_crop": {"scale": [0.4, 1.0]}, "flip": 0.5, "noise": 0.05},
+    "training": {"steps": 9, "batch_size": 4, "log_every": 1, "save_every": 1e9, "ema_decay": 0.9},
+    "data": {"workers": 0},
+}  # fmt: skip
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Twenty pictures of coloured squares."""
+    root, rng = tmp_path_factory.mktemp("squares"), np.random.default_rng(0)
+    for name in ("images", "masks"):
+        (root / name).mkdir()
+    for number in range(20):
+        mask = np.zeros((24, 24), dtype=np.uint8)
+        top, left = rng.integers(0, 12, 2)
+        mask[top : top + 10, left : left + 10] = 1 + number % 2
+        colours = np.array([[60, 60, 60], [220, 60, 60], [60, 60, 220]], dtype=np.uint8)
+        Image.fromarray(colours[mask]).save(root / "images" / f"{number}.png")
+        mask_picture(mask, 3).save(root / "masks" / f"{number}.png")
+    return root
+
+
+def planned(folder, path: Path, settings=TINY, **options):
+    plan = plan_segmentation(str(folder), settings, **options)
+    return Run.create(path, plan.config), plan.splits
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return dict(vt.load(path).named_parameters())
+
+
+class Given(nn.Module):
+    """Whose logits are what they are."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = nn.Parameter(logits)
+
+    def forward(self, images):
+        return self.logits
+
+
+def test_pixels_of_255_teach_nothing():
+    model = Given(torch.randn(2, 3, 4, 4))
+    logits = model.logits
+    masks = torch.randint(0, 3, (2, 4, 4))
+    masks[0, :2] = 255
+    batch = MaskBatch(torch.zeros(2, 1, 4, 4), masks)
+    objective = segmentation(TrainingConfig())
+    loss, measures = objective(model, batch)
+    judged = masks != 255
+    wanted = F.cross_entropy(logits.permute(0, 2, 3, 1)[judged], masks[judged])
+    assert torch.allclose(loss, wanted)
+    right = (logits.argmax(dim=1) == masks)[judged].float().mean()
+    assert torch.allclose(measures["accuracy"], right)
+    loss.backward()
+    assert (logits.grad[0, :, :2] == 0).all()
+    nothing = MaskBatch(batch.images, torch.full_like(masks, 255))
+    assert objective(model, nothing)[0] == 0
+
+
+class StopAt(Display):
+    """Asks for a stop, as Ctrl-C does, when a step is shown."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def step(self, step, total, numbers):
+        if step == self.at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_resumed_run_is_bit_equal(folder, tmp_path):
+    """With dropout, crops, noise and averaged weights, stopped in the middle of an epoch of four steps."""
+    whole = planned(folder, tmp_path / "whole")
+    train_segmenter(*whole, device=CPU)
+    broken = planned(folder, tmp_path / "broken")
+    with pytest.raises(Interrupted):
+        train_segmenter(*broken, device=CPU, display=StopAt(6))
+    train_segmenter(*reopened(tmp_path / "broken"), device=CPU)
+    one, other = weights(tmp_path / "whole"), weights(tmp_path / "broken")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    rows = Run.open(tmp_path / "broken", SegmentationConfig).metrics()
+    assert [row["step"] for row in rows] == list(range(1, 10))
+    assert {"loss", "miou", "accuracy"} <= rows[-1].keys()
+
+
+def test_a_killed_run_goes_on(folder, tmp_path):
+    """kill -9, as a machine that fails: the newest whole state is taken."""
+    settings = {**TINY, "training": {**TINY["training"], "steps": 4000, "save_every": 0.05}}
+    planned(folder, tmp_path / "run", settings)
+    code = f"""
+import torch
+from pathlib import Path
+from vitreous.training.segmentation.plan import reopened
+from vitreous.training.segmentation.trainer import train_segmenter
+torch.set_num_threads(1)
+train_segmenter(*reopened(Path({str(tmp_path / "run")!r})), device=torch.device("cpu"))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    states = tmp_path / "run" / "checkpoints"
+    begun = time.monotonic()
+    while not any(int(path.stem[5:]) > 10 for path in states.glob("step-*.json")):
+        assert process.poll() is None
+        assert time.monotonic() - begun < 200
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    step = Run.open(tmp_path / "run", SegmentationConfig).states.newest().facts["step"]
+    toml = tmp_path / "run" / "config.toml"
+    toml.write_text(toml.read_text().replace("steps = 4000", f"steps = {step + 2}"))
+    run, splits = reopened(tmp_path / "run")
+    assert isinstance(train_segmenter(run, splits, device=CPU).model, Segmenter)
+    assert [row["step"] for row in run.metrics()] == list(range(1, step + 3))
+
+
+def test_it_learns_squares(folder, tmp_path):
+    settings = {
+        "model": {**TINY["model"], "width": 32, "dropout": 0.0, "cells": 4},
+        "training": {"steps": 60, "batch_size": 8, "peak_lr": 5e-3},
+        "augmentation": {"colour_jitter": "none"},
+    }
+    run, splits = planned(folder, tmp_path / "run", settings)
+    model = train_segmenter(run, splits, device=CPU).model
+    found = evaluate_segmenter(model, splits.test)
+    assert found.miou > 0.6
+    assert found.miou > 2 * found.always_first
+
+
+def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
+    vit = vt.ViT(
+        vt.ViTConfig(image_size=32, patch_size=8, width=16, depth=2, heads=2, mlp_dim=16, mlp="gelu_tanh")
+    )
+    vt.save(vit, tmp_path / "vit.npz", format="google")
+    settings = {"model": {"image_size": [16, 16]}, "training": TINY["training"], "data": {"workers": 0}}
+    run, splits = planned(folder, tmp_path / "run", settings, init=str(tmp_path / "vit.npz"))
+    assert run.config.model.depth == 2
+    assert run.config.model.pooling == "mean"
+    assert run.config.preprocessing.resize == "squash"
+    model = starting_model(run.config, splits.train.classes)
+    assert torch.equal(model.blocks[1].mlp.expand.weight, vit.blocks[1].mlp.expand.weight)
+    assert model.position.table.shape == (5, 16)
+    assert train_segmenter(run, splits, device=CPU).model.labels == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"augmentation": {"mixup": 0.2}}, "augmentation.mixup cannot change a mask"),
+        ({"augmentation": {"rand_augment": {}}}, "augmentation.rand_augment cannot change a mask"),
+        ({"preprocessing": {"resize": "crop"}}, "a segmenter sees whole pictures"),
+        ({"training": {"loss": "sigmoid"}}, "training.loss is for pictures of one class"),
+        ({"model": {"num_classes": 7}}, "model.num_classes is 7, but .* has 3 classes"),
+        ({"model": {"decodr": "linear"}}, "did you mean 'model.decoder'"),
+        ({"training": {"batch_size": 64}}, "a batch of 64 is more than the 16 pictures"),
+        ({"model": {"cells": 99}}, "cells is 99, but a patch has"),
+    ],
+)
+def test_settings_that_do_not_fit_are_said(folder, settings, said):
+    with pytest.raises(InputError, match=said):
+        plan_segmentation(str(folder), settings)
