@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -18,7 +19,13 @@ from vitreous.inspection.entropy import head_entropy
 from vitreous.inspection.features import feature_colours, standing_out
 from vitreous.inspection.filters import first_filters, principal_filters
 from vitreous.inspection.lens import layer_tokens, read
-from vitreous.inspection.readout import readout_attention, readout_weights, to_grid
+from vitreous.inspection.readout import (
+    attention_pooling,
+    readout_attention,
+    readout_of,
+    readout_weights,
+    to_grid,
+)
 from vitreous.inspection.relevance import relevance
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.inspection.similarity import position_rows, position_similarity
@@ -187,6 +194,21 @@ def test_readout_weights_are_what_the_pooling_does(changes: dict[str, Any]) -> N
         torch.testing.assert_close((weights @ z), model.pool(z))
 
 
+def test_attention_pooling_reads_with_its_own_map() -> None:
+    """With values of one channel's tokens and no MLP, what is pooled is what the map weighs."""
+    model = model_of(pooling="attention", class_token=False, registers=1, final_norm="pooled")
+    images = images_for(model)
+    weights = readout_of(model, images)
+    assert not torch.allclose(weights, readout_weights(model.config).expand(2, -1), atol=1e-3)
+    torch.testing.assert_close(weights.sum(dim=1), torch.ones(2))
+    assert not weights[:, 0].any(), "the probe does not see registers"
+    z, pool = model.tokens(images).detach(), model.pool.pool
+    query = pool.attention.query(pool.probe).view(2, 8)
+    key = pool.attention.key_value(z[:, 1:])[..., :16].view(2, 12, 2, 8)
+    by_hand = torch.einsum("ke,bske->bks", query, key).div(8**0.5).softmax(dim=-1).mean(dim=1)
+    torch.testing.assert_close(weights[:, 1:], by_hand.detach())
+
+
 def test_readout_attention_is_the_row_of_the_class_token() -> None:
     maps = torch.rand(2, 3, 13, 13).softmax(-1)
     config = vt.ViTConfig(**TINY)
@@ -297,21 +319,42 @@ def relevance_by_autograd(model: vt.ViT, images: Tensor, classes: Tensor) -> Ten
         return layer.out(rearrange(weights @ value, "B K T E -> B T (K E)"))
 
     hooks = [block.attention.register_forward_hook(openly) for block in model.blocks]
+    pool = attention_pooling(model)
+    if pool is not None:
+        hooks.append(pool.attention.register_forward_hook(openly_pooled(maps)))
     model(images).gather(1, classes[:, None]).sum().backward()
     for hook in hooks:
         hook.remove()
+    asked = maps.pop() if pool is not None else None
     identity = torch.eye(model.config.tokens)
     total = identity.expand(len(images), -1, -1)
     for weights in maps:
         total = total + (weights.grad * weights).clamp_min(0).mean(1).detach() @ total
+    if asked is not None:
+        probe = F.pad((asked.grad * asked).clamp_min(0).mean(1)[:, 0].detach(), (model.config.prefix, 0))
+        return to_grid(torch.einsum("bt,bts->bs", probe, total), model.config)
     start = readout_weights(model.config)
     return to_grid(torch.einsum("t,bts->bs", start, total) - start, model.config)
+
+
+def openly_pooled(maps: list[Tensor]) -> Any:
+    """A hook that computes the pooling's attention again, with its map in the graph."""
+
+    def again(attention: Any, args: tuple[Tensor, ...], _: Tensor) -> Tensor:
+        key, value = attention.project_context(args[1])
+        weights = attention_map(attention.project_query(args[0]), key, None)
+        weights.retain_grad()
+        maps.append(weights)
+        return attention.out(rearrange(weights @ value, "B K T E -> B T (K E)"))
+
+    return again
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {},
+        {"pooling": "attention", "class_token": False, "registers": 1},
         {"pooling": "mean", "class_token": False, "registers": 2},
         {"position": {"kind": "rotary-2d", "where": "every-layer"}, "norm": "post"},
         {"position": {"kind": "relative", "where": "every-layer"}},

@@ -13,7 +13,7 @@ import vitreous as vt
 from vitreous.inspection import survey as survey_module
 from vitreous.inspection.distance import attention_distance
 from vitreous.inspection.entropy import head_entropy
-from vitreous.inspection.readout import readout_attention, readout_weights, to_grid
+from vitreous.inspection.readout import readout_attention, readout_of, to_grid
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.inspection.stored_maps import (
     PAGE_BYTES,
@@ -42,6 +42,7 @@ TINY: dict[str, Any] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "class token": {},
     "mean, registers": {"pooling": "mean", "class_token": False, "registers": 2},
+    "attention pooling": {"pooling": "attention", "class_token": False, "registers": 1},
     "rotary, post-norm": {"position": {"kind": "rotary-2d", "where": "every-layer"}, "norm": "post"},
 }
 
@@ -67,7 +68,7 @@ def test_a_survey_is_the_sum_of_its_parts(kind: str) -> None:
     with vt.capture_attention(model) as attention, torch.no_grad():
         logits = model(images)
     maps = attention.maps
-    weights, token = readout_weights(config), config.prefix + 1 * 5 + 2
+    weights, token = readout_of(model, images), config.prefix + 1 * 5 + 2
     for layer, each in enumerate(maps):
         torch.testing.assert_close(
             seen.distance[:, layer], attention_distance(each, grid=(3, 5), patch=(8, 4))
@@ -75,7 +76,7 @@ def test_a_survey_is_the_sum_of_its_parts(kind: str) -> None:
         torch.testing.assert_close(seen.entropy[:, layer], head_entropy(each))
         torch.testing.assert_close(seen.reading[:, layer], readout_attention(each, weights))
         torch.testing.assert_close(seen.asked[:, layer], each[:, :, token].mean(1))
-    whole = torch.einsum("t,bts->bs", weights, rollout([flow(each) for each in maps]))
+    whole = torch.einsum("bt,bts->bs", weights, rollout([flow(each) for each in maps]))
     torch.testing.assert_close(seen.rollout, to_grid(whole, config))
     assert seen.lens is not None
     torch.testing.assert_close(seen.lens.classes[:, 0], logits.argmax(-1))

@@ -16,7 +16,7 @@ from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.filters import first_filters, principal_filters
 from vitreous.inspection.page import Exhibit, LeftOut, img, sheet
 from vitreous.inspection.pictures import Pixels, contact_sheet, heat, overlay, rgb, stretched
-from vitreous.inspection.readout import readout_attention, readout_name, readout_weights, to_grid
+from vitreous.inspection.readout import readout_attention, readout_name, readout_of, to_grid
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.inspection.similarity import position_rows, position_similarity
 from vitreous.models.config import ViTConfig
@@ -121,7 +121,7 @@ def look(
     model: ViT, images: Float[Tensor, "B C H W"]
 ) -> tuple[Float[Tensor, "B rows columns"], Float[Tensor, "B rows columns"]]:
     """What the tokens that the head reads attend to in the last layer (mean of heads), and through all."""
-    weights = readout_weights(model.config)
+    weights = readout_of(model, images)
 
     def keep(maps: Tensor) -> tuple[Tensor, Tensor]:
         return readout_attention(maps.float(), weights).mean(dim=1).cpu(), flow(maps.float()).cpu()
@@ -129,5 +129,5 @@ def look(
     with capture_attention(model, reduce=keep) as attention:
         model(images)
     rows, flows = zip(*attention.maps, strict=True)
-    through = torch.einsum("t,bts->bs", weights, rollout(flows))
+    through = torch.einsum("bt,bts->bs", weights, rollout(flows))
     return to_grid(rows[-1], model.config), to_grid(through, model.config)

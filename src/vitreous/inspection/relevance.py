@@ -2,6 +2,8 @@
 
     A'_l = mean over heads of (dy_c/dA_l * A_l)+          R = (I + A'_L) ... (I + A'_1)          (Eq. 5, 6)
 
+An attention pooling is one more attention with a single query, its probe: A'_pool R, with one row.
+
 Only the rows of R that the head sees are wanted, so they are carried through the layers from the last to the
 first, which is the order in which gradients arrive: one map is in memory at a time, and the model's attention
 stays fused. The gradient of a map is dy/dA = (dy/d(A v)) v^T.
@@ -14,14 +16,16 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from vitreous.errors import InputError
 from vitreous.inspection.capture import attention_layers
-from vitreous.inspection.readout import readout_weights, to_grid
+from vitreous.inspection.readout import attention_pooling, pooling_maps, readout_weights, to_grid
 from vitreous.layers.attention import Attention
+from vitreous.layers.pooling import AttentionPooling
 from vitreous.models.vit import ViT
 
 
@@ -49,12 +53,15 @@ def relevance(
     if model.config.num_classes is None:
         raise InputError("the model has no classes: relevance explains the logit of one")
     start = readout_weights(model.config).to(images)
+    pool = attention_pooling(model)
+    if pool is not None:
+        start = torch.zeros_like(start)  # what the probe asks comes with its gradient
     row = start.repeat(images.shape[0], 1)
     heads: list[Tensor] = []
     was_training = model.training
     model.eval()
     try:
-        with watched_attention(model, row, heads), torch.enable_grad():
+        with watched_attention(model, row, heads), watched_pooling(pool, row), torch.enable_grad():
             images = images.detach().requires_grad_()
             logits = model(images)
             chosen = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
@@ -63,6 +70,36 @@ def relevance(
     finally:
         model.train(was_training)
     return Relevance(to_grid(row - start, model.config), torch.stack(heads[::-1], dim=1))
+
+
+@contextmanager
+def watched_pooling(pool: AttentionPooling | None, row: Float[Tensor, "B T"]) -> Iterator[None]:
+    """While a gradient flows back, `row` becomes A'_pool. Nothing, where the pooling is no attention."""
+    if pool is None:
+        yield
+        return
+    entering: list[Tensor] = []
+
+    def enter(pooling: AttentionPooling, args: tuple[Tensor]) -> None:
+        entering[:] = [args[0].detach()]
+
+    def leave(out: torch.nn.Linear, args: tuple[Tensor]) -> None:
+        z = entering[0]
+        args[0].register_hook(lambda gradient: pass_back(z, gradient))  # type: ignore[no-untyped-call]
+
+    def pass_back(z: Tensor, gradient: Tensor) -> None:
+        with torch.no_grad():
+            value = pool.attention.project_context(z[:, pool.skip :])[1]
+            gradient = rearrange(gradient, "B 1 (K E) -> B K 1 E", K=pool.attention.heads)
+            slopes = F.pad((gradient @ value.transpose(-2, -1))[:, :, 0], (pool.skip, 0))
+            row.add_((slopes * pooling_maps(pool, z)).clamp_min(0).mean(dim=1))
+
+    hooks = [pool.register_forward_pre_hook(enter), pool.attention.out.register_forward_pre_hook(leave)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

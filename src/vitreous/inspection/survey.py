@@ -18,7 +18,7 @@ from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.distance import attention_distance
 from vitreous.inspection.entropy import head_entropy
 from vitreous.inspection.lens import layer_tokens, read
-from vitreous.inspection.readout import readout_attention, readout_weights, to_grid
+from vitreous.inspection.readout import readout_attention, readout_of, to_grid
 from vitreous.inspection.relevance import Relevance, relevance
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.models.config import ViTConfig
@@ -131,7 +131,7 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
     token = config.prefix + patch[0] * config.grid[1] + patch[1]
     images = images.to(next(model.parameters()).device)
     features, said = [], []
-    watcher = Watcher(config, token)
+    watcher = Watcher(config, token, readout_of(model, images))
     with capture_attention(model, reduce=watcher) as attention:
         for z in layer_tokens(model, images):
             features.append(z[:, config.prefix :].mean(dim=1).float().cpu())
@@ -154,9 +154,8 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
 class Watcher:
     """Sees the maps of one layer after the other, keeps what a report needs, and rolls attention out."""
 
-    def __init__(self, config: ViTConfig, token: int) -> None:
-        self.config, self.token = config, token
-        self.weights = readout_weights(config)
+    def __init__(self, config: ViTConfig, token: int, weights: Float[Tensor, "B T"]) -> None:
+        self.config, self.token, self.weights = config, token, weights
         self.flows: list[Tensor] = []  # of all layers so far, as one
 
     def __call__(self, maps: Float[Tensor, "B K T T"]) -> LayerView:
@@ -171,7 +170,7 @@ class Watcher:
 
     def rollout(self) -> Float[Tensor, "B rows columns"]:
         """Which patches reach the head."""
-        return to_grid(torch.einsum("t,bts->bs", self.weights, self.flows[0]), self.config)
+        return to_grid(torch.einsum("bt,bts->bs", self.weights, self.flows[0]), self.config)
 
 
 def follow(said: Float[Tensor, "B layers classes"]) -> Lens:

@@ -16,7 +16,7 @@ from vitreous.deployment.serving.pixels import heat_png, rounded
 from vitreous.errors import InputError, nearest
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.pictures import data_uri, rgb
-from vitreous.inspection.readout import readout_attention, readout_name, readout_weights, to_grid
+from vitreous.inspection.readout import readout_attention, readout_name, readout_of, to_grid
 from vitreous.inspection.relevance import relevance
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.models.config import Config
@@ -104,17 +104,17 @@ def look_at(model: ViT, device: torch.device, question: Question) -> Answer:
 @torch.inference_mode()
 def rolled_out(model: ViT, images: Float[Tensor, "1 C H W"]) -> Float[Tensor, "rows columns"]:
     """What arrives through all layers at the tokens that the head reads."""
-    weights = readout_weights(model.config)
+    weights = readout_of(model, images)
     with capture_attention(model, reduce=lambda maps: flow(maps.float()).cpu()) as attention:
         model(images)
-    through = torch.einsum("t,bts->bs", weights, rollout(attention.maps))
+    through = torch.einsum("bt,bts->bs", weights, rollout(attention.maps))
     return to_grid(through, model.config)[0]
 
 
 @torch.inference_mode()
 def attended(model: ViT, images: Float[Tensor, "1 C H W"], wanted: Look) -> Float[Tensor, "rows columns"]:
     """What the tokens that the head reads attend to in one layer."""
-    weights = readout_weights(model.config)
+    weights = readout_of(model, images)
     with capture_attention(
         model, reduce=lambda maps: readout_attention(maps.float(), weights).cpu()
     ) as attention:
