@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 
@@ -18,3 +19,11 @@ def kind_in(path: Path) -> str | None:
             kind = told.get("kind") if isinstance(told, dict) else None
             return kind if isinstance(kind, str) else None
     return None
+
+
+def task_of(run: Path) -> str:
+    """What a run was told to learn: "classes", unless its config.toml says otherwise."""
+    try:
+        return str(tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("task", "classes"))
+    except (OSError, ValueError):
+        return "classes"  # whoever opens the run says what is wrong with it

@@ -72,6 +72,10 @@ def train(
     if task == "text":
         from vitreous.cli.text_task import refuse, train_text
 
+    if resume and task == "classes":
+        from vitreous.cli.kinds import task_of
+
+        task = "segmentation" if task_of(resume) == "segmentation" else task
         refuse(model=model, init=init, recipe=recipe, image_size=image_size, precision=precision)
         wanted = {"training.epochs": epochs, "training.batch_size": batch_size, "seed": seed}
         settings = put(

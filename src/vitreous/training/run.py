@@ -82,6 +82,9 @@ class Run:
             tree = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read {file}: {error}") from None
+        wanted = kind.model_fields["task"].default if "task" in kind.model_fields else "classes"
+        if (task := tree.get("task", "classes")) != wanted:
+            raise InputError(f"{path} is a run of --task {task}, and this is for runs of --task {wanted}")
         return cls(path, validated(tree, kind))
 
     def metrics(self) -> list[dict[str, Any]]:

@@ -10,15 +10,17 @@ from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
 from vitreous.data.segmentation.masked import MaskSplits
 from vitreous.data.segmentation.sources import open_masked
 from vitreous.errors import InputError
+from vitreous.models.vit import ViT
 from vitreous.training.plan import data_config, overruled
 from vitreous.training.run import Run
 from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.segmentation.recipes import digit_pages_config, fine_tuning_config, masks_config
 from vitreous.training.settings import check_known, configure, merged, without_none_words
-from vitreous.training.starting import absolute_source, fitted_to_checkpoint
+from vitreous.training.starting import absolute_source, checkpoint, fitted_to_checkpoint
 
 Tree = Mapping[str, Any]
 WHOLE = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's pictures were cut
+NO_PATCHES = "{} has no patch tokens to make maps of: give a ViT, such as ViT-Ti/16"
 
 
 class SegmentationPlan(NamedTuple):
@@ -44,6 +46,8 @@ def plan_segmentation(source: str | None, settings: Tree, *, init: str | None = 
     source = source or settings.get("source") or DIGIT_PAGES
     splits = open_masked(source, data_config(settings))
     init = init or settings.get("init")
+    if str(settings.get("model", {}).get("name", "")).startswith("BiT"):
+        raise InputError(NO_PATCHES.format(settings["model"]["name"]))
     if init:
         config = fine_tuning_config(splits)
         reason = f"{len(splits.train)} pictures, on the encoder of {init}"
@@ -57,13 +61,21 @@ def plan_segmentation(source: str | None, settings: Tree, *, init: str | None = 
             f"convolutions at {height}x{width}, {config.training.epochs:g} epochs"
         )
     if init:
-        shown = merged(WHOLE, settings.get("preprocessing", {}))
-        whole = {**settings, "preprocessing": shown}
-        config = fitted_to_checkpoint(config, init, whole, imposed=("pooling",))
+        config = fitted_to_checkpoint(config, init, fitted(settings, init), imposed=("pooling",))
     config = configure(config, settings, with_classes(settings, splits))
     check_batch(config, splits)
     config = config.model_copy(update={"source": absolute_source(source)})
     return SegmentationPlan(config, (reason, *overruled(settings)), splits)
+
+
+def fitted(settings: Tree, init: str) -> dict[str, Any]:
+    """The user's settings over what a checkpoint made for classes cannot have here: pictures of which a part
+    is cut off, and a norm behind a pooling."""
+    loaded = checkpoint(init)
+    if not isinstance(loaded, ViT):
+        raise InputError(NO_PATCHES.format(init))
+    changed = {"final_norm": "none"} if loaded.config.final_norm == "pooled" else {}
+    return merged({"preprocessing": WHOLE, "model": changed}, settings)
 
 
 def with_classes(settings: Tree, splits: MaskSplits) -> dict[str, Any]:

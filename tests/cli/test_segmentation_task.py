@@ -1,0 +1,206 @@
+"""`vitreous train --task segmentation`, and what other commands do with such a run."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitreous.data.segmentation.palette import mask_picture
+
+SMALL = (
+    "--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "model.depth=1",
+    "--set", "model.width=32", "--set", "model.heads=2", "--set", "model.mlp_dim=32",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def streets(workplace):
+    """Twelve pictures with masks of three classes, a quarter of them held out."""
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        part = "val" if number % 4 == 0 else "train"
+        mask = np.zeros((40, 48), dtype=np.uint8)
+        mask[20:] = 1
+        left = int(rng.integers(0, 30))
+        mask[12:24, left : left + 16] = 2
+        mask[:2] = 255
+        colours = np.full((256, 3), 130, dtype=np.uint8)
+        colours[:3] = (150, 190, 240), (90, 90, 90), (200, 30, 30)
+        pixels = (colours[mask] + rng.integers(0, 15, (40, 48, 3))).astype(np.uint8)
+        for folder, picture in (("images", Image.fromarray(pixels)), ("masks", mask_picture(mask, 3))):
+            path = workplace / "streets" / part / folder / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            picture.save(path)
+    (workplace / "streets" / "classes.txt").write_text("sky\nroad\ncar\n")
+    return workplace / "streets"
+
+
+@pytest.fixture
+def run(streets, command, workplace):
+    path = workplace / "runs" / "streets"
+    if not path.exists():
+        done = command("train", streets, "--task", "segmentation", "--out", path, *SMALL, "--json")
+        assert done.code == 0, done.err
+        result = json.loads(done.out)
+        assert {"run", "test_miou", "test_pixel_accuracy", "per_class", "test_count", "seconds"} <= set(
+            result
+        )
+        assert result["test_count"] == 3
+        assert list(result["per_class"]) == ["sky", "road", "car"]
+        assert result["per_class"]["road"]["pixels"] == 3 * (20 * 48 - 4 * 16)
+        assert "recipe: 9 pictures of 3 classes" in done.err
+    return path
+
+
+def test_a_run_holds_what_it_needs(run):
+    names = {path.name for path in run.iterdir()}
+    assert {"config.toml", "model", "metrics.jsonl", "README.md", "checkpoints", "report.html"} <= names
+    told = json.loads((run / "model" / "config.json").read_text())
+    assert told["kind"] == "Segmenter"
+    assert told["labels"] == ["sky", "road", "car"]
+
+
+def test_the_report_shows_the_masks(run):
+    page = (run / "report.html").read_text()
+    for words in ("mean IoU", "Where it is right, and where not", "What is taken for what", "How it learned"):
+        assert words in page
+    assert page.count("true mask of") == 3
+    assert "Left out" not in page
+
+
+def test_the_configuration_runs_again(run, command, tmp_path):
+    config, out = run / "config.toml", tmp_path / "again"
+    done = command("train", "--task", "segmentation", "--config", config, "--out", out, "--json")
+    assert done.code == 0, done.err
+    assert (
+        json.loads(done.out)["test_miou"] == json.loads(command("evaluate", run, "--json").out)["test_miou"]
+    )
+
+
+def test_evaluate_judges_the_held_out_part_or_other_data(run, streets, command):
+    same = json.loads(command("evaluate", run, "--json").out)
+    other = json.loads(command("evaluate", run, streets / "train", "--json").out)
+    assert (same["test_count"], same["part"]) == (3, "held-out part")
+    assert (other["test_count"], other["part"]) == (9, "all of it")
+    table = command("evaluate", run).out
+    assert "mean IoU" in table
+    assert "car" in table
+
+
+def test_predict_writes_masks_and_overlays(run, command, tmp_path):
+    done = command("predict", run, "photo.jpg", "missing.jpg", "--out", tmp_path, "--json")
+    assert done.code == 2
+    told = json.loads(done.out)
+    (found,) = told["predictions"]
+    mask = Image.open(found["mask"])
+    assert mask.mode == "P"
+    assert mask.size == Image.open("photo.jpg").size == Image.open(found["overlay"]).size
+    values = np.asarray(mask)
+    assert values.max() < 3
+    shares = {told["classes"][n]: float((values == n).mean()) for n in np.unique(values)}
+    assert found["shares"] == pytest.approx(shares)
+    assert sum(found["shares"].values()) == pytest.approx(1)
+    assert [each["path"] for each in told["failed"]] == ["missing.jpg"]
+    again = command("predict", run, "photo.jpg", "--out", tmp_path)
+    assert (again.code, "nothing is written over" in again.err) == (2, True)
+    assert ".png" in command("predict", run, "photo.jpg", "--out", tmp_path / "more").out
+
+
+def test_pictures_of_one_name_get_masks_of_their_own(run, command, tmp_path):
+    done = command("predict", run, "photos/3/0.jpg", "photos/7/0.jpg", "--out", tmp_path, "--json")
+    assert len({each["mask"] for each in json.loads(done.out)["predictions"]}) == 2
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_describe_ends_with_maps(run, command):
+    stages = json.loads(command("describe", run, "--json").out)["stages"]
+    assert stages[-1]["shape"] == [3, 128, 128]
+
+
+def test_inspect_shows_what_is_found_and_where_classes_look(run, command, tmp_path):
+    done = command("inspect", run, "photo.jpg", "--out", tmp_path / "named", "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    page = (tmp_path / "named" / "report.html").read_text()
+    assert "What it finds" in page
+    assert "Where each class looks" in page
+    with np.load(told["arrays"]) as arrays:
+        maps = arrays["class_attention"]
+    assert maps.shape == (1, 3, 16, 16)
+    assert (maps.sum(axis=(2, 3)) <= 1.0001).all()
+    assert command("inspect", run, "--out", tmp_path / "unasked").code == 0
+
+
+def test_an_interrupted_run_goes_on_without_being_told_the_task(run, command, streets, tmp_path):
+    path = tmp_path / "run"
+    settings = (*SMALL, "--set", "training.steps=5")
+    assert command("train", streets, "--task", "segmentation", "--out", path, *settings).code == 0
+    toml = path / "config.toml"
+    toml.write_text(toml.read_text().replace("steps = 5", "steps = 7"))
+    done = command("train", "--resume", path, "--json")
+    assert done.code == 0, done.err
+    assert "step 7/7" in done.err
+
+
+def test_pictures_that_cannot_be_read_are_listed(streets, command, tmp_path, workplace):
+    torn = streets / "train" / "images" / "1.png"
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[:50])
+    try:
+        done = command(
+            "train", streets, "--task", "segmentation", "--out", tmp_path / "run", *SMALL, "--json"
+        )
+    finally:
+        torn.write_bytes(whole)
+    assert done.code == 0, done.err
+    assert [each["path"].endswith("1.png") for each in json.loads(done.out)["bad_files"]] == [True]
+    assert "1.png" in (tmp_path / "run" / "bad_files.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("photos",), "no folder of pictures and masks"),
+        (("nowhere",), "there is no folder nowhere"),
+        (("photo.jpg",), "there is no folder photo.jpg"),
+        (("streets", "--recipe", "deit"), "do not go with --task segmentation"),
+        (("streets", "--set", "model.decodr=linear"), "model.decoder"),
+        (("streets", "--set", "augmentation.cutmix=1"), "augmentation.cutmix cannot change a mask"),
+        (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 pictures"),
+        (("streets", "--model", "BiT-R50x1"), "give a ViT"),
+        (("streets", "--init", "nowhere.npz"), "nowhere.npz"),
+        (("--resume", "runs/mine"), "runs/mine is a run of --task classes"),
+    ],
+)
+def test_bad_input_is_one_sentence(streets, command, arguments, said):
+    done = command("train", *arguments, "--task", "segmentation")
+    assert done.code == 2, done.err
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1, done.err
+
+
+def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
+    for arguments, said in (
+        (("convert", run, tmp_path / "model.npz", "--format", "google"), "save its encoder"),
+        (("evaluate", run, "photos"), "no folder of pictures and masks"),
+        (("predict", "runs/mine", "photo.jpg", "--out", tmp_path), "--out is where masks go"),
+        (("inspect", run, "photo.jpg", "--label", "car"), "leave them out"),
+        (("doctor", run), "segment"),
+    ):
+        done = command(*arguments)
+        assert done.code == 2, (arguments, done)
+        assert said in done.err, done.err
+        assert len(done.err.strip().splitlines()) == 1, done.err
+
+
+def test_features_can_be_probed(run, command):
+    assert command("probe", run, "photos", "--shots", "1", "--json").code == 0
+
+
+@pytest.mark.slow
+def test_the_bundled_pages_are_learned(command, tmp_path):
+    done = command("train", "--task", "segmentation", "--out", tmp_path / "run", "--json")
+    result = json.loads(done.out)
+    assert result["test_miou"] >= 0.6
+    assert result["test_foreground_miou"] >= 0.85
