@@ -10,6 +10,7 @@ from vitreous.data.sources.digits import open_digits
 from vitreous.data.text.caption_batches import CaptionLoader
 from vitreous.data.text.captions import Captions, open_captions
 from vitreous.data.text.digit_lines import SIDE, compose
+from vitreous.data.text.fresh_lines import FreshLines
 from vitreous.data.text.tokeniser import SMALLEST, Tokeniser
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
@@ -23,7 +24,7 @@ def digits():
 
 def test_a_line_shows_the_digits_that_its_text_says(digits):
     train, _ = digits
-    pictures, texts = compose(train, 50, np.random.default_rng(0), distort=False)
+    pictures, texts = compose(train, 50, np.random.default_rng(0))
     known = {np.asarray(train.picture(i)).tobytes(): str(train.targets[i]) for i in range(len(train))}
     assert {len(text) for text in texts} == {3, 4, 5, 6, 7, 8}
     for row in range(50):
@@ -43,13 +44,52 @@ def test_no_digit_is_in_training_and_test_lines(digits):
     assert len(train & test) == 0
 
 
-def test_distorted_lines_are_still_full_of_ink(digits):
-    train, _ = digits
-    plain, _ = compose(train, 200, np.random.default_rng(0), distort=False)
-    bent, _ = compose(train, 200, np.random.default_rng(0), distort=True)
-    ink = [sum(np.asarray(p.picture(i)).mean() for i in range(200)) for p in (plain, bent)]
-    assert 0.8 < ink[1] / ink[0] < 1.2
-    assert not np.array_equal(np.asarray(plain.picture(0)), np.asarray(bent.picture(0)))
+@pytest.fixture(scope="module")
+def fresh(digits):
+    captions = Captions(digits[0], [str(target) for target in digits[0].targets])
+    tokeniser = Tokeniser.train(captions.texts, SMALLEST + 11)
+    grey = Preprocessing(size=(12, 80), channels=1, mean=(0.1,), std=(0.2,))
+
+    def loader(batch_size=32, longest=16, preprocessing=grey):
+        return FreshLines(
+            captions, tokeniser, preprocessing=preprocessing, longest=longest, batch_size=batch_size, seed=3
+        )
+
+    return loader, tokeniser
+
+
+def test_lines_to_learn_from_are_like_lines_to_judge_by(digits, fresh):
+    batch = fresh[0](200).batch(2, 0)
+    lines, texts = compose(digits[0], 200, np.random.default_rng(0))
+    plain = fresh[0]().preprocessing([lines.picture(row) for row in range(200)])
+    assert batch.images.shape == plain.shape == (200, 1, 12, 80)
+    ink = [(images + 0.5).mean().item() for images in (batch.images, plain)]  # a ground of about zero
+    assert 0.8 < ink[0] / ink[1] < 1.2
+    written = [fresh[1].decode(ids) for ids in batch.target.tolist()]
+    assert {len(text) for text in written} == {len(text) for text in texts} == {3, 4, 5, 6, 7, 8}
+    assert set("".join(written)) == set("0123456789")
+
+
+def test_fresh_lines_begin_short_and_depend_on_seed_epoch_and_step_alone(fresh):
+    loader, tokeniser = fresh
+    lengths = [
+        {len(tokeniser.decode(ids)) for ids in loader().batch(epoch, 150).target.tolist()}
+        for epoch in range(3)
+    ]
+    assert lengths[0] == {1, 2}
+    assert lengths[1] == {1, 2, 3, 4}
+    assert min(lengths[2]) == 3
+    later = next(loader().epoch(2, start=7))
+    assert torch.equal(later.images, loader().batch(2, 7).images)
+    assert not torch.equal(later.images, loader().batch(2, 8).images)
+    assert not torch.equal(later.images, loader().batch(1, 7).images)
+
+
+def test_what_fresh_lines_cannot_be_is_said(fresh):
+    with pytest.raises(InputError, match="grey pictures of 12 x 80"):
+        fresh[0](preprocessing=Preprocessing(size=(32, 80), channels=1, mean=(0.1,), std=(0.2,)))
+    with pytest.raises(InputError, match="up to 11 tokens"):
+        fresh[0](longest=10)
 
 
 def manifest(folder, rows, header="path,label"):
@@ -95,7 +135,7 @@ def loader_of(captions, **options):
 
 
 def test_batches_of_pictures_and_texts(digits):
-    captions = Captions(*compose(digits[1], 10, np.random.default_rng(0), distort=False))
+    captions = Captions(*compose(digits[1], 10, np.random.default_rng(0)))
     loader = loader_of(captions)
     batches = list(loader.epoch(0))
     assert len(batches) == loader.steps_per_epoch == 5

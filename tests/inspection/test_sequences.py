@@ -79,7 +79,7 @@ def test_a_page_of_translations(translator, tmp_path):
 
 def test_a_page_of_pictures_that_were_read(reader, tmp_path):
     _, _, digits = open_digits(DataConfig())
-    pictures, _ = compose(digits, 2, np.random.default_rng(0), distort=False)
+    pictures, _ = compose(digits, 2, np.random.default_rng(0))
     named = [(pictures.picture(row), f"line {row}") for row in range(2)]
     report = write_reading_report(reader, named, tmp_path, name="lines")
     page = report.report.read_text()

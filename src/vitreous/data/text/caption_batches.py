@@ -32,7 +32,8 @@ class CaptionLoader:
     """Shuffled batches of pictures and texts. Batch `step` of an epoch depends on (seed, epoch, step) alone.
 
     Pictures that cannot be read are replaced by others of their batch and recorded in `bad`; more than 1 %
-    of them are an error. Texts of more tokens than the model writes are left out and counted in `too_long`.
+    of them are an error. Texts of more tokens than the model writes are left out and counted in `too_long`;
+    `examples` are what is left.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class CaptionLoader:
     ) -> None:
         targets = [[START, *tokeniser.encode(text), END] for text in captions.texts]
         self.rows = [row for row, target in enumerate(targets) if len(target) <= longest]
-        self.too_long = len(targets) - len(self.rows)
+        self.examples, self.too_long = len(self.rows), len(targets) - len(self.rows)
         if len(self.rows) < batch_size:
             raise InputError(
                 f"{len(self.rows)} pictures to train on are less than one batch of {batch_size}: set a "

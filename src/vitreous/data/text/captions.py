@@ -27,7 +27,8 @@ class Captions(NamedTuple):
 
 
 class CaptionSplits(NamedTuple):
-    """Pictures to learn from and pictures to judge by, and how many were left out for want of a text."""
+    """Pictures to learn from and pictures to judge by, and how many were left out for want of a text. Of
+    digit-lines, `train` are single digits, from which `fresh_lines` composes lines."""
 
     train: Captions
     test: Captions

@@ -1,15 +1,18 @@
 """Lines of 3 to 8 handwritten digits, composed from scikit-learn's: reading as a small job that is real.
 
 No digit stands in training and test lines: the single digits are split first, and lines are made from each
-side.
+side, those to judge by once, those to learn from anew for every step (`fresh_lines`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Int, Shaped
+from torch import Tensor
 
 from vitreous.data.config import DataConfig
 from vitreous.data.pictures import ArrayPictures, Pictures
@@ -19,60 +22,65 @@ from vitreous.errors import InputError
 DIGIT_LINES = "digit-lines"
 HEIGHT, WIDTH, SIDE = 12, 80, 8
 FEWEST, MOST = 3, 8
-TRAIN_LINES, TEST_LINES = 30_000, 1000
+TEST_LINES = 1000
 
-Lines = tuple[Pictures, list[str]]
+Texts = list[str]
 
 
-def digit_lines(seed: int) -> tuple[Lines, Lines]:
-    """(train, test): pictures of 12 x 80 pixels and their digits as text."""
+class Layout(NamedTuple):
+    """Where the digits of B lines stand: lengths (B,); tops and lefts (D,) of all D digits, line by line."""
+
+    lengths: Int[np.ndarray, " B"]
+    tops: Int[np.ndarray, " D"]
+    lefts: Int[np.ndarray, " D"]
+
+
+def digit_lines(seed: int) -> tuple[tuple[Pictures, Texts], tuple[Pictures, Texts]]:
+    """Single digits to learn from with their names; test lines, 12 x 80 pixels, with their texts."""
     train, _, test = open_digits(DataConfig(split_seed=seed))
     if test is None:
         raise InputError("the bundled digits have no test part")
-    return (
-        compose(train, TRAIN_LINES, np.random.default_rng((seed, 0)), distort=True),
-        compose(test, TEST_LINES, np.random.default_rng((seed, 1)), distort=False),
-    )
+    return (train, names(train)), compose(test, TEST_LINES, np.random.default_rng((seed, 1)))
 
 
-def compose(digits: Pictures, count: int, rng: np.random.Generator, *, distort: bool) -> Lines:
-    """Lines of digits drawn at random, at random places that do not overlap.
-
-    Args:
-        distort: turn, scale, slant and shift each digit a little, as training data.
-    """
-    lengths = rng.integers(FEWEST, MOST + 1, size=count)
-    drawn = rng.integers(len(digits), size=int(lengths.sum()))
-    pixels = np.stack([np.asarray(digits.picture(index)) for index in range(len(digits))])[drawn]
-    if distort:
-        pixels = distorted(pixels, rng)
-    names = "".join(digits.classes[target] for target in digits.targets[drawn])
-    canvas = np.zeros((count, HEIGHT, WIDTH), dtype=np.uint8)
-    texts, first = [], 0
-    for line, length in enumerate(lengths):
-        room = min(WIDTH - SIDE * length, 2 * length)  # lines begin at the left, as writing does
-        gaps = np.diff(np.sort(rng.integers(0, room + 1, size=length)), prepend=0)
-        lefts = np.cumsum(gaps + SIDE) - SIDE
-        tops = rng.integers(0, HEIGHT - SIDE + 1, size=length)
-        for digit, (top, left) in enumerate(zip(tops, lefts, strict=True)):
-            canvas[line, top : top + SIDE, left : left + SIDE] = pixels[first + digit]
-        texts.append(names[first : first + length])
-        first += length
-    targets: Int[np.ndarray, " N"] = np.zeros(count, dtype=np.int64)
-    return ArrayPictures(canvas, targets, ("text",), name=DIGIT_LINES), texts
+def names(digits: Pictures) -> Texts:
+    return [digits.classes[target] for target in digits.targets]
 
 
-def distorted(pixels: UInt8[np.ndarray, "N 8 8"], rng: np.random.Generator) -> UInt8[np.ndarray, "N 8 8"]:
-    """Each digit turned by up to 12 degrees, scaled and slanted by up to 12 %, shifted by up to half a
-    pixel."""
-    count = len(pixels)
-    angle, slant = rng.uniform(-0.21, 0.21, count), rng.uniform(-0.12, 0.12, count)
-    across, along = rng.uniform(0.88, 1.12, count), rng.uniform(0.88, 1.12, count)
-    matrix: Float[np.ndarray, "N 2 3"] = np.zeros((count, 2, 3))
-    matrix[:, 0, 0], matrix[:, 0, 1] = across * np.cos(angle), -np.sin(angle) + slant
-    matrix[:, 1, 0], matrix[:, 1, 1] = np.sin(angle), along * np.cos(angle)
-    matrix[:, :, 2] = rng.uniform(-0.125, 0.125, (count, 2))
-    theta = torch.from_numpy(matrix).float()
-    source = torch.from_numpy(pixels)[:, None].float()
-    grid = F.affine_grid(theta, [count, 1, SIDE, SIDE], align_corners=False)
-    return F.grid_sample(source, grid, align_corners=False)[:, 0].round().to(torch.uint8).numpy()
+def compose(digits: Pictures, count: int, rng: np.random.Generator) -> tuple[Pictures, Texts]:
+    """Lines of digits drawn at random, at random places that do not overlap, and what stands in them."""
+    layout = lay_out(count, rng)
+    drawn = rng.integers(len(digits), size=len(layout.lefts))
+    pixels = torch.from_numpy(np.stack([np.asarray(digits.picture(int(index))) for index in drawn]))
+    targets: Int[np.ndarray, " B"] = np.zeros(count, dtype=np.int64)
+    lines = ArrayPictures(paint(pixels, layout)[:, 0].numpy(), targets, ("text",), name=DIGIT_LINES)
+    every = names(digits)
+    return lines, texts([every[index] for index in drawn], layout)
+
+
+def lay_out(count: int, rng: np.random.Generator, *, fewest: int = FEWEST, most: int = MOST) -> Layout:
+    """Places for `fewest` to `most` digits in each of `count` lines."""
+    lengths = rng.integers(fewest, most + 1, size=count)
+    place = np.arange(most)
+    real = place < lengths[:, None]
+    room = np.minimum(WIDTH - SIDE * lengths, 2 * lengths)  # lines begin at the left, as writing does
+    blank = rng.integers(0, room[:, None] + 1, size=(count, most))
+    blank = np.sort(np.where(real, blank, WIDTH), axis=1)  # pixels without ink before each digit
+    tops = rng.integers(0, HEIGHT - SIDE + 1, size=(count, most))
+    return Layout(lengths, tops[real], (blank + SIDE * place)[real])
+
+
+def paint(digits: Shaped[Tensor, "D 8 8"], layout: Layout) -> Shaped[Tensor, "B 1 12 80"]:
+    """The lines: digits on a ground of zeros."""
+    lengths, tops, lefts = (torch.from_numpy(each) for each in layout)
+    line = torch.repeat_interleave(torch.arange(len(lengths)), lengths)[:, None, None]
+    side = torch.arange(SIDE)
+    canvas = digits.new_zeros(len(lengths), 1, HEIGHT, WIDTH)
+    canvas[line, 0, tops[:, None, None] + side[:, None], lefts[:, None, None] + side] = digits
+    return canvas
+
+
+def texts(drawn: Sequence[str], layout: Layout) -> Texts:
+    """The names of the drawn digits, line by line."""
+    ends = layout.lengths.cumsum()
+    return ["".join(drawn[end - length : end]) for end, length in zip(ends, layout.lengths, strict=True)]

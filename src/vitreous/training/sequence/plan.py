@@ -10,6 +10,7 @@ from vitreous.data.text.batches import BucketLoader, encode_pairs
 from vitreous.data.text.caption_batches import CaptionLoader
 from vitreous.data.text.captions import CaptionSplits, open_captions
 from vitreous.data.text.digit_lines import DIGIT_LINES
+from vitreous.data.text.fresh_lines import FreshLines
 from vitreous.data.text.parallel import NUMBERS, Parallel, open_parallel
 from vitreous.data.text.tokeniser import Tokeniser
 from vitreous.training.loop import Loader
@@ -30,7 +31,7 @@ Tree = Mapping[str, Any]
 
 
 class Prepared(NamedTuple):
-    """Training data in batches, the tokeniser that encoded them, how many examples they are of at
+    """Training data in batches, the tokeniser that encoded them, how many examples they are made of, of at
     most how many tokens, how many were left out, by reason, and pictures that could not be read."""
 
     loader: Loader
@@ -76,16 +77,18 @@ def plan_reading(source: str | None, settings: Tree) -> tuple[ReadingConfig, Cap
 def prepare_reading(config: ReadingConfig, data: CaptionSplits) -> Prepared:
     """The tokeniser is trained on the training texts alone."""
     tokeniser = Tokeniser.train(data.train.texts, config.tokeniser.vocabulary)
-    loader = CaptionLoader(
+    longest = config.model.decoder.max_length
+    kind = FreshLines if config.source == DIGIT_LINES else CaptionLoader
+    loader = kind(
         data.train,
         tokeniser,
         preprocessing=config.preprocessing,
-        longest=config.model.decoder.max_length,
+        longest=longest,
         batch_size=config.training.batch_size,
         seed=config.seed,
     )
     skipped = {"empty": data.empty, "too_long": loader.too_long}
-    return Prepared(loader, tokeniser, len(loader.rows), config.model.decoder.max_length, skipped, loader.bad)
+    return Prepared(loader, tokeniser, loader.examples, longest, skipped, loader.bad)
 
 
 def with_source(source: str, settings: Tree) -> dict[str, Any]:
