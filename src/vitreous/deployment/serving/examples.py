@@ -62,7 +62,7 @@ def line_examples(run: str) -> Examples:
         return Examples(config.source)
     _, _, digits = open_digits(DataConfig(split_seed=config.seed))
     assert digits is not None  # a share is held out by default
-    lines, _ = compose(digits, LINES, np.random.default_rng((config.seed, 1)), distort=False)
+    lines, _ = compose(digits, LINES, np.random.default_rng((config.seed, 1)))
     return Examples(config.source, tuple(uri(lines, row) for row in range(LINES)))
 
 
