@@ -206,3 +206,38 @@ def test_a_blur_keeps_the_mean_and_lowers_the_contrast():
     assert smooth.mean().item() == pytest.approx(noise.mean().item(), abs=1e-3)
     assert (smooth[:3].std(dim=(1, 2, 3)) < noise[:3].std(dim=(1, 2, 3))).all()
     assert torch.equal(smooth[3], noise[3])
+
+
+def test_a_step_follows_the_authors_pseudo_code(tiny, pictures):
+    """Algorithm 1 of 2104.14294 in float64, with plain loops, and section 3.1's pairs of views: the teacher
+    sees the two large views, the student all, and no view is compared with itself."""
+    views = ViewsConfig(small_count=2, small_size=32)  # as large as the model's, so that no table is resized
+    config = DINOConfig(views=views, centre_momentum=0.9, teacher_momentum=0.9, **SMALL)
+    dino = DINO(tiny(), config, steps=10).eval()
+    with torch.no_grad():
+        dino.centre.normal_(std=0.3)
+        for parameter in dino.model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))  # the student has moved on
+    loss, _ = dino(pictures, torch.Generator().manual_seed(3))
+
+    large, small = dino.crops(pictures, torch.Generator().manual_seed(3))
+
+    def probabilities(model, head, view, temperature, centre):
+        z = head.mlp(model.features(view)).detach().double()
+        z = z / z.norm(dim=-1, keepdim=True)
+        w = head.prototypes.detach().double()
+        exponentials = ((z @ (w / w.norm(dim=-1, keepdim=True)).T - centre) / temperature).exp()
+        return exponentials / exponentials.sum(dim=-1, keepdim=True)
+
+    teacher = [
+        probabilities(dino.teacher, dino.teacher_head, view, 0.04, dino.centre.double()) for view in large
+    ]
+    student = [probabilities(dino.model, dino.head, view, 0.1, 0.0) for view in [*large, *small]]
+    total, pairs = 0.0, 0
+    for first, t in enumerate(teacher):
+        for second, s in enumerate(student):
+            if first != second:
+                total += -(t * s.log()).sum(dim=1).mean().item()
+                pairs += 1
+    assert pairs == 6
+    assert loss.item() == pytest.approx(total / pairs, rel=1e-4)
