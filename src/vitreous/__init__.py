@@ -13,10 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitreous.checkpoints import load as load
     from vitreous.checkpoints import save as save
+    from vitreous.checkpoints.any_kind import load as load
     from vitreous.checkpoints.resizing import resize as resize
-    from vitreous.checkpoints.text_models import load_text_model as load_text_model
     from vitreous.errors import InputError as InputError
     from vitreous.inspection.capture import capture_attention as capture_attention
     from vitreous.models.bit import BiT as BiT
@@ -51,8 +50,7 @@ HOME = {
     "ViTConfig": "models.config",
     "capture_attention": "inspection.capture",
     "create": "models.names",
-    "load": "checkpoints",
-    "load_text_model": "checkpoints.text_models",
+    "load": "checkpoints.any_kind",
     "resize": "checkpoints.resizing",
     "save": "checkpoints",
 }

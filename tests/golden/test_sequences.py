@@ -117,7 +117,8 @@ def test_trocr(golden):
 
 
 def test_foreign_formats_are_recognised(golden):
-    assert isinstance(vt.load_text_model(golden("hf_marian").folder), vt.Transformer)
-    assert isinstance(vt.load_text_model(golden("hf_trocr").folder), vt.Captioner)
-    with pytest.raises(vt.InputError, match="describes no model that writes text"):
-        vt.load_text_model(golden("hf_vit").folder)
+    assert isinstance(vt.load(golden("hf_marian").folder), vt.Transformer)
+    assert isinstance(vt.load(golden("hf_trocr").folder), vt.Captioner)
+    assert isinstance(vt.load(golden("hf_vit").folder), vt.ViT)
+    with pytest.raises(vt.InputError, match="leave out image_size, format"):
+        vt.load(golden("hf_trocr").folder, image_size=64, format="timm")

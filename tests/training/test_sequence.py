@@ -133,6 +133,10 @@ def test_a_translator_comes_back_from_its_run(tmp_path, tiny, data):
     texts = [pair.source for pair in data.test]
     first = Translator(model, prepared.tokeniser).translate(texts, max_length=20)
     assert loaded.translate(texts, max_length=20) == first
+    for path in ("run", "run/model", "run/model/model.safetensors"):
+        assert torch.equal(weights(vt.load(tmp_path / path)), weights(model))
+    with pytest.raises(vt.InputError, match="leave out num_classes"):
+        vt.load(tmp_path / "run", num_classes=3)
     assert [loaded.translate([text], max_length=20)[0].text for text in texts[:3]] == [
         t.text for t in first[:3]
     ]

@@ -50,7 +50,7 @@ FORMATS = (*READERS, "vitreous")
 
 
 def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> Model:
-    """A model from a checkpoint of any format, in evaluation mode.
+    """A model of pictures from a checkpoint of any format, in evaluation mode.
 
         load("B_16.npz")
         load("vit.pth", format="torchvision", heads=4, image_size=(96, 64))

@@ -73,7 +73,9 @@ def load_native(folder: str | Path) -> Model:
     where = folder / "config.json"
     told = read_json(where)
     if told.get("kind") in ("Transformer", "Captioner"):
-        raise InputError(f"{folder} writes text, it does not classify: use vitreous.load_text_model")
+        raise InputError(
+            f"{folder} holds a model that writes text: here, one that sees pictures alone is needed"
+        )
     if told.get("format") != "vitreous" or told.get("kind") not in KINDS:
         raise InputError(f"{where} is no description of a vitreous model: it lacks format and kind")
     try:
