@@ -2,10 +2,10 @@
 
     python benchmarks/loader.py [--rounds 8] [--out benchmarks/results/loader.json]
 
-torchvision is not installed here: its way is written out below with Pillow and torch, operation by operation
-as RandomResizedCrop, Resize, CenterCrop, RandomHorizontalFlip, ToTensor, Normalize and the default collation
-do it, on Pillow pictures, bicubic on both sides. What torchvision's own Python calls add is left out, in its
-favour.
+The usual way is torchvision's own code where it can be imported. Where not, it is written out below with
+Pillow and torch, operation by operation as RandomResizedCrop, Resize, CenterCrop, RandomHorizontalFlip,
+ToTensor, Normalize and the default collation do it, on Pillow pictures, bicubic on both sides; what
+torchvision's own Python calls add is then left out, in its favour. The results say which one it was.
 
 The two ways take turns, batch by batch, in one thread; what counts is that thread's processor time, since
 other work on the machine adds less to it. A ratio is the median of the ratios of neighbouring batches; that
@@ -27,10 +27,12 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
 import torch
+from peers import import_torchvision
 from PIL import Image
 from sklearn.datasets import load_sample_images
 from torch import Tensor
@@ -48,6 +50,7 @@ PREPROCESSING = Preprocessing(size=(224, 224), crop_fraction=0.875)
 TRAINING = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(), flip=0.5)
 STREAM = DataConfig(in_memory=False)
 Row = dict[str, float | list[float]]
+PEER = import_torchvision()
 
 
 def write_pictures(root: Path, count: int, height: int, width: int) -> float:
@@ -122,6 +125,32 @@ def usual_batches(paths: list[str], transform: Callable[[str], Tensor], batch: i
             yield torch.stack([transform(paths[index]) for index in order[first : first + batch]])
 
 
+def torchvision_batches(root: Path, transform: list[Any], batch: int) -> Iterator[Tensor]:
+    """torchvision's own, again and again."""
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import Compose, Normalize, ToTensor
+
+    tensor = [ToTensor(), Normalize(PREPROCESSING.mean, PREPROCESSING.std)]
+    folder = ImageFolder(str(root), Compose([*transform, *tensor]))
+    while True:
+        loader = torch.utils.data.DataLoader(folder, batch, shuffle=True, drop_last=True)
+        yield from (images for images, _ in loader)
+
+
+def usual(root: Path, batch: int, *, training: bool) -> Iterator[Tensor]:
+    """The peer."""
+    if PEER is None:
+        paths = sorted(str(path) for path in root.rglob("*.jpg"))
+        return usual_batches(paths, usual_training if training else usual_evaluation, batch)
+    transforms = PEER.transforms
+    bicubic = transforms.InterpolationMode.BICUBIC
+    if training:
+        steps = [transforms.RandomResizedCrop(224, interpolation=bicubic), transforms.RandomHorizontalFlip()]
+    else:
+        steps = [transforms.Resize(256, interpolation=bicubic), transforms.CenterCrop(224)]
+    return torchvision_batches(root, steps, batch)
+
+
 def training_batches(pictures: Pictures, batch: int, config: DataConfig) -> Iterator[Tensor]:
     """Ours, epoch after epoch."""
     loader = TrainLoader(
@@ -173,23 +202,21 @@ def measure(folder: Path, rounds: int) -> tuple[dict[str, float], dict[str, Row]
     photos, phones = (open_data(str(root), everything).train for root in (small, large))
     shards = open_data(str(packed), everything).train
     kept = DataConfig(in_memory=True)
-    paths = {root: sorted(str(path) for path in root.rglob("*.jpg")) for root in (small, large)}
-    crop, centre = usual_training, usual_evaluation
     return kilobytes, {
         "train_500x375": compare(
-            training_batches(photos, 32, STREAM), usual_batches(paths[small], crop, 32), 32, rounds
+            training_batches(photos, 32, STREAM), usual(small, 32, training=True), 32, rounds
         ),
         "evaluate_500x375": compare(
-            evaluation_batches(photos, 32), usual_batches(paths[small], centre, 32), 32, rounds
+            evaluation_batches(photos, 32), usual(small, 32, training=False), 32, rounds
         ),
         "train_12_megapixels": compare(
-            training_batches(phones, 4, STREAM), usual_batches(paths[large], crop, 4), 4, rounds
+            training_batches(phones, 4, STREAM), usual(large, 4, training=True), 4, rounds
         ),
         "train_packed_256": compare(
-            training_batches(shards, 32, STREAM), usual_batches(paths[small], crop, 32), 32, rounds
+            training_batches(shards, 32, STREAM), usual(small, 32, training=True), 32, rounds
         ),
         "train_in_memory": compare(
-            training_batches(photos, 32, kept), usual_batches(paths[small], crop, 32), 32, rounds
+            training_batches(photos, 32, kept), usual(small, 32, training=True), 32, rounds
         ),
     }
 
@@ -215,6 +242,7 @@ def main() -> None:
         "date": date.today().isoformat(),
         "machine": options.machine,
         "versions": {"torch": torch.__version__, "pillow": PIL.__version__, "vitreous": vitreous.__version__},
+        "peer": f"torchvision {PEER.__version__}" if PEER else "its operations, written out",
         "kilobytes_of_a_picture": kilobytes,
         "rows": {name: {**row, "target": TARGETS.get(name)} for name, row in rows.items()},
     }

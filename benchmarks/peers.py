@@ -8,17 +8,29 @@ import torch
 
 
 def import_timm() -> ModuleType:
-    """timm, also where torchvision's compiled operators do not load.
-
-    timm imports torchvision, of which a ViT uses nothing. A torchvision built for another PyTorch stops at
-    operators that it cannot register; declaring their names lets the import pass.
-    """
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            declare(name)
+    """timm, which imports torchvision."""
+    declare_all()
     import timm
 
     return timm
+
+
+def import_torchvision() -> ModuleType | None:
+    """torchvision, if it is installed."""
+    declare_all()
+    try:
+        import torchvision
+    except ImportError:
+        return None
+    return torchvision
+
+
+def declare_all() -> None:
+    """A torchvision built for another PyTorch stops at operators that it cannot register, of which neither
+    ViTs nor the transforms use any; declaring their names lets the import pass."""
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            declare(name)
 
 
 def declare(name: str) -> None:

@@ -1,8 +1,10 @@
-"""Pillow's bicubic and bilinear reduction, pixel for pixel, in a quarter of its time.
+"""Pillow's bicubic and bilinear reduction, within 1 of 255, in a fifth of its time.
 
-A row of the result is a weighted sum of a few rows of the picture, which is what `embedding_bag` computes.
-torch's own antialiased resize of bytes rounds its weights to 15 bits and so is now and then 2 of 255 off:
-good enough to train with, not to evaluate with.
+Pillow resizes the columns, rounds to bytes, and resizes the rows. torch's antialiased resize of bytes does
+the same with weights of 15 bits instead of 22 and so rounds a few bytes otherwise: 1 of 255 off after the
+columns, now and then 2 after the rows; good enough to train with, not to evaluate with. Here the columns are
+exact (a column of the result is a weighted sum of a few columns of the picture, which is what `embedding_bag`
+computes for rows), so that what torch then does with the rows is never more than 1 off.
 """
 
 from __future__ import annotations
@@ -39,26 +41,32 @@ def reduce(
 ) -> UInt8[Tensor, "3 h w"]:
     """The `box` (top, left, h, w) of a picture reduced to `size` (H, W); what lies outside is not computed.
 
-    As Pillow: columns first, rounded to bytes, then rows. The picture has four bytes for each pixel, the
+    As Pillow: columns first, rounded to bytes, then rows. The columns are exact, so that torch's own rounding
+    of the rows' weights cannot add up to more than 1 of 255. The picture has four bytes for each pixel, the
     fourth without meaning, since whole words are transposed faster.
     """
     top, left, height, width = box
     rows = taps(pixels.shape[0], size[0], top, height, kernel)
     columns = taps(pixels.shape[1], size[1], left, width, kernel)
-    part = torch.from_numpy(pixels[rows.start : rows.end, columns.start : columns.end])
-    tall = rows.end - rows.start
-    standing = part.view(torch.int32).squeeze(2).t().contiguous().view(torch.uint8)  # (W, 4 H)
-    narrow = weighted(standing, columns)  # (w, 4 H)
-    # Four floats are moved as one number of 16 bytes.
-    lying = narrow.view(torch.complex128).view(width, tall).t().contiguous().view(torch.float32)  # (H, 4 w)
-    small = weighted(lying, rows).to(torch.uint8)  # (h, 4 w)
-    return small.view(height, width, 4)[:, :, :3].permute(2, 0, 1)
+    used = torch.from_numpy(pixels[rows.start : rows.end, columns.start : columns.end])
+    lying = torch.empty(
+        pixels.shape[0], width, 4, dtype=torch.uint8
+    )  # rows that nobody uses stay as they are
+    lying[rows.start : rows.end] = transposed(weighted(transposed(used), columns))
+    small = F.interpolate(lying.permute(2, 0, 1)[None], size=(size[0], width), mode=kernel, antialias=True)
+    return small[0, :3, top : top + height]
 
 
-def weighted(lines: Tensor, by: Taps) -> Float[Tensor, "n length"]:
-    """Sums of lines, rounded to whole numbers in 0 ... 255."""
-    sums = F.embedding_bag(by.sources, lines.float(), mode="sum", per_sample_weights=by.weights)
-    return sums.add_(0.5 + TIE).floor_().clamp_(0, 255)
+def transposed(pixels: UInt8[Tensor, "h w 4"]) -> UInt8[Tensor, "w h 4"]:
+    """Pixel by pixel, as whole words."""
+    return pixels.view(torch.int32).squeeze(2).t().contiguous().view(torch.uint8).view(-1, pixels.shape[0], 4)
+
+
+def weighted(lines: UInt8[Tensor, "k length 4"], by: Taps) -> UInt8[Tensor, "n length 4"]:
+    """Sums of lines, rounded to bytes."""
+    sums = F.embedding_bag(by.sources, lines.flatten(1).float(), mode="sum", per_sample_weights=by.weights)
+    whole = sums.add_(0.5 + TIE).clamp_(0, 255).numpy().astype(np.uint8)  # NumPy cuts off faster than torch
+    return torch.from_numpy(whole).view(len(sums), -1, 4)
 
 
 @lru_cache(maxsize=256)

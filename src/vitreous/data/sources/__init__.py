@@ -86,10 +86,11 @@ def summarise(train: Pictures) -> DataSummary:
     for index in sampled(train, SAMPLE):
         try:
             encoded = Encoded(train, index, 3)
+            mode = encoded.picture.mode
         except BadPicture:
             continue  # counted and named when it is loaded
         sizes.append(encoded.size)
-        grey &= encoded.picture.mode in ("1", "L", "LA", "La", "F") or encoded.picture.mode.startswith("I")
+        grey &= mode in ("1", "L", "LA", "La", "F") or mode.startswith("I")
     if not sizes:
         raise InputError(f"not one of {len(train)} pictures can be read, such as {train.name(0)}")
     height, width = np.median(sizes, axis=0).round().astype(int).tolist()
