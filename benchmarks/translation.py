@@ -36,7 +36,7 @@ class Peer(nn.Module):
     def __init__(self, config: vt.TransformerConfig) -> None:
         super().__init__()
         self.tokens = TokenEmbedding(config.vocabulary, config.width, scale=True)
-        self.register_buffer("positions", sinusoids(config.max_length, config.width, halves=False))
+        self.register_buffer("positions", sinusoids(config.max_length, config.width))
         self.dropout = nn.Dropout(config.dropout)
         self.transformer = nn.Transformer(
             config.width,

@@ -7,7 +7,7 @@ import vitreous as vt
 from vitreous.checkpoints.marian import load_marian
 from vitreous.checkpoints.torch_transformer import load_torch_transformer
 from vitreous.checkpoints.trocr import load_trocr
-from vitreous.layers.sequence import causal_mask, padding_mask, sinusoids
+from vitreous.layers.sequence import causal_mask, halved_sinusoids, padding_mask
 from vitreous.models.decoding import beam_search, greedy
 
 TOLERANCE = 2e-5
@@ -63,7 +63,7 @@ def test_marian_logits(golden):
     # Hugging Face leaves out of the loss only what is marked -100; here every label counts.
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), given("labels").flatten())
     assert float(loss) == pytest.approx(float(expected["loss"]), abs=TOLERANCE)
-    assert difference(sinusoids(16, 32, halves=True), expected["embed_positions"]) < 1e-6
+    assert difference(halved_sinusoids(16, 32), expected["embed_positions"]) < 1e-6
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ import torch
 from pydantic import ValidationError
 
 import vitreous as vt
-from vitreous.layers.sequence import causal_mask, sinusoids
+from vitreous.layers.sequence import causal_mask, halved_sinusoids, sinusoids
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 
 TINY = {
@@ -38,7 +38,9 @@ def test_base_and_big_have_the_papers_sizes():
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("position", ["sinusoidal", "sinusoidal-halves", "learned", "none"])
+@pytest.mark.parametrize(
+    "position", ["sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned", "none"]
+)
 def test_steps_with_the_cache_equal_the_whole_sequence(norm, position):
     model = tiny(norm=norm, final_norm=norm == "pre", position=position)
     source, target = tokens(3, 7), tokens(3, 9)
@@ -78,10 +80,10 @@ def test_causal_mask_behind_a_past():
 
 
 def test_sinusoids_are_those_of_the_paper():
-    table = sinusoids(10, 8, halves=False)
+    table = sinusoids(10, 8)
     assert table[7, 4].item() == pytest.approx(torch.tensor(7 / 10000 ** (4 / 8)).sin().item(), abs=1e-6)
     assert table[7, 5].item() == pytest.approx(torch.tensor(7 / 10000 ** (4 / 8)).cos().item(), abs=1e-6)
-    assert torch.equal(sinusoids(10, 8, halves=True)[:, :4], table[:, 0::2])
+    assert torch.equal(halved_sinusoids(10, 8)[:, :4], table[:, 0::2])
 
 
 def test_the_embedding_is_shared_by_source_target_and_output():

@@ -70,8 +70,6 @@ def decoder_part(source: Source) -> dict[str, Tensor]:
 def decoder_config(told: Mapping[str, Any]) -> DecoderConfig:
     """Theirs as ours."""
     decoder = told["decoder"]
-    if not decoder["use_learned_position_embeddings"]:
-        raise InputError("a TrOCR decoder with sinusoidal positions is not supported: only learned ones are")
     return DecoderConfig(
         vocabulary=decoder["vocab_size"],
         width=decoder["d_model"],
@@ -80,7 +78,7 @@ def decoder_config(told: Mapping[str, Any]) -> DecoderConfig:
         mlp_dim=decoder["decoder_ffn_dim"],
         max_length=decoder["max_position_embeddings"],
         activation=activation(decoder["activation_function"]),
-        position="learned",
+        position="learned" if decoder["use_learned_position_embeddings"] else "sinusoidal-fairseq",
         position_offset=OFFSET,
         scale_embedding=decoder["scale_embedding"],
         embedding_norm=decoder["layernorm_embedding"],
@@ -95,10 +93,10 @@ def decoder_config(told: Mapping[str, Any]) -> DecoderConfig:
 
 def decoder_weights(left: dict[str, Tensor], config: DecoderConfig) -> dict[str, Tensor]:
     """Their weights under our names."""
-    ours = {
-        "text.tokens.weight": left.pop("embed_tokens.weight"),
-        "text.decoder.position.table": left.pop("embed_positions.weight"),
-    }
+    ours = {"text.tokens.weight": left.pop("embed_tokens.weight")}
+    if config.position == "learned":
+        ours["text.decoder.position.table"] = left.pop("embed_positions.weight")
+    left.pop("embed_positions._float_tensor", None)  # a trace of computed positions in older files: no number
     if config.embedding_norm:
         for kind in ("weight", "bias"):
             ours[f"text.decoder.embedding_norm.{kind}"] = left.pop(f"layernorm_embedding.{kind}")

@@ -44,34 +44,46 @@ class NoPositions(nn.Module):
 
 
 class SinusoidalPositions(nn.Module):
-    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (section 3.5).
-
-    Args:
-        length: the longest sequence.
-        halves: all sines first and then all cosines (tensor2tensor, Marian), instead of side by side.
-    """
+    """Sines and cosines of the position, added (section 3.5): row by row of one of the tables below."""
 
     table: Tensor
 
-    def __init__(self, length: int, width: int, *, halves: bool = False) -> None:
+    def __init__(self, table: Float[Tensor, "length D"]) -> None:
         super().__init__()
-        self.register_buffer("table", sinusoids(length, width, halves), persistent=False)
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
         """`start` is the position of the first of these tokens."""
         return z + self.table[start : start + z.shape[1]].to(z.dtype)
 
 
-def sinusoids(length: int, width: int, halves: bool) -> Float[Tensor, "length D"]:
-    """The table of `SinusoidalPositions`, computed in double precision."""
+def sinusoids(length: int, width: int) -> Float[Tensor, "length D"]:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (section 3.5)."""
+    waves = sines_and_cosines(length, count=(width + 1) // 2, step=2 / width)
+    return torch.stack(waves, dim=-1).flatten(1)[:, :width].float()
+
+
+def halved_sinusoids(length: int, width: int) -> Float[Tensor, "length D"]:
+    """The same numbers, all sines before all cosines, as in Marian."""
+    waves = sines_and_cosines(length, count=(width + 1) // 2, step=2 / width)
+    return torch.cat(waves, dim=1)[:, :width].float()
+
+
+def fairseq_sinusoids(length: int, width: int, *, first: int) -> Float[Tensor, "length D"]:
+    """As in fairseq: halved, the last wave 10000 times as long as the first, and the positions counted from
+    `first`, which is the pad token plus one."""
+    half = width // 2
+    waves = sines_and_cosines(first + length, count=half, step=1 / max(half - 1, 1))
+    return F.pad(torch.cat(waves, dim=1)[first:], (0, width % 2)).float()
+
+
+def sines_and_cosines(
+    length: int, *, count: int, step: float
+) -> tuple[Float[Tensor, "length count"], Float[Tensor, "length count"]]:
+    """Of pos / 10000^(i step), in double precision; on the CPU also where weights are only thought of."""
     position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
-    omega = 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width)
-    sines, cosines = (position * omega).sin(), (position * omega).cos()[:, : width // 2]
-    if halves:
-        return torch.cat([sines, cosines], dim=1).float()
-    table = torch.empty(length, width, dtype=torch.float64, device="cpu")
-    table[:, 0::2], table[:, 1::2] = sines, cosines
-    return table.float()
+    omega = 10_000.0 ** (-step * torch.arange(count, dtype=torch.float64, device="cpu"))
+    return (position * omega).sin(), (position * omega).cos()
 
 
 class LearnedSequencePositions(nn.Module):

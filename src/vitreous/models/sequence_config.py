@@ -23,8 +23,9 @@ class DecoderConfig(Config):
     norm_eps: float = Field(default=1e-5, gt=0)
     final_norm: bool = Field(default=False, description="LayerNorm behind the last layer; pre-norm needs it")
     activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = "relu"
-    position: Literal["none", "sinusoidal", "sinusoidal-halves", "learned"] = Field(
-        default="sinusoidal", description="halves: all sines, then all cosines"
+    position: Literal["none", "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned"] = Field(
+        default="sinusoidal",
+        description="halves: all sines, then all cosines; fairseq: its own waves as well",
     )
     position_offset: int = Field(default=0, ge=0, description="unused rows before a learned table's first")
     scale_embedding: bool = Field(default=True, description="tokens are multiplied by sqrt(width)")

@@ -13,6 +13,9 @@ from vitreous.layers.sequence import (
     NoPositions,
     SinusoidalPositions,
     TokenEmbedding,
+    fairseq_sinusoids,
+    halved_sinusoids,
+    sinusoids,
 )
 from vitreous.models.sequence_config import DecoderConfig, TransformerConfig
 
@@ -23,13 +26,18 @@ def norm(config: DecoderConfig) -> nn.LayerNorm:
 
 def positions(config: DecoderConfig) -> nn.Module:
     """Where a token stands, added to its vector (section 3.5)."""
+    length, width = config.max_length, config.width
     match config.position:
         case "none":
             return NoPositions()
         case "learned":
-            return LearnedSequencePositions(config.max_length, config.width, offset=config.position_offset)
-        case kind:
-            return SinusoidalPositions(config.max_length, config.width, halves=kind == "sinusoidal-halves")
+            return LearnedSequencePositions(length, width, offset=config.position_offset)
+        case "sinusoidal":
+            return SinusoidalPositions(sinusoids(length, width))
+        case "sinusoidal-halves":
+            return SinusoidalPositions(halved_sinusoids(length, width))
+        case "sinusoidal-fairseq":
+            return SinusoidalPositions(fairseq_sinusoids(length, width, first=config.pad + 1))
 
 
 def source_embedding(config: TransformerConfig) -> TokenEmbedding | None:
