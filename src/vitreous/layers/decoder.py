@@ -22,8 +22,8 @@ class DecoderPast(NamedTuple):
 NOTHING_KEPT = None, None
 
 
-class PreNormDecoderBlock(nn.Module):
-    """z' = MSA(LN(z)) + z;  z'' = CrossAttention(LN(z'), context) + z';  z = MLP(LN(z'')) + z''."""
+class DecoderBlock(nn.Module):
+    """The parts of a block, which its two kinds put together: they differ in where the norms stand."""
 
     def __init__(
         self,
@@ -38,6 +38,10 @@ class PreNormDecoderBlock(nn.Module):
         self.attention_norm, self.cross_norm, self.mlp_norm = norms
         self.attention, self.cross_attention, self.mlp = attention, cross_attention, mlp
         self.attention_branch, self.cross_branch, self.mlp_branch = branches
+
+
+class PreNormDecoderBlock(DecoderBlock):
+    """z' = MSA(LN(z)) + z;  z'' = CrossAttention(LN(z'), context) + z';  z = MLP(LN(z'')) + z''."""
 
     def forward(
         self,
@@ -54,22 +58,8 @@ class PreNormDecoderBlock(nn.Module):
         return z + self.mlp_branch(self.mlp(self.mlp_norm(z)))
 
 
-class PostNormDecoderBlock(nn.Module):
+class PostNormDecoderBlock(DecoderBlock):
     """z' = LN(z + MSA(z));  z'' = LN(z' + CrossAttention(z', context));  z = LN(z'' + MLP(z''))."""
-
-    def __init__(
-        self,
-        *,
-        attention: nn.Module,
-        cross_attention: nn.Module,
-        mlp: nn.Module,
-        norms: tuple[nn.Module, nn.Module, nn.Module],
-        branches: tuple[nn.Module, nn.Module, nn.Module],
-    ) -> None:
-        super().__init__()
-        self.attention_norm, self.cross_norm, self.mlp_norm = norms
-        self.attention, self.cross_attention, self.mlp = attention, cross_attention, mlp
-        self.attention_branch, self.cross_branch, self.mlp_branch = branches
 
     def forward(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vitreous.data.text.digit_lines import DIGIT_LINES, HEIGHT, WIDTH
 from vitreous.data.text.parallel import NUMBERS
 from vitreous.data.text.tokeniser import SMALLEST
@@ -16,6 +18,9 @@ from vitreous.training.sequence.config import (
     TranslationConfig,
 )
 
+# The paper's order of norms needs a longer warm-up. Pad and start are never written.
+PRE_NORM: dict[str, Any] = {"norm": "pre", "final_norm": True, "never": (0, 1)}
+
 
 def paper_rate(width: int, warmup: int) -> tuple[float, ScheduleConfig]:
     """The paper's learning rate d^-0.5 min(step^-0.5, step warmup^-1.5) (section 5.3) as a peak and a
@@ -23,9 +28,18 @@ def paper_rate(width: int, warmup: int) -> tuple[float, ScheduleConfig]:
     return (width * warmup) ** -0.5, ScheduleConfig(kind="rsqrt", warmup=warmup, timescale=warmup)
 
 
-def paper_optimiser() -> OptimiserConfig:
-    """Adam with b1 0.9, b2 0.98, eps 1e-9 (section 5.3)."""
-    return OptimiserConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, clip_norm=1.0)
+def paper_training(width: int, *, steps: int, batch_size: int, warmup: int) -> TrainingConfig:
+    """Adam with b1 0.9, b2 0.98, eps 1e-9, the paper's rate and its label smoothing (sections 5.3 and
+    5.4)."""
+    rate, schedule = paper_rate(width, warmup)
+    return TrainingConfig(
+        steps=steps,
+        batch_size=batch_size,
+        peak_lr=rate,
+        optimiser=OptimiserConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, clip_norm=1.0),
+        schedule=schedule,
+        label_smoothing=0.1,
+    )
 
 
 def numbers_config() -> TranslationConfig:
@@ -33,7 +47,6 @@ def numbers_config() -> TranslationConfig:
 
     vitreous translate train
     """
-    rate, schedule = paper_rate(width=96, warmup=400)
     return TranslationConfig(
         source=NUMBERS,
         test_fraction=0.02,
@@ -46,19 +59,10 @@ def numbers_config() -> TranslationConfig:
             heads=4,
             mlp_dim=192,
             max_length=64,
-            norm="pre",
-            final_norm=True,
             dropout=0.0,
-            never=(0, 1),
+            **PRE_NORM,
         ),
-        training=TrainingConfig(
-            steps=2000,
-            batch_size=128,
-            peak_lr=rate,
-            optimiser=paper_optimiser(),
-            schedule=schedule,
-            label_smoothing=0.1,
-        ),
+        training=paper_training(96, steps=2000, batch_size=128, warmup=400),
     )
 
 
@@ -72,7 +76,6 @@ def pairs_config(count: int) -> TranslationConfig:
     else:
         width, depth, dropout, vocabulary = 128, 2, 0.2, 2000
     steps = min(max(40 * count // 64, 1000), 100_000)
-    rate, schedule = paper_rate(width, warmup=min(4000, steps // 10))
     return TranslationConfig(
         tokeniser=TokeniserConfig(vocabulary=vocabulary),
         model=TransformerConfig(
@@ -86,14 +89,7 @@ def pairs_config(count: int) -> TranslationConfig:
             dropout=dropout,
             never=(0, 1),
         ),
-        training=TrainingConfig(
-            steps=steps,
-            batch_size=64,
-            peak_lr=rate,
-            optimiser=paper_optimiser(),
-            schedule=schedule,
-            label_smoothing=0.1,
-        ),
+        training=paper_training(width, steps=steps, batch_size=64, warmup=min(4000, steps // 10)),
         averaging=AveragingConfig(every=max(steps // 100, 1)),
     )
 
@@ -131,10 +127,8 @@ def digit_lines_config() -> ReadingConfig:
                 heads=4,
                 mlp_dim=192,
                 max_length=16,
-                norm="pre",
-                final_norm=True,
                 dropout=0.0,
-                never=(0, 1),
+                **PRE_NORM,
             ),
         ),
         preprocessing=Preprocessing(size=(HEIGHT, WIDTH), channels=1, mean=(0.107,), std=(0.237,)),
@@ -177,10 +171,8 @@ def pictures_config() -> ReadingConfig:
                 heads=6,
                 mlp_dim=768,
                 max_length=128,
-                norm="pre",
-                final_norm=True,
                 dropout=0.1,
-                never=(0, 1),
+                **PRE_NORM,
             ),
         ),
         preprocessing=Preprocessing(size=size, resize="fit"),
