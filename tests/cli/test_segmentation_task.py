@@ -11,6 +11,7 @@ from vitreous.data.segmentation.palette import mask_picture
 SMALL = (
     "--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "model.depth=1",
     "--set", "model.width=32", "--set", "model.heads=2", "--set", "model.mlp_dim=32",
+    "--set", "model.decoder=mask-transformer",
 )  # fmt: skip
 
 

@@ -158,6 +158,7 @@ def test_it_learns_squares(folder, tmp_path):
         "model": {**TINY["model"], "width": 32, "dropout": 0.0, "cells": 4},
         "training": {"steps": 60, "batch_size": 8, "peak_lr": 5e-3},
         "augmentation": {"colour_jitter": "none"},
+        "data": {"test_fraction": 0.4},
     }
     run, splits = planned(folder, tmp_path / "run", settings)
     model = train_segmenter(run, splits, device=CPU).model

@@ -89,7 +89,7 @@ def carry_out(run: Run, splits: MaskSplits, *, device: torch.device, world: Worl
         run,
         splits,
         device=device,
-        validate=segmentation_monitor(splits.validation, batch_size=batch_size) if world.first else None,
+        validate=segmentation_monitor(splits.validation, batch_size=batch_size),
         display=Display() if world.first else None,
         world=world,
     )

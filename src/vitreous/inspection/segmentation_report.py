@@ -70,8 +70,9 @@ def write_segmentation_report(
 
 def kind(model: Segmenter) -> str:
     """The model in a line."""
+    depth = model.config.decoder_depth
     decoder = (
-        f"a mask Transformer of {model.config.decoder_depth} layers"
+        f"a mask Transformer of {depth} layer{'s' if depth > 1 else ''}"
         if model.config.decoder == "mask-transformer"
         else "one linear layer"
     )

@@ -20,6 +20,12 @@ def digit_pages_config() -> SegmentationConfig:
     """The bundled job: pages of handwritten digits.
 
     vitreous train --task segmentation
+
+    What decided, on pages of training digits that were set aside, after equal processor time: with a norm
+    over all channels behind each convolution the loss stayed for 200 steps at that of calling everything
+    background, with one for each channel (blind to dark ink on light paper or the other way round) it fell at
+    once; the linear decoder learned the classes twice as fast as the mask Transformer, which finds their
+    outlines sooner; batches of 16 were better than of 32.
     """
     return SegmentationConfig(
         source=DIGIT_PAGES,
@@ -30,13 +36,16 @@ def digit_pages_config() -> SegmentationConfig:
             patch_size=(8, 8),
             num_classes=len(CLASSES),
             width=128,
-            depth=4,
+            depth=5,
             heads=4,
             mlp_dim=256,
-            stem=ConvolutionStemConfig(widths=(24, 48, 96), strides=(2, 2, 2)),
+            stem=ConvolutionStemConfig(
+                widths=(32, 32, 64, 64, 128), strides=(2, 1, 2, 1, 2), norm="instance"
+            ),
             position=PositionConfig(kind="sincos-2d"),
             class_token=False,
-            decoder_depth=1,
+            layer_scale=0.1,
+            decoder="linear",
             cells=4,
         ),
         preprocessing=Preprocessing(
@@ -48,8 +57,8 @@ def digit_pages_config() -> SegmentationConfig:
             std=(0.33,),
         ),
         training=TrainingConfig(
-            steps=900,
-            batch_size=32,
+            steps=2500,
+            batch_size=16,
             peak_lr=1.5e-3,
             optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
             schedule=ScheduleConfig(warmup=0.03),
@@ -62,7 +71,7 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
     that are large enough, at 256x256; random crops, mirrored where that is asked for."""
     large = min(data.size) >= LARGE
     size = (256, 256) if large else (128, 128)
-    strides = (2, 2, 2, 2) if large else (2, 2, 2)
+    strides = (2, 1, 2, 1, 2, 1, 2) if large else (2, 1, 2, 1, 2)
     pictures = len(data.train)
     grey = data.channels == 1
     batch = min(16, max(pictures // 4, 1))
@@ -78,10 +87,13 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
             depth=6,
             heads=6,
             mlp_dim=384,
-            stem=ConvolutionStemConfig(widths=(24, 48, 96, 192)[: len(strides)], strides=strides),
+            stem=ConvolutionStemConfig(
+                widths=(32, 32, 64, 64, 128, 128, 192)[: len(strides)], strides=strides, norm="instance"
+            ),
             position=PositionConfig(kind="sincos-2d"),
             class_token=False,
-            decoder_depth=2,
+            layer_scale=0.1,
+            decoder="linear",
             cells=4,
         ),
         preprocessing=Preprocessing(
@@ -108,12 +120,12 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
 
 def fine_tuning_config(data: MaskSplits) -> SegmentationConfig:
     """The same, on the encoder of a checkpoint: a smaller rate, fewer epochs; its architecture and sizes come
-    from the checkpoint. One logit for each patch and class, as in the paper."""
+    from the checkpoint. The mask Transformer, and one logit for each patch and class, as in the paper."""
     base = masks_config(data)
     return base.model_copy(
         update={
             "recipe": "masks, fine-tuned",
-            "model": base.model.model_copy(update={"cells": 1}),
+            "model": base.model.model_copy(update={"cells": 1, "decoder": "mask-transformer"}),
             "training": base.training.model_copy(
                 update={"peak_lr": 2e-4, "epochs": max(base.training.epochs / 4, 10)}
             ),

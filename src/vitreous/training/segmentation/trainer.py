@@ -20,9 +20,12 @@ from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Surroundings, fit
 from vitreous.training.lora import add_lora
+from vitreous.training.resuming import resumed
 from vitreous.training.run import Run
 from vitreous.training.segmentation.objective import segmentation
+from vitreous.training.shares import SharedStates
 from vitreous.training.starting import starting_model
+from vitreous.training.state import States
 
 
 class TrainedSegmenter(NamedTuple):
@@ -54,12 +57,12 @@ def train_segmenter(
             a picture and its mask do not belong together.
     """
     config, world = run.config, world or World()
-    learner = learner_of(run, splits.train.classes, device, world)
+    learner, states = learner_of(run, splits.train.classes, device, world)
     loader = mask_loader(run, splits, world)
     with ExitStack() as stack:
         surroundings = Surroundings(
             trackers=trackers(run, learner.step, stack) if world.first else (),
-            states=run.states,
+            states=states,
             display=stack.enter_context(display or nullcontext()),
             validate=validate,
             validate_every=config.evaluation.every_epochs,
@@ -79,18 +82,15 @@ def train_segmenter(
     return TrainedSegmenter(model, learner.seconds, dict(loader.bad))
 
 
-def learner_of(run: Run, classes: tuple[str, ...], device: torch.device, world: World) -> Learner:
-    """The learner at the run's newest saved state, or at its beginning."""
+def learner_of(
+    run: Run, classes: tuple[str, ...], device: torch.device, world: World
+) -> tuple[Learner, States | SharedStates]:
+    """The learner at the run's newest saved state, or at its beginning, and where its next states go."""
     config = run.config
     model = starting_model(config, classes)
     if config.training.lora.rank:
         add_lora(model, config.training.lora)
-    learner = Learner.begin(model.to(device), config.training)
-    if state := run.states.newest():
-        learner.restore(state)
-        if not world.first:
-            learner.meter.clear()  # saved were the sums over all processes; one of them goes on with these
-    return learner
+    return resumed(model, run.states, config.training, device=device, world=world)
 
 
 def mask_loader(run: Run, splits: MaskSplits, world: World | None = None) -> MaskLoader:
