@@ -18,9 +18,11 @@ from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokeniser import Tokeniser
 from vitreous.deployment.serving.app import build_app
 from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.segmenting import PictureSegmenter
 from vitreous.deployment.serving.writing import PictureReader, TextTranslator
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.training.sequence.config import configure_sequence
 from vitreous.training.sequence.reader import Reader
@@ -72,6 +74,19 @@ def translator() -> TextTranslator:
     model = fresh_model(configure_sequence(numbers_config(), tiny)).eval()
     texts = [text for pair in list(number_pairs(50)) for text in (pair.source, pair.target)]
     return TextTranslator(Translator(model, Tokeniser.train(texts, 380)))
+
+
+@pytest.fixture(scope="session")
+def segmenter() -> PictureSegmenter:
+    torch.manual_seed(0)
+    config = SegmenterConfig(
+        image_size=16, patch_size=4, width=16, depth=1, heads=2, mlp_dim=16, num_classes=4, decoder="linear"
+    )
+    model = Segmenter(config, labels=["ground", "ant", "bee", "cat"])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.5 * torch.randn_like(parameter)
+    return PictureSegmenter(model, CPU, most_pixels=MOST_PIXELS)
 
 
 def app_of(served: Any, **options: Any) -> FastAPI:

@@ -346,7 +346,7 @@ TYPES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     bodies=st.lists(
         st.tuples(BODIES, TYPES, st.sampled_from(["predict", "attention", "features"])),

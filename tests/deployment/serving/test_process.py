@@ -28,7 +28,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
 def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> None:
     command = [sys.executable, "-m", "vitreous", "serve", str(checkpoint), "--port", "0", "--json"]
     # Requests wait two seconds for others, so that one is surely under way when the server is stopped.

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import Pictures
+from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
 from vitreous.data.sources.digits import open_digits
 from vitreous.data.text.digit_lines import DIGIT_LINES, compose
 from vitreous.data.text.parallel import NUMBERS, open_parallel
@@ -18,11 +19,12 @@ from vitreous.errors import InputError
 from vitreous.evaluation.held_out import held_out
 from vitreous.inspection.pictures import data_uri
 from vitreous.training.run import Run
+from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.sequence.config import read_config
 
 log = logging.getLogger(__name__)
 DIGITS = "digits"
-LINES, TEXTS = 6, 6  # examples of each kind
+PICTURES, TEXTS = 6, 6
 
 
 class Examples(NamedTuple):
@@ -52,7 +54,7 @@ def picture_examples(run: str) -> Examples:
         return Examples(source)
     pictures = held_out(run, None, {}).pictures
     first = [int(np.flatnonzero(pictures.targets == number)[0]) for number in range(len(pictures.classes))]
-    return Examples(source, tuple(uri(pictures, row) for row in first))
+    return Examples(source, tuple(uri(pictures.picture(row)) for row in first))
 
 
 def line_examples(run: str) -> Examples:
@@ -62,8 +64,18 @@ def line_examples(run: str) -> Examples:
         return Examples(config.source)
     _, _, digits = open_digits(DataConfig(split_seed=config.seed))
     assert digits is not None  # a share is held out by default
-    lines, _ = compose(digits, LINES, np.random.default_rng((config.seed, 1)))
-    return Examples(config.source, tuple(uri(lines, row) for row in range(LINES)))
+    lines, _ = compose(digits, PICTURES, np.random.default_rng((config.seed, 1)))
+    return Examples(config.source, tuple(uri(lines.picture(row)) for row in range(PICTURES)))
+
+
+def page_examples(run: str) -> Examples:
+    """For a segmenter: of a run on pages of digits, pages of held-out digits."""
+    config = Run.open(Path(run), SegmentationConfig).config
+    if config.source != DIGIT_PAGES:
+        return Examples(config.source)
+    pages = open_digit_pages(config.data).test
+    assert pages is not None  # open_digit_pages insists on it
+    return Examples(config.source, tuple(uri(pages.pair(row)[0]) for row in range(PICTURES)))
 
 
 def text_examples(run: str) -> Examples:
@@ -77,5 +89,5 @@ def text_examples(run: str) -> Examples:
     return Examples(config.source, (), tuple(pairs[row].source for row in rows)[:TEXTS])
 
 
-def uri(pictures: Pictures, row: int) -> str:
-    return data_uri(np.asarray(pictures.picture(row).convert("RGB")))
+def uri(picture: Image.Image) -> str:
+    return data_uri(np.asarray(picture.convert("RGB")))

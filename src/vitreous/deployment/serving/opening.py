@@ -17,13 +17,16 @@ from vitreous.deployment.serving.examples import (
     Examples,
     examples_of,
     line_examples,
+    page_examples,
     picture_examples,
     text_examples,
 )
+from vitreous.deployment.serving.segmenting import PictureSegmenter
 from vitreous.deployment.serving.uploads import Limits
 from vitreous.deployment.serving.writing import PictureReader, TextTranslator
 from vitreous.errors import InputError
 from vitreous.evaluation.trained import asks_each_class, has_weights
+from vitreous.models.segmenter import Segmenter
 from vitreous.training.precision import pick_precision
 from vitreous.training.sequence.reader import Reader
 from vitreous.training.sequence.translator import Translator
@@ -97,12 +100,12 @@ def served_model(
         translator = Translator.load(path)
         translator.model.to(device)
         return TextTranslator(translator), examples_of(spec, text_examples)
-    classifier = Classifier(
-        open_model(spec, **overrides),
-        device,
-        independent=asks_each_class(spec),
-        most_pixels=limits.pixels,
-    )
+    model = open_model(spec, **overrides)
+    if isinstance(model, Segmenter):
+        segmenter = PictureSegmenter(model, device, most_pixels=limits.pixels)
+        return segmenter, examples_of(spec, page_examples)
+    independent = asks_each_class(spec)
+    classifier = Classifier(model, device, independent=independent, most_pixels=limits.pixels)
     return classifier, examples_of(spec, picture_examples)
 
 

@@ -96,6 +96,8 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
             "predict": predict_parameters(main.name),
             "most": limits.pictures,
             "layers": facts.get("layers", 0),
+            "labels": facts.get("labels", []),
+            "palette": facts.get("palette", []),
             "size": facts["preprocessing"]["size"] if "preprocessing" in facts else [],
             "heat": base64.b64encode(heat(torch.linspace(0, 1, 256)[None]).tobytes()).decode("ascii"),
         },

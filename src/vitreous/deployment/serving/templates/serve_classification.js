@@ -50,6 +50,3 @@ if (looks) {
     again();
   });
 }
-
-// The page begins with an answer where there is something to ask.
-if (document.querySelector(".example")) tryOut(document.querySelector(".example"));

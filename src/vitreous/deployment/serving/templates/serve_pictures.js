@@ -72,8 +72,9 @@ addEventListener("drop", (event) => {
   document.body.classList.remove("dragging");
   add(event.dataTransfer.files);
 });
-const tryOut = (button) => select(new Item(blobOf(button.dataset.src), "example", false));
-for (const button of document.querySelectorAll(".examples .example")) button.addEventListener("click", () => tryOut(button));
+for (const button of document.querySelectorAll(".examples .example")) {
+  button.addEventListener("click", () => select(new Item(blobOf(button.dataset.src), "example", false)));
+}
 
 function blobOf(uri) {
   const [head, data] = uri.split(",");

@@ -40,6 +40,3 @@ const again = () => { if (selected) show(() => work(selected)); };
 slider("opacity", (value) => value + " %", () => { if (sight) drawSight(); });
 slider("layer", (value) => `${value} of ${settings.layers}`, again);
 slider("head", ofAll, again);
-
-// The page begins with an answer where there is something to ask.
-if (document.querySelector(".example")) tryOut(document.querySelector(".example"));

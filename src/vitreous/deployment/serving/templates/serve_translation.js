@@ -12,7 +12,10 @@ async function work() {
   };
 }
 
-function drawMatrix({ read, tokens, values }) {
+const bare = (text) => text.replaceAll("▁", " ").trim() || "␣";  // tokens carry the space before a word as ▁
+
+function drawMatrix({ read: heard, tokens: said, values }) {
+  const read = heard.map(bare), tokens = said.map(bare);
   const matrix = byId("matrix"), caption = matrix.caption;
   const columns = read.map((text) => make("th", { scope: "col" }, make("span", {}, text)));
   const rows = tokens.map((text, i) => make("tr", {}, make("th", { scope: "row" }, text), ...values[i].map((weight, j) => {
@@ -39,6 +42,3 @@ for (const button of document.querySelectorAll(".texts .example")) {
 const again = () => { if (source) show(work); };
 slider("layer", (value) => `${value} of ${settings.layers}`, again);
 slider("head", ofAll, again);
-
-// The page begins with an answer where there is something to ask.
-document.querySelector(".texts .example")?.click();

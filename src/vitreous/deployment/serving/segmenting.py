@@ -1,0 +1,91 @@
+"""A segmenter behind HTTP: a class for each pixel."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import torch
+from PIL import Image
+from pydantic import BaseModel, Field
+
+from vitreous.data.decoding import load_pixels
+from vitreous.deployment.segmenting import SegmentPredictor
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question
+from vitreous.deployment.serving.pixels import blank, checked
+from vitreous.models.config import Config
+from vitreous.models.segmenter import Segmenter
+
+MOST_PIXELS = 16_000_000  # every pixel is answered for, which costs more than a label for them all
+
+
+class MaskFormat(Config):
+    format: Annotated[Literal["json", "png"], Field(description="png: the mask itself; of one picture")] = (
+        "json"
+    )
+
+
+class MaskAnswer(BaseModel):
+    path: str
+    size: tuple[int, int] = Field(description="height and width of the mask: those of the upright picture")
+    shares: dict[str, float] = Field(description="the part of the pixels of each class, largest first")
+    mask: str = Field(
+        description="a PNG as a data URI: its values are class numbers, its palette the colours"
+    )
+
+
+class PictureSegmenter:
+    """Answers for a Segmenter."""
+
+    task = "segmentation"
+
+    def __init__(self, model: Segmenter, device: torch.device, *, most_pixels: int) -> None:
+        self.predictor = SegmentPredictor(model, device)
+        self.model = self.predictor.model
+        self.most_pixels = min(most_pixels, MOST_PIXELS)
+        self.endpoints: tuple[Endpoint, ...] = (
+            Endpoint(
+                name="predict",
+                takes="pictures",
+                key="predictions",
+                summary="The class of each pixel, and the share of each class",
+                parameters=MaskFormat,
+                item=MaskAnswer,
+                answer=self.predict,
+            ),
+        )
+
+    def decode(self, data: bytes, name: str) -> Image.Image:
+        encoded = checked(data, name, channels=self.model.preprocessing.channels, most=self.most_pixels)
+        return load_pixels(encoded.picture, name)
+
+    def sample(self) -> bytes:
+        return blank(self.model.preprocessing)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "labels": list(self.predictor.classes),
+            "palette": self.predictor.palette.tolist(),
+            "preprocessing": self.model.preprocessing.model_dump(mode="json"),
+        }
+
+    def predict(self, questions: Sequence[Question]) -> list[Answer]:
+        masks = self.predictor.predict([each.what for each in questions])
+        answers: list[Answer] = []
+        for each, mask in zip(questions, masks, strict=True):
+            buffer = io.BytesIO()
+            self.predictor.picture(mask).save(buffer, format="PNG")
+            if each.parameters.format == "png":
+                answers.append(buffer.getvalue())
+                continue
+            answers.append(
+                {
+                    "path": each.name,
+                    "size": list(mask.shape),
+                    "shares": self.predictor.shares(mask),
+                    "mask": "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii"),
+                }
+            )
+        return answers

@@ -1,0 +1,259 @@
+"""The web page: complete without a browser; and in headless Chromium, what a visitor does with it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvicorn
+
+from vitreous.deployment.serving.app import build_app
+from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.endpoints import Served
+from vitreous.deployment.serving.examples import Examples
+from vitreous.deployment.serving.page import page_of
+from vitreous.deployment.serving.running import address_of, bind, serve
+from vitreous.deployment.serving.segmenting import PictureSegmenter
+from vitreous.deployment.serving.uploads import Limits
+from vitreous.deployment.serving.writing import PictureReader, TextTranslator
+from vitreous.inspection.pictures import data_uri
+
+from .conftest import ABOUT, CPU, MOST_PIXELS, make_vit, picture
+
+PATIENCE = 170_000  # milliseconds: the machine may be busy
+
+
+def uri(height: int, width: int) -> str:
+    return data_uri(np.random.default_rng(0).integers(0, 255, (height, width, 3), dtype=np.uint8))
+
+
+# --- without a browser -------------------------------------------------------------------------------------
+
+
+def test_the_page_of_every_task_asks_nobody_else(
+    classifier: Classifier, reader: PictureReader, translator: TextTranslator, segmenter: PictureSegmenter
+) -> None:
+    for served in (classifier, reader, translator, segmenter):
+        page = page_of(served, ABOUT | {"name": "<b>mine</b>"}, Examples(texts=("<de> & co",)), Limits())
+        assert "&lt;b&gt;mine&lt;/b&gt;" in page
+        assert "<b>mine" not in page
+        addresses = set(re.findall(r"""(?:src|href)=["']([^"'{]*)""", page))
+        assert {each for each in addresses if not each.startswith("data:")} == {
+            "openapi.json",
+            "v1/model",
+            "metrics",
+        }
+
+
+def test_a_fresh_model_is_said_to_be_fresh(classifier: Classifier) -> None:
+    words = "It has learned nothing yet"
+    assert words in page_of(classifier, ABOUT | {"trained": False}, Examples(), Limits())
+    assert words not in page_of(classifier, ABOUT, Examples(), Limits())
+
+
+def test_only_a_classifier_of_digits_is_drawn_for(classifier: Classifier, reader: PictureReader) -> None:
+    assert 'id="pad"' in page_of(classifier, ABOUT, Examples("digits"), Limits())
+    assert 'id="pad"' not in page_of(classifier, ABOUT, Examples("photos/"), Limits())
+    assert 'id="pad"' not in page_of(reader, ABOUT, Examples("digits"), Limits())
+
+
+def test_a_model_without_a_head_has_a_page_of_attention() -> None:
+    bare = Classifier(make_vit(classes=None), CPU, independent=False, most_pixels=MOST_PIXELS)
+    page = page_of(bare, ABOUT, Examples(), Limits())
+    assert '"predict": null' in page
+    assert "evidence for the class</option>" not in page
+
+
+# --- in a browser ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def at_an_address(served: Served, examples: Examples) -> Iterator[str]:
+    """A server of its own thread."""
+    app = build_app(served, about=ABOUT, page=page_of(served, ABOUT, examples, Limits()))
+    opened, up = bind("127.0.0.1", 0), threading.Event()
+    opened.listen()
+    url = address_of(opened)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+    thread = threading.Thread(target=lambda: asyncio.run(serve(server, opened, ready=lambda _: up.set())))
+    thread.start()
+    assert up.wait(60)
+    try:
+        yield url
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium, or a skip that says what is missing."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = Path("/usr/bin/chromium")
+    if not chromium.exists():
+        pytest.skip("no browser at /usr/bin/chromium: the page was not tried in one")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(
+            executable_path=str(chromium), args=["--no-sandbox"], timeout=PATIENCE
+        )
+        yield opened
+        opened.close()
+
+
+class Visit:
+    """A tab, and what went wrong in it."""
+
+    def __init__(self, browser: Any, url: str) -> None:
+        self.problems: list[str] = []
+        self.strangers: list[str] = []
+        self.page = browser.new_page(viewport={"width": 1000, "height": 900})
+        self.page.set_default_timeout(PATIENCE)
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("request", lambda request: self.meet(request.url, url))
+        self.page.goto(url)
+
+    def meet(self, asked: str, url: str) -> None:
+        if not asked.startswith((url, "data:", "blob:")):
+            self.strangers.append(asked)
+
+    def settled(self) -> None:
+        """Until the latest question has been answered."""
+        self.page.wait_for_selector("#bench[data-drawn] #get[aria-busy=false]")
+
+    def pixels(self) -> str:
+        return self.page.evaluate("document.getElementById('sight').toDataURL()")
+
+    def slide(self, slider: str, value: int) -> None:
+        self.page.fill(f"#{slider}", str(value))
+        self.settled()
+
+
+@contextmanager
+def visit(browser: Any, served: Served, examples: Examples = Examples()) -> Iterator[Visit]:  # noqa: B008
+    with at_an_address(served, examples) as url:
+        visitor = Visit(browser, url)
+        yield visitor
+        assert visitor.problems == []
+        assert visitor.strangers == []
+        visitor.page.close()
+
+
+def test_a_picture_is_classified_and_looked_at(browser: Any, classifier: Classifier) -> None:
+    with visit(browser, classifier) as visitor:
+        page = visitor.page
+        assert page.is_visible("#empty")
+        page.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": picture()}])
+        page.wait_for_selector("#bars li")
+        assert page.inner_text("#answer") in {"ant", "bee", "cat"}
+        assert page.locator("#bars li").count() == 3
+        assert page.is_hidden("#empty")
+        seen = [visitor.pixels()]
+        visitor.slide("opacity", 0)
+        seen.append(visitor.pixels())
+        visitor.slide("opacity", 75)
+        assert visitor.pixels() == seen[0]
+        page.select_option("#kind", "attention")
+        page.wait_for_selector("#sight-words:has-text('in this layer')")
+        seen.append(visitor.pixels())
+        visitor.slide("layer", 1)
+        seen.append(visitor.pixels())
+        assert page.inner_text("#layer-now") == "1 of 2"
+        page.select_option("#kind", "evidence")
+        page.wait_for_selector("#sight-words:has-text('What speaks for')")
+        seen.append(visitor.pixels())
+        assert len(set(seen)) == len(seen)
+
+
+def test_what_is_no_picture_is_told_in_words(browser: Any, classifier: Classifier) -> None:
+    with visit(browser, classifier) as visitor:
+        page = visitor.page
+        files = [
+            {"name": "notes.png", "mimeType": "image/png", "buffer": b"hello"},
+            {"name": "x.png", "mimeType": "image/png", "buffer": picture()},
+        ]
+        page.set_input_files("#file", files)
+        page.wait_for_selector("#problem:not([hidden])")
+        assert page.inner_text("#problem") == "notes.png: no picture of a known format"
+        page.locator("#strip button").nth(1).click()
+        page.wait_for_selector("#bars li")
+        assert page.is_hidden("#problem")
+        # What the browser itself writes for an answer of 422 is no problem of the page.
+        assert all("422" in each for each in visitor.problems)
+        visitor.problems.clear()
+
+
+def test_a_drawing_is_read(browser: Any, classifier: Classifier) -> None:
+    with visit(browser, classifier, Examples("digits")) as visitor:
+        page = visitor.page
+        box = page.locator("#pad").bounding_box()
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.2 * box["height"])
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.8 * box["height"], steps=4)
+        page.mouse.up()
+        page.wait_for_selector("#bars li")
+        assert page.inner_text("#answer") in {"ant", "bee", "cat"}
+        page.click("#clear")
+
+
+def test_a_reader_shows_where_each_character_was_read(browser: Any, reader: PictureReader) -> None:
+    with visit(browser, reader, Examples("digit-lines", (uri(12, 80),))) as visitor:
+        page = visitor.page
+        page.wait_for_selector("#letters button")  # the page begins with its first example
+        first = visitor.pixels()
+        page.locator("#letters button").last.hover()
+        page.wait_for_selector("#letters button:last-child[aria-pressed=true]")
+        assert visitor.pixels() != first
+
+
+def test_a_translation_shows_its_attention(browser: Any, translator: TextTranslator) -> None:
+    with visit(browser, translator) as visitor:
+        page = visitor.page
+        page.fill("#text", "<de> twenty-one")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#matrix tbody tr")
+        columns = page.locator("#matrix thead th").all_inner_texts()
+        assert "".join(columns).replace(" ", "") == "<de>twenty-one⟨end⟩"
+        weights = page.eval_on_selector_all(
+            "#matrix tbody tr:first-child td",
+            "cells => cells.map(each => Number(each.style.getPropertyValue('--weight')))",
+        )
+        assert sum(weights) == pytest.approx(1, abs=0.01)
+
+
+def test_a_segmenter_lays_its_mask_over_the_picture(browser: Any, segmenter: PictureSegmenter) -> None:
+    with visit(browser, segmenter) as visitor:
+        page = visitor.page
+        page.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": picture()}])
+        page.wait_for_selector("#legend button")
+        shares = [float(each.rstrip(" %")) for each in page.locator("#legend span").all_inner_texts()]
+        assert sum(shares) == pytest.approx(100, abs=0.3)
+        assert shares == sorted(shares, reverse=True)
+        page.locator("#legend button").first.click()
+        alone = visitor.pixels()
+        visitor.slide("opacity", 0)
+        assert visitor.pixels() != alone
+        drawn = page.evaluate(
+            "[document.getElementById('sight').width, document.getElementById('sight').height]"
+        )
+        assert drawn[0] / drawn[1] == pytest.approx(4 / 3)
+
+
+def test_narrow_screens_are_not_scrolled_sideways(browser: Any, classifier: Classifier) -> None:
+    with visit(browser, classifier, Examples("digits", (uri(8, 8),))) as visitor:
+        page = visitor.page
+        page.set_viewport_size({"width": 360, "height": 700})
+        page.wait_for_selector("#bars li")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        unlabelled = page.eval_on_selector_all(
+            "input, select, textarea",
+            "all => all.filter(each => !each.labels?.length).map(each => each.id)",
+        )
+        assert unlabelled == []
