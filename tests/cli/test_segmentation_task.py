@@ -187,6 +187,8 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
         (("evaluate", run, "photos"), "no folder of pictures and masks"),
         (("predict", "runs/mine", "photo.jpg", "--out", tmp_path), "--out is where masks go"),
         (("inspect", run, "photo.jpg", "--label", "car"), "leave them out"),
+        (("predict", "Seg-Ti/16", "photo.jpg"), "a name without weights"),
+        (("train", "--model", "Seg-Ti/16"), "train it with --task segmentation"),
         (("doctor", run), "segment"),
     ):
         done = command(*arguments)

@@ -167,3 +167,25 @@ def test_the_journey_counts_every_parameter(decoder):
     stages = journey(model.config)
     assert sum(stage.parameters for stage in stages) == sum(p.numel() for p in model.parameters())
     assert stages[-1].shape == (5, 16, 24)
+
+
+def test_the_papers_names():
+    """Seg-B-Mask/16: a ViT-B/16 (86 million weights at 512x512), two layers more, and three square maps."""
+    from vitreous.models.names import config_of
+
+    config = config_of("Seg-B-Mask/16", image_size=512)
+    assert isinstance(config, SegmenterConfig)
+    assert (config.decoder, config.decoder_depth, config.cells, config.num_classes) == (
+        "mask-transformer",
+        2,
+        1,
+        150,
+    )
+    assert config_of("Seg-Ti/16").decoder == "linear"
+    with torch.device("meta"):
+        model = vt.create("Seg-B-Mask/16", image_size=512)
+    layer, square = 12 * 768**2 + 13 * 768, 768**2
+    head = 2 * layer + (3 * square + 768) + 150 * 768 + 2 * 768 + 2 * 150
+    assert sum(p.numel() for p in model.head.parameters()) == head
+    with pytest.raises(InputError, match="unknown size"):
+        config_of("Seg-Q/16")

@@ -20,17 +20,17 @@ UNASKED = 12  # held-out pictures to look at where none are named
 
 
 def is_segmenter(model: str) -> bool:
-    """Whether MODEL is a segmenter's run, or the folder of one."""
-    return kind_in(Path(model)) == "Segmenter"
+    """Whether MODEL is a segmenter's run, the folder of one, or a name such as Seg-B-Mask/16."""
+    return kind_in(Path(model)) == "Segmenter" or (model.startswith("Seg-") and not Path(model).exists())
 
 
 def opened(model: str, image_size: str | None, device: str) -> Segmenter:
     """The segmenter, on its device."""
-    from vitreous.checkpoints import open_model
+    from vitreous.evaluation.trained import open_trained
     from vitreous.models.segmenter import Segmenter
     from vitreous.training.device import pick_device
 
-    segmenter = open_model(model, **resized(image_size)).to(pick_device(device))
+    segmenter = open_trained(model, **resized(image_size)).to(pick_device(device))
     assert isinstance(segmenter, Segmenter)  # is_segmenter has been asked
     return segmenter
 

@@ -43,7 +43,7 @@ SIZES = {
 HYBRIDS = {"R": (), "R26": (2, 2, 2, 2), "R50": (3, 4, 9)}
 BITS = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
 
-EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1"
+EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1, Seg-B-Mask/16"
 
 
 def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
@@ -57,6 +57,8 @@ def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
             raise InputError(f"unknown ResNet {match[1]!r} in {name!r}: {nearest(match[1], list(BITS))}")
         fields: dict[str, Any] = {"layers": BITS[match[1]], "width_factor": float(match[2])}
         return build(BiTConfig, fields, overrides)
+    if match := re.fullmatch(r"Seg-([A-Za-z]+?)(-Mask)?/(\d+)", name):
+        return segmenter_config(*match.groups(), name=name, overrides=overrides)
     match = re.fullmatch(r"(?:(R\d*)\+)?ViT-([A-Za-z]+)/(\d+)(?:x(\d+))?", name)
     if not match:
         raise InputError(f"unknown model {name!r}: names look like {EXAMPLES}{suggestion(name)}")
@@ -68,6 +70,19 @@ def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
     if hybrid:
         fields["stem"] = hybrid_stem(hybrid, name, patch)
     return build(ViTConfig, fields, overrides)
+
+
+def segmenter_config(
+    size: str, mask: str | None, patch: str, *, name: str, overrides: Mapping[str, Any]
+) -> SegmenterConfig:
+    """Segmenter's names (2105.05633, Table 3): "Seg-B/16" has the linear decoder, "Seg-B-Mask/16" the mask
+    Transformer. The class token takes part in the attention, as in the authors' code."""
+    if size not in SIZES:
+        raise InputError(f"unknown size {size!r} in {name!r}: {nearest(size, list(SIZES))}")
+    decoder = "mask-transformer" if mask else "linear"
+    fields = {**SIZES[size]._asdict(), "patch_size": (int(patch), int(patch)), "decoder": decoder}
+    config: SegmenterConfig = build(SegmenterConfig, fields, overrides)
+    return config
 
 
 def hybrid_stem(hybrid: str, name: str, patch: tuple[int, int]) -> dict[str, Any]:
@@ -104,8 +119,9 @@ def create(name: str, **overrides: Any) -> Model:
         create("ViT-B/16", num_classes=10, image_size=224)
 
     Args:
-        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", a hybrid "R50+ViT-B/16", or "BiT-R50x1".
-        overrides: any field of `ViTConfig` (or `BiTConfig`).
+        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", a hybrid "R50+ViT-B/16", "BiT-R50x1", or a segmenter
+            "Seg-B-Mask/16".
+        overrides: any field of `ViTConfig` (or `BiTConfig`, `SegmenterConfig`).
 
     Raises:
         InputError: an unknown name or field, or values that do not fit together.

@@ -60,7 +60,9 @@ def in_words(row: Mapping[str, float | int]) -> str:
     wording = {
         "loss": "loss {:.4f}",
         "accuracy": "accuracy {:.1%}",
+        "miou": "mean IoU {:.1%}",
         "validation_accuracy": "validation {:.1%}",
+        "validation_miou": "its mean IoU {:.1%}",
         "images_per_second": "{:,.0f} images/s",
     }
     return "  ".join(words.format(row[name]) for name, words in wording.items() if name in row)

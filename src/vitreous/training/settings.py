@@ -12,6 +12,7 @@ from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import config_of
+from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.settings import explain, known_fields
 from vitreous.training.config import RunConfig
 
@@ -29,7 +30,7 @@ def configure(base: AnyRun, *overrides: Tree) -> AnyRun:
     """
     tree: dict[str, Any] = base.model_dump()
     for override in overrides:
-        override = named_model(override)
+        override = named_model(override, type(base))
         check_known(override, type(base))
         tree = merged(tree, override)
         tree = with_model_of_its_kind(tree, override, type(base))
@@ -65,13 +66,15 @@ def kind_of(model: Tree, run: type[RunConfig]) -> type[ViTConfig] | type[BiTConf
     return BiTConfig if "layers" in model else run.vit
 
 
-def named_model(tree: Tree) -> Tree:
+def named_model(tree: Tree, run: type[RunConfig]) -> Tree:
     """`model.name = "ViT-Ti/16"` replaced by everything that the name stands for."""
     model = tree.get("model")
     if not isinstance(model, Mapping) or "name" not in model:
         return tree
     # A name says nothing of the pictures: padded, so that the default size fits every patch.
     whole = config_of(str(model["name"]), **({} if str(model["name"]).startswith("BiT") else {"pad": True}))
+    if isinstance(whole, SegmenterConfig) and not issubclass(run.vit, SegmenterConfig):
+        raise InputError(f"{model['name']} gives each pixel a class: train it with --task segmentation")
     rest = {key: value for key, value in model.items() if key != "name"}
     said = set(type(whole).model_fields) - {"image_size", "channels", "num_classes", "pad"}
     kept = {key: value for key, value in whole.model_dump().items() if key in said}
