@@ -24,6 +24,15 @@ def test_paths_are_relative_to_the_manifest(photos, suffix, separator):
     assert splits.train.classes[splits.train.targets[0]] in splits.train.name(0)
 
 
+def test_paths_may_be_absolute(photos, tmp_path):
+    """A manifest beside other pictures, or made on another day."""
+    rows = [ROWS[0], *((str(photos / path), label) for path, label in ROWS[1:])]
+    (tmp_path / "elsewhere").mkdir()
+    splits = open_data(write(tmp_path / "elsewhere" / "list.csv", rows), DataConfig())
+    assert splits.train.picture(0).size == (64, 48)
+    assert splits.train.name(0).startswith(str(photos))
+
+
 def test_parquet_gives_what_csv_gives(photos):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -126,3 +126,18 @@ def test_the_commands(photos, tmp_path, capsys):
     assert run(["data", "pack", str(photos), str(tmp_path / "packed")]) == 2
     assert run(["data", "check", str(tmp_path / "nothing")]) == 2
     assert run(["data", "chek", "x"]) == 2
+
+
+def test_several_and_soft_labels_survive_packing(tmp_path, make):
+    make(tmp_path / "photos", count=4)
+    labels = {"cat/0.jpg": "cat|animal", "cat/1.jpg": "cat:0.7|dog:0.1", "dog/0.jpg": "", "dog/1.jpg": "dog"}
+    lines = "".join(f"photos/{path},{label}\n" for path, label in labels.items())
+    (tmp_path / "list.csv").write_text(f"path,label\n{lines}")
+    source = open_data(str(tmp_path / "list.csv"), DataConfig(test_fraction=0))
+    packed = pack(source, tmp_path / "packed", Packing(size=32, workers=2))
+    assert packed.pictures == 4
+    again = open_data(str(tmp_path / "packed"), DataConfig(test_fraction=0))
+    assert again.train.classes == source.train.classes == ("animal", "cat", "dog")
+    assert np.array_equal(again.train.targets, source.train.targets)
+    assert again.train.targets.dtype == np.float32
+    assert again.summary.multi_label

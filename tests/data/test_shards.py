@@ -84,3 +84,26 @@ def test_mistakes(tmp_path, make_jpeg):
     write(tmp_path / "z-0.tar", [("0.jpg", make_jpeg(0)), ("0.json", b"{}")])
     with pytest.raises(InputError, match="is no label"):
         open_data(str(tmp_path / "z-0.tar"), DataConfig())
+
+
+@pytest.mark.parametrize(
+    ("label", "row"),
+    [
+        (b'{"label": ["cat", "dog"]}', [1, 1]),
+        (b'{"label": {"cat": 0.25, "dog": 0.5}}', [0.25, 0.5]),
+        (b'{"label": "dog"}', [0, 1]),
+        (b'{"label": []}', [0, 0]),
+    ],
+)
+def test_several_labels_are_rows(tmp_path, make_jpeg, label, row):
+    pair = [("1.jpg", make_jpeg(1)), ("1.json", b'{"label": ["cat", "dog"]}')]
+    write(tmp_path / "m-0.tar", [("0.jpg", make_jpeg(0)), ("0.json", label), *pair])
+    splits = open_data(str(tmp_path / "m-{0..0}.tar"), DataConfig(test_fraction=0))
+    assert splits.train.targets.tolist() == [row, [1, 1]]
+
+
+@pytest.mark.parametrize("label", [b'{"label": {"cat": 2}}', b'{"label": {"cat": "much"}}', b"[1]", b"{"])
+def test_what_is_no_label_is_said(tmp_path, make_jpeg, label):
+    write(tmp_path / "m-0.tar", [("0.jpg", make_jpeg(0)), ("0.json", label)])
+    with pytest.raises(InputError, match=r"0\.json is no label: write a class"):
+        open_data(str(tmp_path / "m-{0..0}.tar"), DataConfig())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import tarfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from PIL import Image
 
 from vitreous.data.decoding import Encoded
@@ -44,12 +46,10 @@ class Packed(NamedTuple):
 def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False) -> Packed:
     """Write `train-00000.tar` and so on, and `classes.txt`: DATA is then the folder itself.
 
-    Raises InputError if the folder holds something, or for several or soft labels.
+    Raises InputError if the folder holds something.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already: name a new folder, nothing is written over")
-    if splits.train.targets.ndim == 2:
-        raise InputError(f"{splits.name} has several labels for a picture, which shards cannot hold")
     if any("\n" in name for name in splits.train.classes):
         raise InputError(f"{splits.name} has a class with a line break in its name: rename it")
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,11 +72,12 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
 
 
 class Sample(NamedTuple):
-    """A file to be written: its number in its split, its class number, its bytes."""
+    """Files to be written: a picture's number in its split, its bytes, its label's suffix and bytes."""
 
     number: int
-    target: int
     data: bytes
+    suffix: str
+    label: bytes
 
 
 def encoded(pictures: Pictures, packing: Packing, executor: Executor, bad: BadFiles) -> Iterator[Sample]:
@@ -86,8 +87,18 @@ def encoded(pictures: Pictures, packing: Packing, executor: Executor, bad: BadFi
         if isinstance(data, BadPicture):
             bad.add(data)
         else:
-            yield Sample(number, int(pictures.targets[number]), data)
+            yield Sample(number, data, *label(pictures, number))
     bad.check(len(pictures))
+
+
+def label(pictures: Pictures, number: int) -> tuple[str, bytes]:
+    """The suffix and the content of a label's file: a class number, or the weights of several classes."""
+    target = pictures.targets[number]
+    if target.ndim == 0:
+        return "cls", str(target).encode()
+    # NumPy prints the shortest decimal that gives the same float32 again.
+    weights = {pictures.classes[place]: float(str(target[place])) for place in np.flatnonzero(target)}
+    return "json", json.dumps({"label": weights}, ensure_ascii=False).encode()
 
 
 def shrink(pictures: Pictures, packing: Packing, index: int) -> bytes | BadPicture:
@@ -115,7 +126,7 @@ def write_shard(path: Path, samples: Iterator[Sample], most: int) -> int:
     with tarfile.open(beside, "w", format=tarfile.USTAR_FORMAT) as archive:
         while written < most and (sample := next(samples, None)) is not None:
             add(archive, f"{sample.number:08}.jpg", sample.data)
-            add(archive, f"{sample.number:08}.cls", str(sample.target).encode())
+            add(archive, f"{sample.number:08}.{sample.suffix}", sample.label)
             written += 1
     if written:
         os.replace(beside, path)

@@ -1,7 +1,8 @@
-"""Pictures that are files below one folder."""
+"""Pictures that are files, mostly below one folder."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class FilePictures:
         return len(self.table)
 
     def name(self, index: int) -> str:
-        return f"{self.root}/{self.table[index]}"
+        return os.path.join(self.root, self.table[index])  # a manifest may have absolute paths
 
     def encoded(self, index: int) -> bytes:
         name = self.name(index)

@@ -1,8 +1,9 @@
 """A table of pictures: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
 
 A label is a class name; several, separated by `data.label_separator` ("|"), make the task multi-label; a
-number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are relative to the manifest's folder. split
-is train, val (also valid, validation) or test; without it the pictures are split class by class.
+number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute, or relative to the manifest's
+folder. split is train, val (also valid, validation) or test; without it the pictures are split class by
+class.
 """
 
 from __future__ import annotations

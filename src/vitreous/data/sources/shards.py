@@ -1,7 +1,8 @@
 """Tar shards, `name-{000..099}.tar`, as WebDataset writes them: files of one sample share their stem.
 
 A sample is a picture (`0001.jpg`) and its label: `0001.cls` (a class number), `0001.txt` (a class name) or
-`0001.json` ({"label": name or number}). Class names are in `classes.txt` beside the shards, a line each;
+`0001.json` ({"label": name or number}; several labels are {"label": [name, ...]}, soft ones {"label":
+{name: weight}}). Class names are in `classes.txt` beside the shards, a line each;
 without it classes are what the labels say. Nothing is unpacked or unpickled: the shards are indexed once and
 pictures are read at their offsets, so that any order costs the same.
 """
@@ -31,6 +32,7 @@ from vitreous.errors import InputError
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORM = "name-{000..099}.tar"
 LABELS = (".cls", ".txt", ".json")
+Label = str | dict[str, float]  # one class, or the weights of several
 LARGEST_LABEL = 1 << 20  # bytes; a label is a word or a small JSON object
 CLASSES = "classes.txt"
 
@@ -41,7 +43,7 @@ class Sample(NamedTuple):
     name: str
     offset: int
     size: int
-    label: str
+    label: Label
 
 
 class ShardPictures:
@@ -118,7 +120,7 @@ def expand(spec: str) -> list[Path]:
 def index_shard(shard: Path) -> list[Sample]:
     """The samples of one tar file that have a picture and a label."""
     pictures: dict[str, tarfile.TarInfo] = {}
-    labels: dict[str, str] = {}
+    labels: dict[str, Label] = {}
     try:
         with tarfile.open(shard, "r:") as archive:
             for member, data in members(archive):
@@ -158,28 +160,54 @@ def split_name(name: str) -> tuple[str, str]:
     return f"{folder}/{stem}", os.path.splitext(file)[1].lower()
 
 
-def read_label(suffix: str, data: bytes, name: str) -> str:
+def read_label(suffix: str, data: bytes, name: str) -> Label:
     """A label as text; of JSON, its "label"."""
     try:
         text = data.decode("utf-8").strip()
-        return str(json.loads(text)["label"]) if suffix == ".json" else text
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError):
-        raise InputError(f'{name} is no label: write a class, or {{"label": class}} in JSON') from None
+        label = json.loads(text)["label"] if suffix == ".json" else text
+        if isinstance(label, list):
+            return {str(each): 1.0 for each in label}
+        if isinstance(label, dict):
+            return {each: weight_of(number) for each, number in label.items()}
+        return str(label)
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, ValueError):
+        raise InputError(
+            f'{name} is no label: write a class, or {{"label": class}} in JSON, where several classes are a '
+            "list, or an object of weights between 0 and 1"
+        ) from None
 
 
-def number_labels(labels: list[str], folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    """(classes, targets). Numbers are class numbers; words are numbered in alphabetical order."""
+def weight_of(number: float) -> float:
+    """A class's share of a label. Raises ValueError outside 0 ... 1."""
+    if not 0 <= (weight := float(number)) <= 1:
+        raise ValueError
+    return weight
+
+
+def number_labels(labels: list[Label], folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
+    """(classes, targets). Numbers are class numbers; words are numbered in alphabetical order. Where a label
+    has several classes, all targets are rows of weights."""
     file = folder / CLASSES
     named = tuple(file.read_text(encoding="utf-8").split("\n")) if file.is_file() else ()
     named = tuple(name for name in named if name)
-    if all(label.isdigit() for label in labels):
-        targets = np.array([int(label) for label in labels], dtype=np.int64)
+    plain = [label for label in labels if isinstance(label, str)]
+    one_each = len(plain) == len(labels)
+    if one_each and all(label.isdigit() for label in plain):
+        targets = np.array([int(label) for label in plain], dtype=np.int64)
         count = int(targets.max()) + 1
         if named and count > len(named):
             raise InputError(f"{file} names {len(named)} classes, but there is a label {count - 1}")
         return named or tuple(str(number) for number in range(count)), targets
-    classes = named or tuple(sorted(set(labels)))
+    weights = [{label: 1.0} if isinstance(label, str) else label for label in labels]
+    used = {name for label in weights for name in label}
+    classes = named or tuple(sorted(used))
     number = {name: index for index, name in enumerate(classes)}
-    if unknown := sorted(set(labels) - set(classes)):
+    if unknown := sorted(used - set(classes)):
         raise InputError(f"{file} does not name the class {unknown[0]!r}")
-    return classes, np.array([number[label] for label in labels], dtype=np.int64)
+    if one_each:
+        return classes, np.array([number[label] for label in plain], dtype=np.int64)
+    rows = np.zeros((len(labels), len(classes)), dtype=np.float32)
+    for row, label in zip(rows, weights, strict=True):
+        for name, weight in label.items():
+            row[number[name]] = weight
+    return classes, rows
