@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import os
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,17 @@ from vitreous.errors import InputError
 Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
 Out = Annotated[Path | None, Parameter(name="--out", help="where to write")]
 Device = Annotated[str, Parameter(name="--device", help="auto, cpu, cuda or cuda:N")]
-Precision = Annotated[str, Parameter(name="--precision", help="auto, fp32 or bf16")]
+Precision = Annotated[
+    str, Parameter(name="--precision", help="auto, fp32 or bf16; in training fp8, too, on GPUs that have it")
+]
+Shard = Annotated[
+    bool | None,
+    Parameter(
+        name="--shard",
+        negative="--no-shard",
+        help="under torchrun: each process keeps a share of every weight (FSDP)",
+    ),
+]
 Workers = Annotated[
     int | None, Parameter(name="--workers", help="threads that decode; by default one a core")
 ]
@@ -44,6 +55,15 @@ def resized(text: str | None) -> dict[str, Any]:
     """What --image-size changes of a model that is opened: nothing where it is not given."""
     size = parse_size(text)
     return {"image_size": size} if size else {}
+
+
+def check_shard(shard: bool | None) -> None:
+    """Raises InputError where there are no processes to share the weights."""
+    if shard and "TORCHELASTIC_RUN_ID" not in os.environ:
+        raise InputError(
+            "--shard spreads the weights over processes, and there is one: begin them with torchrun "
+            "--nproc-per-node 2 -m vitreous ..., or leave it out"
+        )
 
 
 def settings_tree(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from vitreous.cli.options import (
     Out,
     Precision,
     Settings,
+    Shard,
+    check_shard,
     parse_size,
     print_json,
     settings_tree,
@@ -46,6 +48,7 @@ def pretrain(
     resume: Annotated[Path | None, Parameter(help="a run directory: go on where it stopped")] = None,
     device: Device = "auto",
     precision: Precision | None = None,
+    shard: Shard = None,
     seed: Annotated[int | None, Parameter(help="of weights, order and masks")] = None,
     set: Settings = None,
     config: ConfigFile = None,
@@ -70,15 +73,17 @@ def pretrain(
         "training.epochs": epochs,
         "training.batch_size": batch_size,
         "training.precision": precision,
+        "training.shard": None if resume else shard,
         "pretraining.objective": objective,
         "seed": seed,
     }
     given = {name: value for name, value in options.items() if value is not None}
     if resume and (data or given or set or config or init or out):
         raise InputError("--resume goes on with the run's own configuration: give no other settings")
+    check_shard(shard)
     with joined(pick_device(device)) as (world, here):
         if resume:
-            run, splits = reopened(resume)
+            run, splits = reopened(resume, shard=shard)
         else:
             run, splits = begun(data, settings_tree(config, set), given, init=init, out=out, world=world)
         try:
@@ -125,13 +130,13 @@ def begun(
     return run, planned.splits
 
 
-def reopened(path: Path) -> tuple[Run, Splits]:
-    """A run that goes on, and its data."""
+def reopened(path: Path, *, shard: bool | None) -> tuple[Run, Splits]:
+    """A run that goes on, with shards or without, and its data."""
     from vitreous.pretraining.config import PretrainingRunConfig
     from vitreous.pretraining.plan import open_unlabelled
     from vitreous.training.run import Run
 
-    run = Run.open(path, PretrainingRunConfig)
+    run = Run.open(path, PretrainingRunConfig).spread(shard)
     return run, open_unlabelled(run.config.source, run.config.data)
 
 

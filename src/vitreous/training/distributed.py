@@ -46,9 +46,10 @@ class World(NamedTuple):
         """Each sum over all processes."""
         if self.size == 1 or not sums:
             return dict(sums)
-        stacked = torch.stack(list(sums.values()))
+        names = sorted(sums)  # restored sums come in another order than new ones
+        stacked = torch.stack([sums[name] for name in names])
         dist.all_reduce(stacked)
-        return dict(zip(sums, stacked.unbind(), strict=True))
+        return dict(zip(names, stacked.unbind(), strict=True))
 
     def any(self, flags: tuple[bool, ...], device: torch.device) -> tuple[bool, ...]:
         """For each flag, whether any process has raised it."""
@@ -78,6 +79,20 @@ class World(NamedTuple):
         """Until all processes are here."""
         if self.size > 1:
             dist.barrier()
+
+
+def restarted() -> bool:
+    """Whether torchrun has begun the processes again because one of them died."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def said_first(key: str, text: str) -> str:
+    """What was said about `key` for the first time since torchrun was begun: its store outlives the processes
+    that it restarts. Without torchrun `text` itself."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return text
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return store.compare_set(f"vitreous/{key}", "", text).decode()
 
 
 @contextmanager

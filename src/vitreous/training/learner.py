@@ -95,8 +95,8 @@ class Learner:
         return named
 
     @torch.no_grad()
-    def restore(self, state: State) -> None:
-        """Become what was saved, to the bit."""
+    def restore(self, state: State, *, first: bool = True) -> None:
+        """Become what was saved, to the bit. The first process has the meter, which was summed over all."""
         tensors, facts = state
         for name, parameter in self.model.named_parameters():
             parameter.copy_(tensors[f"model/{name}"])
@@ -104,7 +104,8 @@ class Learner:
             for name, parameter in self.average.model.named_parameters():
                 parameter.copy_(tensors[f"average/{name}"])
         device = next(self.model.parameters()).device
-        self.meter = {n: tensor.to(device) for n, tensor in within(tensors, "meter/").items()}
+        saved = within(tensors, "meter/") if first else {}
+        self.meter = {name: tensor.to(device) for name, tensor in saved.items()}
         for name in self.COUNTS:
             setattr(self, name, facts[name])
         for number, optimiser in enumerate(self.optimisers):

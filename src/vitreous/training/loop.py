@@ -106,7 +106,7 @@ class Loop:
             seed=surroundings.seed,
             world=surroundings.world,
         )
-        self.setbacks = Setbacks(learner, surroundings.states)
+        self.setbacks = Setbacks(learner, surroundings.states, surroundings.world)
         self.saved_at = time.monotonic()
         self.waited = 0.0  # seconds in which the loader was waited for, in this session
         self.line_start = Clock(learner.seconds, self.waited, learner.step)

@@ -32,7 +32,5 @@ def resumed(
     learner = Learner.begin(model if shards else model.to(device), config, shards)
     saved = SharedStates(states, learner, world) if shards else states
     if state := saved.newest():
-        learner.restore(state)
-        if not world.first:
-            learner.meter.clear()  # saved were the sums over all processes; one of them goes on with these
+        learner.restore(state, first=world.first)
     return learner, saved

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import World
+from vitreous.training.distributed import World, restarted, said_first
 from vitreous.training.journal import read_metrics
 from vitreous.training.settings import to_toml, validated
 from vitreous.training.state import States, write_text
@@ -56,9 +55,10 @@ class Run:
 
         Where torchrun has restarted the processes, the run goes on in the directory that it has.
         """
-        restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-        if world.first and not (restarted and (path / "config.toml").exists()):
-            cls.create(path, config)
+        if world.first:
+            path = Path(said_first("run", str(path)))
+            if not (restarted() and (path / "config.toml").exists()):
+                cls.create(path, config)
         path = Path(world.told(str(path)))
         world.wait()
         return cls.open(path, type(config))
@@ -86,6 +86,14 @@ class Run:
         if (task := tree.get("task", "classes")) != wanted:
             raise InputError(f"{path} is a run of --task {task}, and this is for runs of --task {wanted}")
         return cls(path, validated(tree, kind))
+
+    def spread(self, shard: bool | None) -> Run:
+        """The same run, which goes on with its weights in shards or whole; None: as it was begun. A state of
+        either kind leads to the other."""
+        if shard is None:
+            return self
+        training = self.config.training.model_copy(update={"shard": shard})
+        return Run(self.path, self.config.model_copy(update={"training": training}))
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 from vitreous.errors import InputError
+from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.shares import SharedStates
 from vitreous.training.state import States
@@ -21,8 +22,8 @@ class NotFinite(InputError):
 class Setbacks:
     """Counts steps whose gradient was not finite. Such a step changed no weight, so the weights are good."""
 
-    def __init__(self, learner: Learner, states: States | SharedStates | None) -> None:
-        self.learner, self.states = learner, states
+    def __init__(self, learner: Learner, states: States | SharedStates | None, world: World) -> None:
+        self.learner, self.states, self.world = learner, states, world
         self.streak = 0
 
     def note(self, *, finite: bool) -> bool:
@@ -44,7 +45,7 @@ class Setbacks:
                 "labels that are not numbers"
             )
         counts = learner.setbacks + 1, learner.lr_factor * SLOWER, learner.skipped, learner.seconds
-        learner.restore(good)
+        learner.restore(good, first=self.world.first)
         learner.setbacks, learner.lr_factor, learner.skipped, learner.seconds = counts
         self.streak = 0
         warnings.warn(
