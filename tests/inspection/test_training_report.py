@@ -19,7 +19,7 @@ from vitreous.evaluation.classification import Evaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.page import write_page
-from vitreous.inspection.training_report import write_training_report
+from vitreous.inspection.training_report import describe, write_training_report
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
 
@@ -186,3 +186,20 @@ def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:
         write_page(path, "training.html.j2", title="half of what it needs")
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_model_in_a_line() -> None:
+    small: dict[str, Any] = {
+        "image_size": 32,
+        "patch_size": 8,
+        "width": 16,
+        "depth": 2,
+        "heads": 2,
+        "mlp_dim": 16,
+    }
+    plain = build_model(vt.ViTConfig(**small, registers=3))
+    assert describe(plain) == (
+        "Vision Transformer, 2 layers of width 16, 2 heads, patches of 8×8 on 32×32, 3 registers"
+    )
+    hybrid = vt.ViTConfig(**small, stem={"kind": "resnet", "layers": (), "width_factor": 0.5})
+    assert describe(build_model(hybrid)).startswith("Vision Transformer behind a ResNet, 2 layers")

@@ -84,8 +84,8 @@ token, whatever the picture shows.
 
 IMPORTANCE = """
 How much the logit of the model's answer would change, to first order, without the head (Michel et al.
-2019), on {count} pictures; 100 is the mean head. Framed: the {prunable} of {all} heads below {limit} of it,
-the first candidates for pruning. Measure the accuracy before trusting it.
+2019), on {count} pictures; 100 is the mean head. Heads below {limit} of it, here {prunable} of {all}, are
+framed: the first candidates for pruning. Measure the accuracy before trusting it.
 """
 
 RELEVANCE = """

@@ -68,7 +68,7 @@ def readout_name(config: ViTConfig) -> str:
         "class+mean": "the class token and the mean of the patches",
         "mean-all": "the mean of all tokens",
         "mean": "the mean of the patches",
-        "attention": "the patches, each as the attention pooling weighs it",
+        "attention": "the attention-weighted mean of the patches",
     }[config.pooling]
 
 

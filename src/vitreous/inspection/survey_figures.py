@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from vitreous.inspection import captions
@@ -204,6 +205,8 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         first.set_title("first picture: probability of its likeliest classes")
         first.set_xlabel("layer")
         first.set_ylim(0, 1.03)
+        for axes in (agreement, first):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     chart = Chart(figure)
     return Exhibit(
         name="lens",

@@ -115,14 +115,18 @@ def facts(model: Model, classes: Sequence[str], rows: Sequence[Mapping[str, Any]
     return known
 
 
+STEMS = {"patch": "", "convolution": " behind convolutions", "resnet": " behind a ResNet"}
+
+
 def describe(model: Model) -> str:
     """The model in a line."""
     height, width = model.config.image_size
     if isinstance(model, ViT):
         config = model.config
         p, q = config.patch_size
+        registers = f", {config.registers} registers" if config.registers else ""
         return (
-            f"Vision Transformer, {config.depth} layers of width {config.width} with {config.heads} heads, "
-            f"patches of {p}×{q} on {height}×{width}"
+            f"Vision Transformer{STEMS[config.stem.kind]}, {config.depth} layers of width {config.width}, "
+            f"{config.heads} heads, patches of {p}×{q} on {height}×{width}{registers}"
         )
     return f"BiT, {sum(model.config.layers)} units, on {height}×{width}"
