@@ -17,6 +17,8 @@ from vitreous.cli.options import (
     Out,
     Precision,
     Settings,
+    Shard,
+    check_shard,
     parse_size,
     print_json,
     settings_tree,
@@ -46,6 +48,9 @@ def train(
     recipe: Annotated[str | None, Parameter(help="a recipe's name; by default the data decide")] = None,
     image_size: ImageSize = None,
     epochs: Annotated[float | None, Parameter(help="passes over the data")] = None,
+    minutes: Annotated[
+        float | None, Parameter(help="as many steps as fit into this time, instead of epochs")
+    ] = None,
     batch_size: Annotated[
         int | Literal["auto"] | None,
         Parameter(help="pictures in one step; auto: the recipe's, in parts that fit the memory"),
@@ -54,6 +59,7 @@ def train(
     resume: Annotated[Path | None, Parameter(help="a run directory: go on where it stopped")] = None,
     device: Device = "auto",
     precision: Precision | None = None,
+    shard: Shard = None,
     seed: Annotated[int | None, Parameter(help="of weights, order and augmentation")] = None,
     set: Settings = None,
     config: ConfigFile = None,
@@ -69,13 +75,14 @@ def train(
         with --task text a manifest whose label is the text (default: lines of handwritten digits); with
         --task segmentation a folder with images/ and masks/ (default: pages of handwritten digits)
     """
-    if task == "text":
-        from vitreous.cli.text_task import refuse, train_text
-
     if resume and task == "classes":
         from vitreous.cli.kinds import task_of
 
         task = "segmentation" if task_of(resume) == "segmentation" else task
+    check_minutes(minutes, epochs, task)
+    if task == "text":
+        from vitreous.cli.text_task import refuse, train_text
+
         refuse(model=model, init=init, recipe=recipe, image_size=image_size, precision=precision)
         wanted = {"training.epochs": epochs, "training.batch_size": batch_size, "seed": seed}
         settings = put(
@@ -90,13 +97,15 @@ def train(
         "training.epochs": epochs,
         "training.batch_size": None if fit_memory else batch_size,
         "training.precision": precision,
+        "training.shard": None if resume else shard,
         "data.strict": strict or None,
         "seed": seed,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    if resume and (data or given or set or config or init or recipe or out or fit_memory):
+    if resume and (data or given or set or config or init or recipe or out or fit_memory or minutes):
         raise InputError("--resume goes on with the run's own configuration: give no other settings")
     settings = put(given, settings_tree(config, set))
+    check_shard(shard)
     if task == "segmentation":
         from vitreous.cli.segmentation_task import train_segmentation
 
@@ -109,10 +118,10 @@ def train(
 
     with joined(pick_device(device)) as (world, here):
         if resume:
-            run, splits = reopened(resume)
+            run, splits = reopened(resume, shard=shard)
         else:
             planned = plan_of(data, settings, recipe=recipe, init=init)
-            run = begun(planned, out, device=here, world=world, fit_memory=fit_memory)
+            run = begun(planned, out, device=here, world=world, fit_memory=fit_memory, minutes=minutes)
             splits = planned.splits
         try:
             result = carry_out(run, splits, device=here, world=world)
@@ -143,15 +152,39 @@ def plan_of(data: str | None, settings: dict[str, Any], *, recipe: str | None, i
     return plan(data or settings.get("source", "digits"), settings, recipe_name=recipe, init=init)
 
 
-def begun(planned: Plan, out: Path | None, *, device: torch.device, world: World, fit_memory: bool) -> Run:
+def check_minutes(minutes: float | None, epochs: float | None, task: str) -> None:
+    if minutes is None:
+        return
+    if task != "classes":
+        raise InputError(f"--minutes does not go with --task {task}: use --epochs")
+    if epochs is not None:
+        raise InputError("--minutes and --epochs both say how long: give one of them")
+    if not minutes > 0:
+        raise InputError(f"--minutes {minutes:g} leaves no time to train: give a number above 0")
+
+
+def begun(
+    planned: Plan,
+    out: Path | None,
+    *,
+    device: torch.device,
+    world: World,
+    fit_memory: bool,
+    minutes: float | None,
+) -> Run:
     """A new run directory."""
+    from vitreous.training.pacing import paced
     from vitreous.training.plan import settled
     from vitreous.training.run import Run, default_path
 
     config = settled(planned.config, planned.splits, device, fit_memory=fit_memory)
+    if minutes:
+        config = paced(config, planned.splits, minutes=minutes, device=device, world=world)
     run = Run.shared(out or default_path(planned.splits.name), config, world)
     for reason in planned.reasons:
         say(f"recipe: {reason}", world)
+    if minutes:
+        say(f"time: {config.training.steps} steps, measured to take {minutes:g} minutes", world)
     if fit_memory:
         parts = run.config.training.accumulate
         say(f"memory: batches of {config.training.batch_size} in {parts} parts", world)
@@ -164,12 +197,12 @@ def say(words: str, world: World) -> None:
         print(words, file=sys.stderr)
 
 
-def reopened(path: Path) -> tuple[Run, Splits]:
-    """A run that goes on, and its data."""
+def reopened(path: Path, *, shard: bool | None) -> tuple[Run, Splits]:
+    """A run that goes on, with shards or without, and its data."""
     from vitreous.data.sources import open_data
     from vitreous.training.run import Run
 
-    run = Run.open(path)
+    run = Run.open(path).spread(shard)
     return run, open_data(run.config.source, run.config.data)
 
 
@@ -225,7 +258,7 @@ def carry_out(run: Run, splits: Splits, *, device: torch.device, world: World) -
             evaluation=evaluation,
             pictures=held_out,
             baselines=baselines,
-            sheet=contact_sheet(train_loader(run, splits, device), count=24),
+            sheet=contact_sheet(train_loader(run.config, splits, device), count=24),
         )
         result["report"] = str(report)
     write_card(run, result)

@@ -67,7 +67,7 @@ def pretrain(
     """
     config, world = run.config, world or World()
     assert isinstance(config, PretrainingRunConfig)  # `Run` holds either kind
-    loader = train_loader(run, splits, device, world)
+    loader = train_loader(run.config, splits, device, world)
     batches = config.training.total_steps(loader.steps_per_epoch)
     learner, states = learner_of(run, config, device, world, batches=batches)
     with ExitStack() as stack:

@@ -14,6 +14,7 @@ from vitreous.data.pictures import Splits
 from vitreous.data.threads import worker_count
 from vitreous.models.names import Model
 from vitreous.training.checkpointing import checkpointed
+from vitreous.training.config import RunConfig
 from vitreous.training.display import Display
 from vitreous.training.distillation import Teacher, distillation
 from vitreous.training.distributed import World
@@ -69,7 +70,7 @@ def train_classifier(
     """
     world = world or World()
     learner, states = learner_of(run, splits, device, world)
-    loader = train_loader(run, splits, device, world)
+    loader = train_loader(run.config, splits, device, world)
     before = learner.seconds
     with ExitStack() as stack:
         surroundings = Surroundings(
@@ -87,7 +88,7 @@ def train_classifier(
         if run.config.training.checkpointing:
             stack.enter_context(checkpointed(learner.model))
         try:
-            waited = fit(learner, loader, objective_of(run, splits), run.config.training, surroundings)
+            waited = fit(learner, loader, objective_of(run.config, splits), run.config.training, surroundings)
         except NotFinite as error:
             result = finished(learner)
             if world.first:
@@ -112,9 +113,11 @@ def learner_of(
     return resumed(model, run.states, config.training, device=device, world=world)
 
 
-def train_loader(run: Run, splits: Splits, device: torch.device, world: World | None = None) -> TrainLoader:
+def train_loader(
+    config: RunConfig, splits: Splits, device: torch.device, world: World | None = None
+) -> TrainLoader:
     """The training part of the data in batches; this process's share of them."""
-    config, world = run.config, world or World()
+    world = world or World()
     return TrainLoader(
         splits.train,
         preprocessing=config.preprocessing,
@@ -129,9 +132,8 @@ def train_loader(run: Run, splits: Splits, device: torch.device, world: World | 
     )
 
 
-def objective_of(run: Run, splits: Splits) -> Objective:
+def objective_of(config: RunConfig, splits: Splits) -> Objective:
     """Labels alone, or labels and a teacher."""
-    config = run.config
     name = config.training.distillation.teacher
     if not name:
         return classification(config.training)

@@ -1,0 +1,63 @@
+"""As many steps as fit into a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vitreous.cli import run as vitreous
+from vitreous.training import pacing
+from vitreous.training.distributed import World
+from vitreous.training.plan import plan
+from vitreous.training.run import Run
+
+TINY = [
+    "--recipe",
+    "from-scratch",
+    "--set",
+    "model.depth=1",
+    "--set",
+    "model.width=16",
+    "--set",
+    "model.heads=2",
+]
+CPU = torch.device("cpu")
+
+
+def test_a_time_becomes_steps_of_the_measured_length(monkeypatch):
+    monkeypatch.setattr(pacing, "step_seconds", lambda *_: 0.25)
+    planned = plan("synthetic:64@32", {"training": {"batch_size": 8}})
+    config = pacing.paced(planned.config, planned.splits, minutes=2.0, device=CPU, world=World())
+    assert config.training.total_steps(steps_per_epoch=8) == 480
+
+
+def test_a_step_is_measured_without_touching_the_run():
+    settings = {"training": {"batch_size": 8}, "model": {"image_size": 32, "patch_size": 4, "depth": 1}}
+    planned = plan("synthetic:16@32", settings)  # fewer pictures than the steps that are timed take
+    seconds = pacing.step_seconds(planned.config, planned.splits, CPU, World())
+    assert 0 < seconds < 60
+
+
+def test_the_command_writes_the_steps_into_the_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(pacing, "step_seconds", lambda *_: 0.3)
+    out = tmp_path / "run"
+    code = vitreous(
+        ["train", "synthetic:32@32", *TINY, "--batch-size", "8", "--minutes", "0.01", "--out", str(out)]
+    )
+    assert code == 0
+    assert Run.open(out).config.training.steps == 2
+    assert Run.open(out).metrics()[-1]["step"] == 2
+    assert "2 steps, measured to take 0.01 minutes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--minutes", "0"], "leaves no time to train"),
+        (["--minutes", "1", "--epochs", "2"], "give one of them"),
+        (["--minutes", "1", "--task", "segmentation"], "does not go with --task segmentation"),
+    ],
+)
+def test_a_time_that_does_not_do_is_one_sentence(options, words, capsys):
+    assert vitreous(["train", "digits", *options]) == 2
+    assert words in capsys.readouterr().err
