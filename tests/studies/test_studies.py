@@ -124,6 +124,13 @@ def test_what_is_fine_tuned_begins_where_its_start_ended(tmp_path: Path) -> None
     assert config.model.num_classes == 5
 
 
+def test_but_for_its_weights_a_fine_tuned_model_learns_as_one_from_scratch(tmp_path: Path) -> None:
+    lab = laboratory(tmp_path, "optimizer")
+    scratch, _ = lab.prepare(Trial(part=Part("second half")), 0)
+    tuned, _ = lab.prepare(Trial(part=Part("second half"), start=Trial(part=Part("first half"))), 0)
+    assert tuned.model_copy(update={"init": None}) == scratch
+
+
 def test_the_name_of_a_run_follows_what_it_depends_on(tmp_path: Path) -> None:
     lab = laboratory(tmp_path)
     names = {

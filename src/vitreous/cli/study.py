@@ -19,7 +19,7 @@ def study(
     data: str = "digits",
     /,
     *,
-    quick: Annotated[bool, Parameter(help="few epochs and two seeds: two minutes on the digits")] = False,
+    quick: Annotated[bool, Parameter(help="few epochs: about two minutes on the digits")] = False,
     seeds: Annotated[int | None, Parameter(help="how often each variant is trained")] = None,
     out: Out = None,
     device: Device = "auto",

@@ -50,7 +50,9 @@ class Verdict:
             return "one seed cannot tell"
         told_apart = abs(self.difference) > self.half_width
         if self.effect.alike:
-            return f"here {self.winner} is better" if told_apart else "here, too, no difference is to be told"
+            if told_apart:
+                return f"here {self.winner} is better"
+            return f"no difference is to be told; one of {100 * self.half_width:.1f} points would not show"
         if not told_apart:
             return "not to be told from chance: these data, or so few runs, are too small to show it"
         return "seen here, too" if self.difference > 0 else f"not here: {self.winner} is better"

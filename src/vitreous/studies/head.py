@@ -5,7 +5,7 @@ from __future__ import annotations
 from vitreous.studies.study import Effect, Study, Trial, Variant
 from vitreous.training.config import RunConfig
 
-FACTORS = (0.1, 0.3, 1.0, 3.0)  # of the recipe's learning rate
+FACTORS = (0.3, 1.0, 3.0, 10.0)  # of the recipe's learning rate
 POOLINGS = {"class": "class token", "mean": "mean"}
 
 
@@ -37,7 +37,7 @@ STUDY = Study(
     variants=variants,
     effects=(
         Effect(
-            "at the rate that suits the class token, the mean of the patches is worse",
+            "at the recipe's rate, chosen with a class token, the mean of the patches is worse",
             "class token, rate x1",
             "mean, rate x1",
         ),

@@ -32,6 +32,7 @@ from vitreous.training.config import RunConfig
 from vitreous.training.plan import plan
 from vitreous.training.run import Run
 from vitreous.training.settings import merged
+from vitreous.training.starting import fitted_to_checkpoint
 from vitreous.training.state import write_text
 
 
@@ -98,12 +99,13 @@ class Laboratory:
         if trial.objective:
             planned = plan_pretraining(self.source, settings, objective=trial.objective)
             return planned.config, planned.splits
-        init = self.beginning(trial, seed) if trial.start else None
-        if init:
-            # The architecture comes with the checkpoint; only the size of the pictures may change.
+        config, _, splits = plan(self.source, settings)
+        if trial.start:
+            # A fine-tuned model learns by the recipe of the data, as one from scratch does. The architecture
+            # comes with the checkpoint; only the size of the pictures may change.
             model = {k: v for k, v in trial.settings.get("model", {}).items() if k == "image_size"}
-            settings = {**settings, "model": model}
-        config, _, splits = plan(self.source, settings, init=init)
+            init = self.beginning(trial, seed)
+            config = fitted_to_checkpoint(config, init, {**settings, "model": model})
         splits = select(splits, trial.part, seed)
         return fitted(config, splits), splits
 

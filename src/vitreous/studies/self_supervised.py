@@ -9,15 +9,20 @@ from vitreous.studies.study import Effect, Part, Scale, Study, Trial, Variant
 from vitreous.training.config import RunConfig
 
 PER_CLASS = 10
+LABELLED = 4  # passes over the few labelled pictures for each pass over all
 OBJECTIVES: dict[str, ObjectiveName] = {"masked patches": "masked-patch", "MAE": "mae"}
 
 
 def variants(base: RunConfig) -> list[Variant]:
-    """The same encoder each time, fine-tuned on the same few labels; pre-training sees all pictures."""
+    """The same encoder each time, which learns the same few labels for as long; pre-training sees all the
+    pictures."""
     few = Part(per_class=PER_CLASS)
-    tuning: dict[str, Any] = {"training": {"batch_size": 32}}
-    encoder = base.model.model_dump(exclude={"num_classes"})
-    shared = {"model": encoder, "training": {"epochs": base.training.epochs}}
+    tuning: dict[str, Any] = {"training": {"batch_size": 20, "epochs": LABELLED * base.training.epochs}}
+    shared: dict[str, Any] = {
+        "model": base.model.model_dump(exclude={"num_classes"}),
+        "preprocessing": base.preprocessing.model_dump(),
+        "training": {"epochs": base.training.epochs},
+    }
     return [
         Variant("from scratch", Trial(tuning, few), "77.9"),
         *(
@@ -39,6 +44,6 @@ STUDY = Study(
         Effect("MAE is better than nothing", "MAE", "from scratch"),
     ),
     settings={"model": {"class_token": False, "pooling": "mean"}},
-    full=Scale(epochs=100, seeds=3),
-    quick=Scale(epochs=10, seeds=3),
+    full=Scale(epochs=150, seeds=3),
+    quick=Scale(epochs=30, seeds=3),
 )

@@ -42,7 +42,7 @@ def markdown(findings: Findings) -> str:
     lines = [
         f"# {study.title}",
         "",
-        f"{study.place} of arXiv 2010.11929. The paper: {study.measure}. "
+        f"{study.place} of arXiv 2010.11929. The paper, in our words: {study.measure}. "
         f"Here, on {findings.source}: {study.differs}; {runs_in_words(findings)}.",
         "",
         "| variant | paper | ours | 95 % interval | parameters | MACs |",
