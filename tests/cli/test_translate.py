@@ -62,12 +62,26 @@ def test_translate_lines_of_standard_input(translator, command, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("<de> two\n\n<en> zwei\n"))
     done = command("translate", translator, "--json")
     assert [each["source"] for each in json.loads(done.out)["translations"]] == ["<de> two", "<en> zwei"]
+    assert "skipped 1: empty lines" in done.err
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n \n"))
+    done = command("translate", translator)
+    assert done.code == 2
+    assert "no text to translate, neither behind the run nor in standard input" in done.err
+
+
+def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
+    done = command("translate", "train", pairs, "--out", tmp_path / "run", "--batch-size", "4000")
+    assert done.code == 2
+    assert "less than one batch of 4000" in done.err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("translate",), "say what: vitreous translate train"),
         (("translate", "nowhere", "text"), "no such run"),
+        (("predict", "runs/pairs", "photo.jpg"), "use vitreous translate"),
         (("translate", "runs/mine", "text"), "no model that writes text"),
         (("translate", "runs/pairs", ""), "empty line"),
         (("translate", "runs/pairs", "word " * 500), "sentence by sentence"),

@@ -96,8 +96,12 @@ def read_tokeniser(path: Path, told: dict[str, Any]) -> str:
     """The tokeniser's file, if it is the one that the description names."""
     try:
         tokeniser = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the tokeniser {path}: {error}") from None
+    except OSError as error:
+        raise InputError(
+            f"cannot read the tokeniser {path}: {error.strerror}; it belongs to the model: put it back"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"the tokeniser {path} is damaged: it is no UTF-8 text") from None
     if fingerprint(tokeniser) != told.get("tokeniser"):
         raise InputError(
             f"{path} is not the tokeniser that this model was trained with, so its tokens would mean other "

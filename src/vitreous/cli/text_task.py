@@ -35,7 +35,7 @@ def train_text(
     from vitreous.training.sequence.config import ReadingConfig
     from vitreous.training.sequence.plan import plan_reading, prepare_reading
     from vitreous.training.sequence.reader import Reader
-    from vitreous.training.sequence.run import SequenceRun
+    from vitreous.training.sequence.run import SequenceRun, check_free
 
     if resume and (source or settings or out):
         raise InputError("--resume goes on with the run's own configuration: give no other settings")
@@ -45,12 +45,15 @@ def train_text(
         if not isinstance(config, ReadingConfig):
             raise InputError(f"{resume} translates: go on with vitreous translate train --resume {resume}")
         data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
+        prepared = prepare_reading(config, data)
     else:
+        if out:
+            check_free(out)
         if "epochs" in settings.get("training", {}):
             settings["training"].setdefault("steps", None)
         config, data = plan_reading(source, settings)
+        prepared = prepare_reading(config, data)
         run = SequenceRun.create(out or default_path(data.name), config)
-    prepared = prepare_reading(config, data)
     try:
         return carry_out(
             run,

@@ -35,7 +35,9 @@ def translate(
         train, then a TSV file, two text files, or hf:NAME (nothing: numbers in words between Korean, English
         and German); or a run, then texts (nothing: a text in each line of standard input)
     """
-    if words and words[0] != "train":
+    if not words:
+        raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
+    if words[0] != "train":
         return translate_texts(
             Path(words[0]),
             words[1:],
@@ -85,8 +87,7 @@ def translate_texts(
         raise InputError(f"--beams {beams}: at least one is needed")
     translator = Translator.load(run)
     translator.model.to(pick_device(device))
-    if not texts:
-        texts = [line for line in sys.stdin.read().split("\n") if line.strip()]
+    texts = texts or lines_of_standard_input()
     found = translator.translate(texts, beams=beams, length_penalty=length_penalty)
     if json:
         rows = zip(texts, found, strict=True)
@@ -96,6 +97,17 @@ def translate_texts(
         # One line each, also where a model that learned little writes line breaks.
         print("\n".join(" ".join(each.text.split()) for each in found))
     return 0
+
+
+def lines_of_standard_input() -> list[str]:
+    """Those with text; how many have none is told."""
+    lines = sys.stdin.read().removesuffix("\n").split("\n")
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise InputError("there is no text to translate, neither behind the run nor in standard input")
+    if len(texts) < len(lines):
+        print(f"skipped {len(lines) - len(texts)}: empty lines", file=sys.stderr)
+    return texts
 
 
 def train_and_judge(
@@ -115,7 +127,7 @@ def train_and_judge(
     from vitreous.training.run import default_path
     from vitreous.training.sequence.config import TranslationConfig
     from vitreous.training.sequence.plan import plan_translation, prepare_translation
-    from vitreous.training.sequence.run import SequenceRun
+    from vitreous.training.sequence.run import SequenceRun, check_free
     from vitreous.training.sequence.translator import Translator
 
     if resume:
@@ -126,10 +138,13 @@ def train_and_judge(
                 f"{resume} reads pictures: go on with vitreous train --task text --resume {resume}"
             )
         data = open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
+        prepared = prepare_translation(config, data)
     else:
+        if out:
+            check_free(out)
         config, data = plan_translation(source, settings)
+        prepared = prepare_translation(config, data)
         run = SequenceRun.create(out or default_path(data.name), config)
-    prepared = prepare_translation(config, data)
     return carry_out(
         run,
         prepared,

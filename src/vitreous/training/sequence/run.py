@@ -50,11 +50,7 @@ class SequenceRun:
         Raises:
             InputError: there is something at `path` already, or it cannot be written.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InputError(
-                f"{path} exists already, and nothing is written over: choose another --out, or go on with "
-                f"--resume {path}"
-            )
+        check_free(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             write_text(path / "config.toml", config_toml(config))
@@ -66,6 +62,15 @@ class SequenceRun:
     def open(cls, path: Path) -> SequenceRun:
         """An existing one."""
         return cls(path, read_config(path / "config.toml"))
+
+
+def check_free(path: Path) -> None:
+    """Raises InputError where a new run would be written over something."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(
+            f"{path} exists already, and nothing is written over: choose another --out, or go on with "
+            f"--resume {path}"
+        )
 
 
 class TrainedSequence(NamedTuple):
