@@ -135,6 +135,18 @@ def test_what_does_not_belong_together_is_said_before_training(tmp_path, what, s
     assert "\n" not in str(error.value)
 
 
+def test_masks_of_sixteen_bits_are_read(tmp_path):
+    write(tmp_path)
+    path = tmp_path / "masks" / "a.png"
+    mask = np.asarray(Image.open(path))
+    Image.fromarray(mask.astype(np.uint16)).save(path)
+    splits = open_masked(str(tmp_path), DataConfig(test_fraction=0.0))
+    assert np.array_equal(splits.train.pair(0)[1], mask)
+    Image.fromarray(mask.astype(np.uint16) + 300).save(path)
+    with pytest.raises(InputError, match="has the value 300, but there are 255 classes"):
+        open_masked(str(tmp_path), DataConfig())
+
+
 def test_a_models_classes_must_be_the_datas(tmp_path):
     write(tmp_path)
     assert open_masked(str(tmp_path), DataConfig(), classes=("a", "b", "c", "d")).train.classes[3] == "d"

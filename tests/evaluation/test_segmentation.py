@@ -10,6 +10,8 @@ import torch
 from PIL import Image
 
 from vitreous.data.pictures import BadPicture
+from vitreous.data.segmentation.masked import MaskedSubset
+from vitreous.errors import InputError
 from vitreous.evaluation.segmentation import (
     SegmentationEvaluation,
     confusion_of,
@@ -102,3 +104,9 @@ def test_each_picture_is_judged_once_at_its_own_size():
     picture, mask = Three().pair(2)
     by_hand = confusion_of(mask, masks_of(model.eval(), [picture])[0], 3)
     assert np.array_equal(judged.confusions[1], by_hand)
+
+
+def test_nothing_to_judge_is_said():
+    config = SegmenterConfig(image_size=16, patch_size=8, num_classes=3, width=8, depth=1, heads=1, mlp_dim=8)
+    with pytest.raises(InputError, match="not one of 1 pictures can be judged: picture 1: torn"):
+        evaluate_segmenter(Segmenter(config), MaskedSubset(Three(), np.array([1])))

@@ -155,8 +155,8 @@ train_segmenter(*reopened(Path({str(tmp_path / "run")!r})), device=torch.device(
 
 def test_it_learns_squares(folder, tmp_path):
     settings = {
-        "model": {**TINY["model"], "width": 32, "dropout": 0.0, "cells": 4},
-        "training": {"steps": 60, "batch_size": 8, "peak_lr": 5e-3},
+        "model": {**TINY["model"], "width": 32, "dropout": 0.0, "cells": 4, "layer_scale": "none"},
+        "training": {"steps": 100, "batch_size": 8, "peak_lr": 5e-3},
         "augmentation": {"colour_jitter": "none"},
         "data": {"test_fraction": 0.4},
     }
@@ -189,7 +189,7 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
         ({"augmentation": {"mixup": 0.2}}, "augmentation.mixup cannot change a mask"),
         ({"augmentation": {"rand_augment": {}}}, "augmentation.rand_augment cannot change a mask"),
         ({"preprocessing": {"resize": "crop"}}, "a segmenter sees whole pictures"),
-        ({"training": {"loss": "sigmoid"}}, "training.loss is for pictures of one class"),
+        ({"training": {"loss": "sigmoid"}}, "training.loss is for pictures that have one class"),
         ({"model": {"num_classes": 7}}, "model.num_classes is 7, but .* has 3 classes"),
         ({"model": {"decodr": "linear"}}, "did you mean 'model.decoder'"),
         ({"training": {"batch_size": 64}}, "a batch of 64 is more than the 16 pictures"),

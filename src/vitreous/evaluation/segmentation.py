@@ -21,6 +21,7 @@ from torch import nn
 
 from vitreous.data.segmentation.loading import MaskedEvaluation
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedPictures
+from vitreous.errors import InputError
 from vitreous.evaluation.scores import Interval, confusion_matrix
 from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter, likeliest
@@ -152,6 +153,9 @@ def evaluate_segmenter(
 
     Args:
         progress: called behind each batch with the pictures done and the pictures in all.
+
+    Raises:
+        InputError: not one picture can be read.
     """
     begun = time.perf_counter()
     was_training = model.training
@@ -167,6 +171,9 @@ def evaluate_segmenter(
         if progress:
             progress(len(judged) + len(loader.bad), len(pictures))
     model.train(was_training)
+    if not judged:
+        name, why = next(iter(loader.bad))
+        raise InputError(f"not one of {len(pictures)} pictures can be judged: {name}: {why}")
     classes = len(pictures.classes)
     return SegmentationEvaluation(
         classes=pictures.classes,

@@ -17,7 +17,7 @@ from vitreous.errors import InputError
 from vitreous.models.segmenter import MOST_CLASSES
 
 Colour = tuple[int, int, int]
-INDEX_MODES = ("1", "L", "P")  # a byte (or a bit) for each pixel is its class
+INDEX_MODES = ("1", "L", "P", "I", "I;16")  # a number for each pixel is its class
 
 
 class Legend(NamedTuple):
@@ -83,13 +83,14 @@ def class_numbers(picture: Image.Image, name: str, legend: Legend | None) -> Mas
     if picture.mode not in INDEX_MODES:
         assert legend is not None  # check_mode has seen to it
         return from_colours(np.asarray(picture.convert("RGB")), name, legend)
-    mask = np.array(picture, dtype=np.uint8)
-    if legend and (wrong := np.unique(mask[(mask >= len(legend.names)) & (mask != IGNORED)])).size:
+    values = np.array(picture)
+    known = len(legend.names) if legend else MOST_CLASSES
+    if (wrong := values[(values >= known) & (values != IGNORED)]).size:
         raise InputError(
-            f"the mask {name} has the value {wrong[0]}, but there are {len(legend.names)} classes (0 to "
-            f"{len(legend.names) - 1}; {IGNORED} is left out): mend the mask, or name more in classes.txt"
+            f"the mask {name} has the value {wrong.min()}, but there are {known} classes (0 to {known - 1}; "
+            f"{IGNORED} is left out): mend the mask, or name more in classes.txt"
         )
-    return mask
+    return values.astype(np.uint8)
 
 
 def from_colours(pixels: UInt8[np.ndarray, "H W 3"], name: str, legend: Legend) -> Mask:

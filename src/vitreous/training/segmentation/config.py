@@ -47,7 +47,8 @@ class SegmentationConfig(RunConfig):
             ("training.distillation.teacher", bool(self.training.distillation.teacher)),
             ("evaluation.fewshot", self.evaluation.fewshot),
             ("data.class_balance", self.data.class_balance),
+            ("data.in_memory", self.data.in_memory != "auto"),
         ):
             if wrong:
-                raise ValueError(f"{name} is for pictures of one class, not for pixels: leave it out")
+                raise ValueError(f"{name} is for pictures that have one class each: leave it out")
         return self
