@@ -12,6 +12,7 @@ from vitreous.cli.options import (
     Device,
     ImageSize,
     Json,
+    Precision,
     Settings,
     Workers,
     print_json,
@@ -35,6 +36,7 @@ def evaluate(
     batch_size: Annotated[int, Parameter(help="pictures in one step")] = 64,
     workers: Workers = None,
     device: Device = "auto",
+    precision: Precision = "fp32",
     set: Settings = None,
     config: ConfigFile = None,
     json: Json = False,
@@ -50,30 +52,34 @@ def evaluate(
     """
     from vitreous.cli.segmentation_runs import is_segmenter, judge_segmenter
     from vitreous.cli.sequence_runs import judge_again, kind_of_run
+    from vitreous.training.device import pick_device
+    from vitreous.training.precision import computing
 
+    here = pick_device(device)
     if is_segmenter(run):
         tree = settings_tree(config, set)
-        return judge_segmenter(
-            run, data, tree, batch_size=batch_size, image_size=image_size, device=device, json=json
-        )
+        with computing(precision, here):
+            return judge_segmenter(
+                run, data, tree, batch_size=batch_size, image_size=image_size, device=device, json=json
+            )
     if kind_of := kind_of_run(Path(run)):
-        return judge_again(Path(run), kind_of, data, device=device, json=json)
+        with computing(precision, here):
+            return judge_again(Path(run), kind_of, data, device=device, json=json)
     from vitreous.cli.progress import progress_bar
     from vitreous.data.threads import worker_count
     from vitreous.evaluation.classification import evaluate as evaluate_classes
     from vitreous.evaluation.held_out import held_out
     from vitreous.evaluation.multilabel import evaluate_multilabel
     from vitreous.evaluation.trained import open_trained
-    from vitreous.training.device import pick_device
 
     model = open_trained(run, **resized(image_size))
     source, part, pictures = held_out(run, data, settings_tree(config, set))
     kind = evaluate_multilabel if pictures.targets.ndim == 2 else evaluate_classes
-    with progress_bar("evaluating") as progress:
+    with computing(precision, here), progress_bar("evaluating") as progress:
         evaluation = kind(
             model,
             pictures,
-            device=pick_device(device),
+            device=here,
             batch_size=batch_size,
             workers=worker_count(workers),
             progress=progress,

@@ -9,7 +9,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import Device, ImageSize, Json, Out, Workers, print_json, resized
+from vitreous.cli.options import (
+    Device,
+    ImageSize,
+    Json,
+    Out,
+    Precision,
+    Workers,
+    print_json,
+    resized,
+)
 from vitreous.errors import InputError
 
 
@@ -23,6 +32,7 @@ def predict(
     batch_size: Annotated[int, Parameter(help="pictures in one step")] = 64,
     workers: Workers = None,
     device: Device = "auto",
+    precision: Precision = "fp32",
     json: Json = False,
 ) -> int:
     """Classify pictures, read their text, or find what each pixel shows, each seen exactly as in training.
@@ -40,23 +50,27 @@ def predict(
         raise InputError(f"--top {top} names no label: use 1 or more")
     from vitreous.cli.segmentation_runs import is_segmenter, segment_pictures
     from vitreous.cli.sequence_runs import kind_of_run, read_pictures
+    from vitreous.training.device import pick_device
+    from vitreous.training.precision import computing
 
+    here = pick_device(device)
     if is_segmenter(model):
-        return segment_pictures(model, images, out=out, image_size=image_size, device=device, json=json)
+        with computing(precision, here):
+            return segment_pictures(model, images, out=out, image_size=image_size, device=device, json=json)
     if out:
         raise InputError(f"--out is where masks go, and {model} makes none: leave it out")
-    if kind_of_run(Path(model)) == "Captioner":
-        return read_pictures(Path(model), images, device=device, json=json)
+    if kind_of_run(Path(model)):
+        with computing(precision, here):
+            return read_pictures(Path(model), images, device=device, json=json)
     from vitreous.cli.progress import progress_bar
     from vitreous.data.threads import worker_count
     from vitreous.deployment.predictor import Predictor, find_pictures
     from vitreous.evaluation.trained import asks_each_class, open_trained
-    from vitreous.training.device import pick_device
 
     paths, missing = find_pictures(images)
     opened = open_trained(model, **resized(image_size))
-    predictor = Predictor(opened, pick_device(device), independent=asks_each_class(model))
-    with progress_bar("classifying") as progress:
+    predictor = Predictor(opened, here, independent=asks_each_class(model))
+    with computing(precision, here), progress_bar("classifying") as progress:
         predictions, bad = predictor.predict(
             paths, top=top, batch_size=batch_size, workers=worker_count(workers), progress=progress
         )

@@ -12,6 +12,7 @@ from vitreous.cli.options import (
     Device,
     ImageSize,
     Json,
+    Precision,
     Seed,
     Settings,
     Workers,
@@ -35,6 +36,7 @@ def probe(
     workers: Workers = None,
     seed: Seed = 0,
     device: Device = "auto",
+    precision: Precision = "fp32",
     set: Settings = None,
     config: ConfigFile = None,
     json: Json = False,
@@ -75,6 +77,7 @@ def probe(
             seed=seed,
             draws=draws,
             device=pick_device(device),
+            precision=precision,
             workers=worker_count(workers),
             progress=progress,
         )

@@ -18,6 +18,7 @@ from vitreous.data.loading import EvaluationLoader
 from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.errors import InputError
 from vitreous.models.names import Model
+from vitreous.training.precision import answering_precision, computing
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,15 @@ def cached_features(
     pictures: Pictures,
     *,
     device: str | torch.device = "cpu",
+    precision: str = "fp32",
     batch_size: int = 64,
     workers: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Features:
-    """`extract`, but never twice for the same weights, preprocessing and pictures: the result is kept in
-    `cache_folder`, named by a hash of all three. A damaged file is made again."""
-    path = cache_folder() / "features" / f"{content_key(model, pictures)}.safetensors"
+    """`extract`, but never twice for the same weights, precision, preprocessing and pictures: the result is
+    kept in `cache_folder`, named by a hash of all four. A damaged file is made again."""
+    precision = answering_precision(precision, torch.device(device))
+    path = cache_folder() / "features" / f"{content_key(model, pictures, precision)}.safetensors"
     if path.is_file():
         try:
             kept = load_file(path)
@@ -52,9 +55,10 @@ def cached_features(
             path.unlink()
         else:
             return Features(kept["values"], kept["targets"])
-    features = extract(
-        model, pictures, device=device, batch_size=batch_size, workers=workers, progress=progress
-    )
+    with computing(precision, torch.device(device)):
+        features = extract(
+            model, pictures, device=device, batch_size=batch_size, workers=workers, progress=progress
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -100,10 +104,13 @@ def extract(
     return Features(np.concatenate(values), pictures.targets[np.concatenate(indices)].astype(np.int64))
 
 
-def content_key(model: Model, pictures: Pictures) -> str:
-    """A hash of the weights, the function they are part of, the preprocessing, and every picture's bytes."""
+def content_key(model: Model, pictures: Pictures, precision: str = "fp32") -> str:
+    """A hash of the weights, the function they are part of, its precision, the preprocessing, and every
+    picture's bytes."""
     digest = hashlib.blake2b(digest_size=20)
     digest.update(repr((model.config, model.preprocessing)).encode())
+    if precision != "fp32":
+        digest.update(precision.encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

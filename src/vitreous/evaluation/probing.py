@@ -72,6 +72,7 @@ def probe(
     seed: int = 0,
     draws: int = 3,
     device: str | torch.device = "cpu",
+    precision: str = "fp32",
     workers: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Probe:
@@ -79,6 +80,7 @@ def probe(
 
     Args:
         seed, draws: shots are drawn with seed, seed + 1, ...: as many times as `draws`.
+        precision: of the features: fp32, bf16, or auto for the faster one.
 
     Raises:
         InputError: no held-out part, several labels for a picture, or too few pictures of a class.
@@ -89,7 +91,7 @@ def probe(
     classes = len(splits.train.classes)
     started = time.perf_counter()
     train, test = (
-        cached_features(model, part, device=device, workers=workers, progress=progress)
+        cached_features(model, part, device=device, precision=precision, workers=workers, progress=progress)
         for part in (splits.train, held_out)
     )
     extracted = time.perf_counter()

@@ -8,6 +8,7 @@ from typing import Any
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build
+from vitreous.models.settings import merged
 
 
 def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTConfig | BiTConfig:
@@ -16,17 +17,5 @@ def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTCon
     Raises:
         InputError: an unknown name, or values that do not fit together.
     """
-    changed: ViTConfig | BiTConfig = build(type(config), {}, merge(config.model_dump(), settings))
+    changed: ViTConfig | BiTConfig = build(type(config), {}, merged(config.model_dump(), settings))
     return changed
-
-
-def merge(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`tree` overlaid with `settings`. A part whose kind changes keeps none of its old fields."""
-    if settings.get("kind", tree.get("kind")) != tree.get("kind"):
-        return dict(settings)
-    merged = dict(tree)
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and isinstance(old := tree.get(key), Mapping):
-            value = merge(old, value)
-        merged[key] = value
-    return merged

@@ -40,6 +40,19 @@ def nested(annotation: Any) -> list[type[BaseModel]]:
     return [kind for part in get_args(annotation) for kind in nested(part)]
 
 
+def merged(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`tree` overlaid with `settings`, branch by branch. A part whose `kind` changes keeps none of its old
+    fields."""
+    if settings.get("kind", tree.get("kind")) != tree.get("kind"):
+        return dict(settings)
+    result = dict(tree)
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and isinstance(old := tree.get(key), Mapping):
+            value = merged(old, value)
+        result[key] = value
+    return result
+
+
 def set_leaf(tree: dict[str, Any], name: str, value: Any) -> None:
     """tree["model"]["width"] = value for "model.width"; the branches on the way are made.
 

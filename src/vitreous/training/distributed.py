@@ -91,8 +91,9 @@ def said_first(key: str, text: str) -> str:
     that it restarts. Without torchrun `text` itself."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return text
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    return store.compare_set(f"vitreous/{key}", "", text).decode()
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]
+    return str(store.compare_set(f"vitreous/{key}", "", text), "utf-8")
 
 
 @contextmanager

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
 
+from vitreous.errors import InputError
 from vitreous.training.float8 import check_float8
 
 SIDE, TRIES = 1024, 5
 CLEARLY_FASTER = 1.2
-
-
 Precision = Literal["fp32", "bf16", "fp8"]
 
 
@@ -28,6 +29,25 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device) ->
         return wanted
     faster = product_seconds(torch.float32, device) / product_seconds(torch.bfloat16, device)
     return "bf16" if faster > CLEARLY_FASTER else "fp32"
+
+
+def answering_precision(wanted: str, device: torch.device) -> Precision:
+    """The precision of answers rather than training: fp32, bf16, or for "auto" the faster of the two.
+
+    Raises:
+        InputError: there is no such precision.
+    """
+    if wanted not in ("auto", "fp32", "bf16"):
+        raise InputError(f"--precision {wanted} is none that a model can answer in: use auto, fp32 or bf16")
+    return "fp32" if wanted == "fp32" else pick_precision("auto" if wanted == "auto" else "bf16", device)
+
+
+@contextmanager
+def computing(wanted: str, device: torch.device) -> Iterator[None]:
+    """Inside, in this thread, a model's matrices are multiplied as `answering_precision` says."""
+    half = answering_precision(wanted, device) == "bf16"
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+        yield
 
 
 def product_seconds(dtype: torch.dtype, device: torch.device) -> float:

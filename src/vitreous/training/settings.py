@@ -14,6 +14,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import config_of
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.settings import explain, known_fields
+from vitreous.models.settings import merged as merged
 from vitreous.training.config import RunConfig
 
 Tree = Mapping[str, Any]
@@ -88,19 +89,6 @@ def with_model_of_its_kind(tree: dict[str, Any], override: Tree, run: type[RunCo
     kind = kind_of(decisive, run)
     model = {key: value for key, value in tree["model"].items() if key in kind.model_fields}
     return {**tree, "model": model}
-
-
-def merged(tree: Tree, override: Tree) -> dict[str, Any]:
-    """Branch by branch; a branch of another `kind` replaces the old one instead of mixing with it."""
-    result = dict(tree)
-    for key, value in override.items():
-        old = result.get(key)
-        if isinstance(value, Mapping) and isinstance(old, Mapping):
-            same = value.get("kind", old.get("kind")) == old.get("kind")
-            result[key] = merged(old if same else {}, value)
-        else:
-            result[key] = value
-    return result
 
 
 def check_known(tree: Tree, run: type[RunConfig]) -> None:

@@ -12,8 +12,9 @@ from torch import nn
 from vitreous.errors import InputError, nearest
 from vitreous.models.initialisation import initialise
 from vitreous.models.names import Model, build_model
+from vitreous.models.settings import merged
 from vitreous.training.config import RunConfig
-from vitreous.training.settings import AnyRun, configure, merged
+from vitreous.training.settings import AnyRun, configure
 
 
 def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
