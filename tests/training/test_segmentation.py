@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.segmentation.objective import segmentation
 from vitreous.training.segmentation.plan import plan_segmentation, reopened
 from vitreous.training.segmentation.trainer import train_segmenter
+from vitreous.training.settings import to_toml
 from vitreous.training.signals import Interrupted
 from vitreous.training.starting import starting_model
 
@@ -124,6 +126,7 @@ def test_a_resumed_run_is_bit_equal(folder, tmp_path):
     assert {"loss", "miou", "accuracy"} <= rows[-1].keys()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(folder, tmp_path):
     """kill -9, as a machine that fails: the newest whole state is taken."""
     settings = {**TINY, "training": {**TINY["training"], "steps": 4000, "save_every": 0.05}}
@@ -151,6 +154,33 @@ train_segmenter(*reopened(Path({str(tmp_path / "run")!r})), device=torch.device(
     run, splits = reopened(tmp_path / "run")
     assert isinstance(train_segmenter(run, splits, device=CPU).model, Segmenter)
     assert [row["step"] for row in run.metrics()] == list(range(1, step + 3))
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_learns_and_each_picture_is_judged_once(folder, tmp_path):
+    """The same losses, one JSON object, and the held-out pictures counted once."""
+    description = tmp_path / "config.toml"
+    settings = {**TINY, "model": {**TINY["model"], "dropout": 0.0}}
+    description.write_text(to_toml(plan_segmentation(str(folder), settings).config))
+    rows, results = {}, {}
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        command = ["-m", "vitreous", "train", "--task", "segmentation", "--config", str(description)]
+        done = subprocess.run(
+            [sys.executable, *launch, *command, "--out", str(out), "--device", "cpu", "--json"],
+            check=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
+        (line,) = done.stdout.strip().splitlines()
+        results[processes] = json.loads(line)
+        rows[processes] = Run.open(out, SegmentationConfig).metrics()
+    losses = ([row["loss"] for row in rows[processes]] for processes in (1, 2))
+    assert next(losses) == pytest.approx(next(losses), abs=1e-4)
+    assert results[1]["test_count"] == results[2]["test_count"] == 4
+    assert results[2]["test_miou"] == pytest.approx(results[1]["test_miou"], abs=0.02)
 
 
 def test_it_learns_squares(folder, tmp_path):
