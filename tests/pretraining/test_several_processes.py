@@ -1,0 +1,90 @@
+"""Pre-training by two processes over gloo."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import vitreous as vt
+from vitreous.cli import run as command
+from vitreous.data.config import DataConfig
+from vitreous.errors import InputError
+from vitreous.pretraining.plan import open_unlabelled, plan
+from vitreous.pretraining.pretrainer import learner_of, pretrain
+from vitreous.training.distributed import World
+from vitreous.training.run import Run
+
+DRIVER = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from vitreous.data.config import DataConfig
+from vitreous.pretraining.config import PretrainingRunConfig
+from vitreous.pretraining.plan import open_unlabelled
+from vitreous.pretraining.pretrainer import pretrain
+from vitreous.training.distributed import joined
+from vitreous.training.run import Run
+
+splits = open_unlabelled("digits", DataConfig())
+with joined(torch.device("cpu")) as (world, device):
+    for folder in sys.argv[1:]:
+        pretrain(Run.open(Path(folder), PretrainingRunConfig), splits, device=device, world=world)
+    world.wait()
+"""
+
+
+def settings(**training):
+    """Attention pooling gets no gradient from a masked objective."""
+    return {
+        "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16, "pooling": "attention"},
+        "training": {"steps": 12, "batch_size": 32, "log_every": 4, "peak_lr": 1e-3, **training},
+        "evaluation": {"batch_size": 360},
+    }
+
+
+@pytest.mark.slow
+def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
+    runs = {
+        (objective, shard): Run.create(
+            tmp_path / f"{objective}-{shard}",
+            plan("digits", settings(shard=shard, ema_decay=0.5), objective=objective).config,
+        )
+        for objective in ("masked-patch", "mae", "simmim")
+        for shard in (False, True)
+    }
+    (tmp_path / "driver.py").write_text(DRIVER)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    subprocess.run(
+        [sys.executable, *launcher, str(tmp_path / "driver.py"), *(str(run.path) for run in runs.values())],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    splits = open_unlabelled("digits", DataConfig())
+    for (objective, shard), run in runs.items():
+        alone = Run.create(tmp_path / f"{objective}-{shard}-1", run.config)
+        pretrain(alone, splits, device=torch.device("cpu"))
+        rows, expected = run.metrics(), alone.metrics()
+        assert [row["step"] for row in rows] == [row["step"] for row in expected]
+        # Masks are drawn by each process, so the curves are alike and not the same.
+        losses = [[row["loss"] for row in each] for each in (rows, expected)]
+        assert np.allclose(*losses, rtol=0.1), (objective, shard)
+        assert rows[-1]["validation_loss"] == pytest.approx(expected[-1]["validation_loss"], rel=0.05)
+        assert vt.load(run.path).config.pooling == "attention"
+
+
+def test_dino_in_shards_is_an_input_error(tmp_path):
+    planned = plan("digits", settings(shard=True), objective="dino")
+    run = Run.create(tmp_path / "run", planned.config)
+    with pytest.raises(InputError, match="DINO's teacher follows its student"):
+        learner_of(run, planned.config, torch.device("cpu"), World(rank=0, size=2), batches=4)
+
+
+def test_shards_without_processes_are_an_input_error(tmp_path, capsys):
+    for name in ("pretrain", "train"):
+        assert command([name, "digits", "--shard", "--out", str(tmp_path / name)]) == 2
+        assert "--shard spreads the weights over processes, and there is one" in capsys.readouterr().err
+        assert not (tmp_path / name).exists()

@@ -1,0 +1,60 @@
+"""How gradients are joined: parameters that get none, by one process of a group of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from vitreous.training.distributed import World
+from vitreous.training.joining import Replicas, average_gradients
+
+
+class Losses(nn.Module):
+    """One matrix is used, the other only if `both`."""
+
+    def __init__(self, *, both: bool) -> None:
+        super().__init__()
+        self.used, self.other, self.both = nn.Linear(3, 1), nn.Linear(3, 1), both
+
+    def forward(self, part: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        loss = self.used(part).mean()
+        return (loss + self.other(part).mean() if self.both else loss), {}
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[World]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield World()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_what_gets_no_gradient_is_found_in_the_first_step(group: World, both: bool) -> None:
+    torch.manual_seed(0)
+    losses, part = Losses(both=both), torch.ones(2, 3)
+    joined = Replicas(losses, group)
+    for _ in range(3):
+        losses.zero_grad()
+        with joined.part(last=True):
+            loss, _ = joined(part)
+        torch.autograd.backward(loss)
+        joined.ended()
+        assert isinstance(joined.loss, DistributedDataParallel)
+        assert joined.loss.find_unused_parameters is not both
+        assert losses.used.weight.grad is not None
+        assert losses.used.weight.grad.tolist() == [[1.0, 1.0, 1.0]]
+        assert (losses.other.weight.grad is not None) is both
+
+
+def test_gradients_are_averaged(group: World) -> None:
+    parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))]
+    parameters[0].grad = torch.tensor([2.0, 4.0])
+    assert average_gradients(parameters, World(rank=0, size=2))  # one of the two brought what it has
+    assert parameters[0].grad.tolist() == [1.0, 2.0]
+    assert parameters[1].grad is None
