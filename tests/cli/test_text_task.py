@@ -32,7 +32,7 @@ def reader(manifest, command, workplace):
 
 def test_a_run_holds_what_it_needs(reader):
     names = {path.name for path in reader.iterdir()}
-    assert {"config.toml", "model", "metrics.jsonl", "README.md", "checkpoints"} <= names
+    assert {"config.toml", "model", "metrics.jsonl", "report.html", "README.md", "checkpoints"} <= names
     assert {path.name for path in (reader / "model").iterdir()} == {
         "config.json",
         "model.safetensors",

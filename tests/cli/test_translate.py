@@ -40,7 +40,7 @@ def test_train_on_pairs(pairs, command, tmp_path):
         result
     )
     written = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"config.toml", "model", "checkpoints", "metrics.jsonl", "README.md"} <= written
+    assert {"config.toml", "model", "checkpoints", "metrics.jsonl", "report.html", "README.md"} <= written
     again = command(
         "translate", "train", "--config", tmp_path / "run" / "config.toml", "--out", tmp_path / "2"
     )

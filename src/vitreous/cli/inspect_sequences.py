@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,11 @@ from vitreous.errors import InputError
 if TYPE_CHECKING:
     from PIL import Image
 
+    from vitreous.data.pictures import Pictures
+    from vitreous.data.text.parallel import Pair
+
 UNASKED = 4  # held-out examples that are shown where none are named
+SHORT = 80  # characters
 
 
 def inspect_sequences(
@@ -53,8 +59,14 @@ def unasked_texts(run: Path) -> list[str]:
 
     config = read_config(run / "config.toml")
     data = open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
-    step = max(len(data.test) // UNASKED, 1)
-    return [pair.source for pair in data.test[::step][:UNASKED]]
+    return some_texts(data.test)
+
+
+def some_texts(pairs: Sequence[Pair]) -> list[str]:
+    """The sources of a few pairs, spread over all; short ones, since a page holds every head's maps."""
+    sources = [pair.source for pair in pairs]
+    few = [source for source in sources if len(source) <= SHORT] or sources
+    return few[:: max(len(few) // UNASKED, 1)][:UNASKED]
 
 
 def unasked_pictures(run: Path) -> list[tuple[Image.Image, str]]:
@@ -63,10 +75,21 @@ def unasked_pictures(run: Path) -> list[tuple[Image.Image, str]]:
     from vitreous.training.sequence.config import read_config
 
     config = read_config(run / "config.toml")
-    pictures = open_captions(
-        config.source, seed=config.seed, test_fraction=config.test_fraction
-    ).test.pictures
-    return [(pictures.picture(row), pictures.name(row)) for row in range(min(UNASKED, len(pictures)))]
+    data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
+    return some_pictures(data.test.pictures)
+
+
+def some_pictures(pictures: Pictures) -> list[tuple[Image.Image, str]]:
+    """The first pictures that can be read, with their names."""
+    from vitreous.data.pictures import BadPicture
+
+    shown: list[tuple[Image.Image, str]] = []
+    for row in range(len(pictures)):
+        if len(shown) == UNASKED:
+            break
+        with suppress(BadPicture):  # told when the held-out part was judged
+            shown.append((pictures.picture(row), pictures.name(row)))
+    return shown
 
 
 def named_pictures(paths: tuple[str, ...]) -> list[tuple[Image.Image, str]]:

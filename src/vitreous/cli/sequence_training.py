@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.options import print_json
@@ -18,14 +19,16 @@ def carry_out(
     prepared: Prepared,
     *,
     judge: Callable[[Any], dict[str, Any]],
+    report: Callable[[Any], Path],
     show: Callable[[dict[str, Any]], None],
     device: str,
     json: bool,
 ) -> int:
-    """Train the run's model, judge it on what was held out, write the card, print the result.
+    """Train the run's model, judge it on what was held out, write report and card, print the result.
 
     Args:
         judge: what a model makes of the held-out part, as JSON.
+        report: writes the page of what a model looks at.
         show: prints a result for people.
     """
     from vitreous.training.device import pick_device
@@ -55,6 +58,7 @@ def carry_out(
     result = {
         "run": str(run.path),
         **judge(model),
+        "report": str(report(model)),
         "seconds": seconds,
         "train_count": prepared.examples,
         "skipped": prepared.skipped,

@@ -28,9 +28,11 @@ def train_text(
     json: bool,
 ) -> int:
     """Train a reader of pictures, read what was held out, print the scores."""
+    from vitreous.cli.inspect_sequences import some_pictures
     from vitreous.cli.sequence_training import carry_out
     from vitreous.data.text.captions import open_captions
     from vitreous.evaluation.reading import evaluate_reader
+    from vitreous.inspection.sequence_report import write_reading_report
     from vitreous.training.run import default_path
     from vitreous.training.sequence.config import ReadingConfig
     from vitreous.training.sequence.plan import plan_reading, prepare_reading
@@ -59,6 +61,14 @@ def train_text(
             run,
             prepared,
             judge=lambda model: evaluate_reader(Reader(model, prepared.tokeniser), data.test).to_json(),
+            report=lambda model: (
+                write_reading_report(
+                    Reader(model, prepared.tokeniser),
+                    some_pictures(data.test.pictures),
+                    run.path,
+                    name=run.path.name,
+                ).report
+            ),
             show=print_table,
             device=device,
             json=json,
@@ -77,4 +87,5 @@ def print_table(result: dict[str, Any]) -> None:
         f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} pictures, "
         f"{result['parameters']:,} parameters"
     )
-    print(f"run  {result['run']}")
+    print(f"run     {result['run']}")
+    print(f"report  {result['report']}")

@@ -121,9 +121,11 @@ def train_and_judge(
     json: bool,
 ) -> int:
     """Train, translate what was held out, print the scores."""
+    from vitreous.cli.inspect_sequences import some_texts
     from vitreous.cli.sequence_training import carry_out
     from vitreous.data.text.parallel import open_parallel
     from vitreous.evaluation.translation import evaluate_translator
+    from vitreous.inspection.sequence_report import write_translation_report
     from vitreous.training.run import default_path
     from vitreous.training.sequence.config import TranslationConfig
     from vitreous.training.sequence.plan import plan_translation, prepare_translation
@@ -151,6 +153,11 @@ def train_and_judge(
         judge=lambda model: evaluate_translator(
             Translator(model, prepared.tokeniser), data.test, beams=beams
         ).to_json(),
+        report=lambda model: (
+            write_translation_report(
+                Translator(model, prepared.tokeniser), some_texts(data.test), run.path, name=run.path.name
+            ).report
+        ),
         show=lambda result: print_table(result, example=data.test[0].source),
         device=device,
         json=json,
@@ -168,5 +175,6 @@ def print_table(result: dict[str, Any], *, example: str) -> None:
         f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} pairs, "
         f"{result['parameters']:,} parameters"
     )
-    print(f"run  {result['run']}")
-    print(f'try  vitreous translate {result["run"]} "{example}"')
+    print(f"run     {result['run']}")
+    print(f"report  {result['report']}")
+    print(f'try     vitreous translate {result["run"]} "{example}"')
