@@ -177,7 +177,7 @@ def begun(
     from vitreous.training.plan import settled
     from vitreous.training.run import Run, default_path
 
-    config = settled(planned.config, planned.splits, device, fit_memory=fit_memory)
+    config = settled(planned.config, planned.splits, device, fit_memory=fit_memory, world=world)
     if minutes:
         config = paced(config, planned.splits, minutes=minutes, device=device, world=world)
     run = Run.shared(out or default_path(planned.splits.name), config, world)

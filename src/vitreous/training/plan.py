@@ -17,6 +17,7 @@ from vitreous.models.settings import explain
 from vitreous.training.checkpointing import checkpointed
 from vitreous.training.choose import Choice, choose_recipe
 from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
 from vitreous.training.fine_tuning import choose_fine_tuning
 from vitreous.training.memory import accumulation, free_bytes
 from vitreous.training.precision import pick_precision
@@ -83,7 +84,9 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + name, value
 
 
-def settled(config: RunConfig, splits: Splits, device: torch.device, *, fit_memory: bool) -> RunConfig:
+def settled(
+    config: RunConfig, splits: Splits, device: torch.device, *, fit_memory: bool, world: World
+) -> RunConfig:
     """What depends on the machine, decided once, so that config.toml says it and a resumed run keeps it.
 
     Args:
@@ -95,7 +98,8 @@ def settled(config: RunConfig, splits: Splits, device: torch.device, *, fit_memo
         model = starting_model(config, splits.train.classes).to(device)
         images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
         with checkpointed(model) if training.checkpointing else nullcontext():
-            changes["accumulate"] = accumulation(model, images, training.batch_size, free_bytes(device))
+            free = free_bytes(device) // (world.size if device.type == "cpu" else 1)
+            changes["accumulate"] = accumulation(model, images, world.share(training.batch_size), free)
     return config.model_copy(update={"training": training.model_copy(update=changes)})
 
 

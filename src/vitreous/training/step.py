@@ -87,10 +87,10 @@ class StepTaker:
         self.draw_anew()
         measured = []
         parts = parts_of(batch, self.config.accumulate, self.device)
-        for number, (part, share) in enumerate(parts, start=1):
+        for part, share, last in parts:
             # Around the backward pass, too, which computes checkpointed layers again.
             with attention_kernel(self.learner.model, self.device):
-                with self.autocast(), self.loss.part(last=number == self.config.accumulate):
+                with self.autocast(), self.loss.part(last=last):
                     loss, measures = self.loss(part)
                 torch.autograd.backward(loss * share)
             measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
@@ -128,11 +128,10 @@ class StepTaker:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
-def parts_of(batch: Any, count: int, device: torch.device) -> Iterator[tuple[Any, float]]:
-    """A batch (a NamedTuple of tensors) in `count` parts on the device, each with its share of it."""
-    if count == 1:
-        yield type(batch)(*(tensor.to(device, non_blocking=True) for tensor in batch)), 1.0
-        return
-    for parts in zip(*(tensor.chunk(count) for tensor in batch), strict=True):
-        moved = type(batch)(*(tensor.to(device, non_blocking=True) for tensor in parts))
-        yield moved, len(parts[0]) / len(batch[0])
+def parts_of(batch: Any, count: int, device: torch.device) -> Iterator[tuple[Any, float, bool]]:
+    """A batch (a NamedTuple of tensors) in at most `count` parts on the device: each with its share of the
+    batch, and whether it is the last."""
+    parts = list(zip(*(tensor.chunk(count) for tensor in batch), strict=True))
+    for number, part in enumerate(parts, start=1):
+        moved = type(batch)(*(tensor.to(device, non_blocking=True) for tensor in part))
+        yield moved, len(part[0]) / len(batch[0]), number == len(parts)
