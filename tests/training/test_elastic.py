@@ -1,0 +1,73 @@
+"""torchrun begins the processes again when one of them dies, and the run goes on by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitreous.data.pictures import Splits
+from vitreous.training.classifier import train_classifier
+from vitreous.training.config import RunConfig
+from vitreous.training.distributed import said_first
+from vitreous.training.journal import read_metrics
+from vitreous.training.run import Run
+from vitreous.training.settings import configure, to_toml
+from vitreous.training.state import States
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_killed_worker_is_begun_again_and_the_run_goes_on(
+    tiny: RunConfig, splits: Splits, tmp_path: Path, shard: bool
+) -> None:
+    """Without --out: the restarted command finds the directory that it began."""
+    config = configure(
+        tiny,
+        {"model": {"dropout": 0.0, "drop_path": 0.0}, "data": {"test_fraction": 0.85}},
+        {"training": {"steps": 400, "log_every": 7, "save_every": 0, "shard": shard}},
+    )
+    (tmp_path / "tiny.toml").write_text(to_toml(config))
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2")
+    process = subprocess.Popen(
+        [sys.executable, *launcher, "-m", "vitreous", "train", "--config", "tiny.toml"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=(tmp_path / "stderr.txt").open("w"),
+    )
+    try:
+        while newest(tmp_path) < 30:
+            assert process.poll() is None, "the run ended before it was killed"
+            time.sleep(0.01)
+        worker = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[-1]
+        os.kill(int(worker), signal.SIGKILL)
+        assert newest(tmp_path) < 400
+        assert process.wait() == 0, (tmp_path / "stderr.txt").read_text()
+    finally:
+        process.terminate()
+    (path,) = (tmp_path / "runs").iterdir()
+    whole = Run.create(tmp_path / "whole", config)
+    train_classifier(whole, splits, device=torch.device("cpu"))
+    rows, expected = (read_metrics(run / "metrics.jsonl") for run in (path, whole.path))
+    assert [row["step"] for row in rows] == [row["step"] for row in expected]
+    losses = [row["loss"] for row in expected]
+    assert [row["loss"] for row in rows] == pytest.approx(losses, abs=2e-3)  # rounding grows over 400 steps
+
+
+def newest(folder: Path) -> int:
+    """The newest state of the only run."""
+    return max(
+        (step for path in folder.glob("runs/*/checkpoints") for step in States(path).steps()), default=-1
+    )
+
+
+def test_without_torchrun_everything_is_said_for_the_first_time() -> None:
+    assert said_first("run", "one") == "one"
+    assert said_first("run", "two") == "two"
