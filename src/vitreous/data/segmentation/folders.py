@@ -77,10 +77,7 @@ def open_masked_folder(
     told = read_legend(file) if file.is_file() else None
     everything = [pair for pairs in parts.values() for pair in pairs]
     sizes = check_files(everything, told)
-    legend = told or numbered(everything)
-    if told:
-        step = max(len(everything) // SAMPLE, 1)
-        in_parallel(lambda pair: largest(pair[1], legend), everything[::step])
+    legend = checked(told, everything) if told else numbered(everything)
     if classes is not None:
         same = legend.names == classes if told else len(legend.names) <= len(classes)
         if not same:
@@ -188,6 +185,14 @@ def size_of(picture: Image.Image) -> tuple[int, int]:
     except Exception:  # broken EXIF data: the picture is counted as unreadable when it is decoded
         turned = False
     return (picture.width, picture.height) if turned else (picture.height, picture.width)
+
+
+def checked(legend: Legend, pairs: Sequence[tuple[Path, Path]]) -> Legend:
+    """The legend, if the values of some masks, evenly spread, are its classes; the others are checked when
+    they are read."""
+    step = max(len(pairs) // SAMPLE, 1)
+    in_parallel(lambda pair: largest(pair[1], legend), pairs[::step])
+    return legend
 
 
 def numbered(pairs: Sequence[tuple[Path, Path]]) -> Legend:

@@ -46,26 +46,31 @@ def plan_segmentation(source: str | None, settings: Tree, *, init: str | None = 
     source = source or settings.get("source") or DIGIT_PAGES
     splits = open_masked(source, data_config(settings))
     init = init or settings.get("init")
-    if str(settings.get("model", {}).get("name", "")).startswith("BiT"):
-        raise InputError(NO_PATCHES.format(settings["model"]["name"]))
-    if init:
-        config = fine_tuning_config(splits)
-        reason = f"{len(splits.train)} pictures, on the encoder of {init}"
-    elif source == DIGIT_PAGES:
-        config, reason = digit_pages_config(), "the recipe made for the bundled pages of digits"
-    else:
-        config = masks_config(splits)
-        height, width = config.model.image_size
-        reason = (
-            f"{len(splits.train)} pictures of {len(splits.train.classes)} classes: a small ViT behind "
-            f"convolutions at {height}x{width}, {config.training.epochs:g} epochs"
-        )
-    if init:
-        config = fitted_to_checkpoint(config, init, fitted(settings, init), imposed=("pooling",))
+    config, reason = chosen(source, settings, splits, init=init)
     config = configure(config, settings, with_classes(settings, splits))
     check_batch(config, splits)
     config = config.model_copy(update={"source": absolute_source(source)})
     return SegmentationPlan(config, (reason, *overruled(settings)), splits)
+
+
+def chosen(
+    source: str, settings: Tree, splits: MaskSplits, *, init: str | None
+) -> tuple[SegmentationConfig, str]:
+    """The recipe for the data, without the user's settings, and why it is this one."""
+    if str(settings.get("model", {}).get("name", "")).startswith("BiT"):
+        raise InputError(NO_PATCHES.format(settings["model"]["name"]))
+    count = f"{len(splits.train)} pictures of {len(splits.train.classes)} classes"
+    if init:
+        base = fine_tuning_config(splits)
+        config = fitted_to_checkpoint(base, init, fitted(settings, init), imposed=("pooling",))
+        return config, f"{count}, on the encoder of {init}"
+    if source == DIGIT_PAGES:
+        return digit_pages_config(), "the recipe made for the bundled pages of digits"
+    config = masks_config(splits)
+    height, width = config.model.image_size
+    return config, (
+        f"{count}: a small ViT behind convolutions at {height}x{width}, {config.training.epochs:g} epochs"
+    )
 
 
 def fitted(settings: Tree, init: str) -> dict[str, Any]:
