@@ -1,6 +1,6 @@
 """A training step of the Transformer beside the same model built from torch.nn.Transformer, in one run.
 
-    python benchmarks/translation.py --width 256 --layers 3 --rounds 15
+    python benchmarks/translation.py --models 256x3 512x6 --out benchmarks/results/translation.json
 
 Same sizes, same embeddings, positions and loss, same optimiser, same padded batch. The two take turns, step
 by step, and what is reported is the median of the ratios of neighbouring steps, in processor seconds as
@@ -88,16 +88,16 @@ def step(
     return time.perf_counter() - begun[0], time.process_time() - begun[1]
 
 
-def compare(arguments: argparse.Namespace) -> dict[str, object]:
+def compare(width: int, layers: int, threads: int, arguments: argparse.Namespace) -> dict[str, object]:
     torch.manual_seed(0)
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(threads)
     config = vt.TransformerConfig(
         vocabulary=VOCABULARY,
-        width=arguments.width,
-        depth=arguments.layers,
-        encoder_depth=arguments.layers,
-        heads=arguments.width // 64,
-        mlp_dim=4 * arguments.width,
+        width=width,
+        depth=layers,
+        encoder_depth=layers,
+        heads=width // 64,
+        mlp_dim=4 * width,
         dropout=arguments.dropout,
         max_length=arguments.length,
         # torch.nn.Transformer has a norm behind each stack, post-norm or not.
@@ -118,37 +118,42 @@ def compare(arguments: argparse.Namespace) -> dict[str, object]:
         processor.append(taken[1][1] / taken[0][1])
         seconds.append(taken[0][0])
     return {
-        "layers": arguments.layers,
-        "width": arguments.width,
+        "width": width,
+        "layers": layers,
         "parameters": sizes[0],
         "batch": f"{arguments.batch} pairs of up to {arguments.length} tokens",
         "dropout": arguments.dropout,
         "faster_than_torch": round(statistics.median(clock), 3),
         "faster_in_processor_seconds": round(statistics.median(processor), 3),
         "seconds_per_step": round(statistics.median(seconds), 3),
-        "threads": arguments.threads,
-        "torch": torch.__version__,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "date": date.today().isoformat(),
+        "threads": threads,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--models", nargs="+", default=["256x3"], help="WIDTHxLAYERS")
+    parser.add_argument("--threads", type=int, nargs="+", default=[os.cpu_count() or 1])
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--out", type=Path, help="append the result as a line of JSON")
+    parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     arguments = parser.parse_args()
-    result = compare(arguments)
-    print(json.dumps(result, indent=2))
+    rows = []
+    for model in arguments.models:
+        width, layers = (int(part) for part in model.split("x"))
+        rows += [compare(width, layers, threads, arguments) for threads in arguments.threads]
+    results = {
+        "date": date.today().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "torch": torch.__version__,
+        "rows": rows,
+    }
+    text = json.dumps(results, indent=1)
+    print(text)
     if arguments.out:
-        with arguments.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(result) + "\n")
+        arguments.out.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
