@@ -22,7 +22,7 @@ from vitreous.inspection.sequence_attention import SequenceAttention, look
 from vitreous.training.sequence.reader import Reader
 from vitreous.training.sequence.translator import Translator
 
-SHOWN = 128  # pixels of a picture's longer side in the page, at least
+SHOWN = 320  # pixels of a picture's longer side in the page, at least
 MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
 LETTERS = (
     "Where the decoder looks while it writes each letter: the attention over the picture's patches, mean of "
