@@ -17,6 +17,8 @@ from vitreous.data.config import AffineConfig, AugmentationConfig
 from vitreous.data.pictures import Subset
 from vitreous.data.sources import Splits
 from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.features import extract
+from vitreous.evaluation.knn import knn_hits
 from vitreous.pretraining.config import ObjectiveName, PretrainingRunConfig
 from vitreous.pretraining.plan import by_model, rules
 from vitreous.pretraining.pretrainer import pretrain
@@ -24,27 +26,39 @@ from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.run import Run
 from vitreous.training.settings import Tree, configure
+from vitreous.training.starting import starting_model
 
 # Two-sided 97.5 % quantiles of Student's t for 2, 3, 4, 5 seeds; with more, the normal one is near enough.
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
 
 
 class Variant(NamedTuple):
-    """One way to a classifier; objective None is from scratch."""
+    """One way to a classifier.
+
+    Attributes:
+        objective: of pre-training; None is from scratch.
+        times: how many times the usual number of epochs the labels are learned.
+    """
 
     objective: ObjectiveName | None
     seed: int
+    times: int = 1
 
     @property
     def name(self) -> str:
-        return f"{self.objective or 'scratch'}-{self.seed}"
+        return f"{self.objective or 'scratch'}{f'-x{self.times}' if self.times > 1 else ''}-{self.seed}"
 
 
 class Outcome(NamedTuple):
-    """What a variant reached on the held-out pictures, and the seconds that its two parts took."""
+    """What a variant reached on the held-out pictures, and the seconds that its two parts took.
+
+    Attributes:
+        knn: of nearest neighbours among the few labelled pictures, by the features before fine-tuning.
+    """
 
     variant: Variant
     accuracy: float
+    knn: float
     pretraining_seconds: float
     fine_tuning_seconds: float
 
@@ -56,13 +70,15 @@ class Comparison(NamedTuple):
         splits: all of `train` is pre-trained on, without its labels; `test` judges.
         labelled: pictures of each class whose label fine-tuning may see; drawn by the seed.
         pretraining: settings of pre-training over those of the rules; its model is everybody's.
-        training: the training settings of fine-tuning, the same from scratch and from an encoder.
+        training: the training settings of fine-tuning.
+        from_scratch: those without pre-training; the rate that is best for one is not best for the other.
     """
 
     splits: Splits
     labelled: int
     pretraining: Tree
     training: TrainingConfig
+    from_scratch: TrainingConfig
 
     def pretraining_config(self, objective: ObjectiveName, seed: int) -> PretrainingRunConfig:
         """The same encoder for every objective: without a class token, pooled by the mean."""
@@ -70,16 +86,17 @@ class Comparison(NamedTuple):
         config = configure(rules(self.splits.summary, objective), same, self.pretraining)
         return configure(config, by_model(config, self.splits.summary), self.pretraining)
 
-    def fine_tuning_config(self, seed: int, init: Path | None) -> RunConfig:
-        model = self.pretraining_config("mae", seed)
+    def fine_tuning_config(self, variant: Variant, init: Path | None) -> RunConfig:
+        model = self.pretraining_config("mae", variant.seed)
+        training = self.training if init else self.from_scratch
         return RunConfig(
             source=self.splits.name,
             init=None if init is None else str(init),
-            seed=seed,
+            seed=variant.seed,
             model=model.model.model_copy(update={"num_classes": len(self.splits.train.classes)}),
             preprocessing=model.preprocessing,
             augmentation=AugmentationConfig(affine=AffineConfig(translate=0.1, rotate=10)),
-            training=self.training,
+            training=training.model_copy(update={"epochs": training.epochs * variant.times}),
         )
 
 
@@ -88,13 +105,16 @@ def compare(
     comparison: Comparison,
     *,
     objectives: Sequence[ObjectiveName],
+    long: int,
     seeds: Sequence[int] = (0, 1, 2),
     device: torch.device,
 ) -> Iterator[Outcome]:
-    """Each variant with each seed, from scratch first; the runs lie in `folder`."""
+    """Each variant with each seed, from scratch first, and there with `long` times the epochs, too, if more;
+    the runs lie in `folder`."""
     for seed in seeds:
-        for objective in (None, *objectives):
-            yield outcome(folder, comparison, Variant(objective, seed), device)
+        scratch = {Variant(None, seed): None, Variant(None, seed, long): None}
+        for variant in (*scratch, *(Variant(each, seed) for each in objectives)):
+            yield outcome(folder, comparison, variant, device)
 
 
 def outcome(folder: Path, comparison: Comparison, variant: Variant, device: torch.device) -> Outcome:
@@ -106,13 +126,18 @@ def outcome(folder: Path, comparison: Comparison, variant: Variant, device: torc
         if not finished(run):
             pretrain(run, comparison.splits, device=device)
         init, spent = run.path, run.metrics()[-1]["seconds"]
-    run = opened(folder / f"{variant.name}-tuned", comparison.fine_tuning_config(variant.seed, init))
+    run = opened(folder / f"{variant.name}-tuned", comparison.fine_tuning_config(variant, init))
     few = few_labels(comparison.splits, comparison.labelled, variant.seed)
     if not finished(run):
         train_classifier(run, few, device=device)
     assert few.test is not None
+    before = starting_model(run.config, few.train.classes).eval()
+    labelled, judged = (
+        extract(before, part, device=device, batch_size=256) for part in (few.train, few.test)
+    )
+    neighbours = knn_hits(labelled, judged, classes=len(few.train.classes)) / len(few.test)
     accuracy = evaluate(run.model(), few.test).accuracy
-    return Outcome(variant, accuracy, spent, run.metrics()[-1]["seconds"])
+    return Outcome(variant, accuracy, neighbours, spent, run.metrics()[-1]["seconds"])
 
 
 def opened(path: Path, config: RunConfig) -> Run:
@@ -138,4 +163,4 @@ def mean_and_interval(accuracies: Sequence[float]) -> tuple[float, float, float]
     if len(accuracies) < 2:
         return mean, 0.0, 1.0
     margin = STUDENT.get(len(accuracies), 1.96) * statistics.stdev(accuracies) / len(accuracies) ** 0.5
-    return mean, max(mean - margin, 0.0), min(mean + margin, 1.0)
+    return mean, mean - margin, mean + margin
