@@ -120,6 +120,7 @@ VARIANTS: dict[str, Config] = {
     "compiled": {"training": {"compile": True}},
     "frozen": {"training": {"freeze": ["stem", "blocks.0"]}},
     "attention pooling": {"model": {"pooling": "attention", "layer_scale": 0.1}},
+    "no prefix tokens": {"model": {"pooling": "mean", "class_token": False}},
 }
 
 

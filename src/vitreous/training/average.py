@@ -35,9 +35,14 @@ class Average:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         if shards:
             shards.spread(self.model)
-        self.averages: list[Tensor] = list(self.model.parameters())
+        self.averages = filled(self.model)
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self.averages, list(self.following.parameters()), 1 - decay)
+        torch._foreach_lerp_(self.averages, filled(self.following), 1 - decay)
+
+
+def filled(model: nn.Module) -> list[Tensor]:
+    """The parameters that hold numbers: a model without prefix tokens has one of no size."""
+    return [parameter for parameter in model.parameters() if parameter.numel()]

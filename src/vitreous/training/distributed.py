@@ -49,7 +49,8 @@ class World(NamedTuple):
         names = sorted(sums)  # restored sums come in another order than new ones
         stacked = torch.stack([sums[name] for name in names])
         dist.all_reduce(stacked)
-        return dict(zip(names, stacked.unbind(), strict=True))
+        totals = dict(zip(names, stacked.unbind(), strict=True))
+        return {name: totals[name] for name in sums}
 
     def any(self, flags: tuple[bool, ...], device: torch.device) -> tuple[bool, ...]:
         """For each flag, whether any process has raised it."""

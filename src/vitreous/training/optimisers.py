@@ -54,7 +54,7 @@ def parameter_groups(model: nn.Module, config: OptimiserConfig, peak_lr: float) 
     layers = depth(model) if config.layer_decay else 0
     groups: dict[tuple[float, float], Group] = {}
     for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
+        if not parameter.requires_grad or parameter.numel() == 0:
             continue
         scale = config.layer_decay ** (layers + 1 - layer_of(name, layers)) if config.layer_decay else 1.0
         its_decay = decay if id(parameter) in decaying else 0.0

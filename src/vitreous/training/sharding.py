@@ -68,7 +68,16 @@ class Shards:
             fully_shard(layer, mesh=self.mesh, mp_policy=policy)
         # Pictures stay as they are: they are the targets of masked autoencoders, too.
         policy = MixedPrecisionPolicy(half, reduce_dtype=torch.float32, cast_forward_inputs=False)
-        root: Any = fully_shard(Root(model), mesh=self.mesh, mp_policy=policy, reshard_after_forward=False)
+        nothing = empty_weights(model)
+        for parameter in nothing:
+            parameter.requires_grad_(False).data = parameter.data.to(self.device)
+        root: Any = fully_shard(
+            Root(model),
+            mesh=self.mesh,
+            mp_policy=policy,
+            reshard_after_forward=False,
+            ignored_params=nothing,
+        )
         return root
 
     @torch.no_grad()
@@ -76,7 +85,10 @@ class Shards:
         """A plain model with all of `model`'s weights, in every process; all of them must ask for it."""
         from torch.distributed.tensor import DTensor
 
-        weights = {n: p.full_tensor() for n, p in model.named_parameters() if isinstance(p, DTensor)}
+        weights = {
+            name: parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+            for name, parameter in model.named_parameters()
+        }
         plain = copy.deepcopy(self.plain)
         plain.load_state_dict({**plain.state_dict(), **weights}, assign=True)
         return plain.to(self.device)
@@ -113,6 +125,11 @@ def layers(model: nn.Module) -> Iterator[nn.Module]:
     for module in list(model.modules()):
         if isinstance(blocks := getattr(module, "blocks", None), nn.ModuleList):
             yield from blocks
+
+
+def empty_weights(model: nn.Module) -> set[nn.Parameter]:
+    """Parameters without a number, which nobody can share: the prefix tokens of a model that has none."""
+    return {parameter for parameter in model.parameters() if parameter.numel() == 0}
 
 
 def without_weights(model: nn.Module) -> nn.Module:

@@ -103,7 +103,7 @@ class SharedStates:
         def like(name: str, size: torch.Size) -> Tensor | None:
             """The weight that a tensor is as large as; None for a count of steps, or the meter."""
             weight = weights.get(name, weights.get(name.rpartition("/")[0]))
-            return weight if weight is not None and weight.shape == size else None
+            return weight if weight is not None and weight.shape == size and weight.numel() else None
 
         if len(files) == 1 and files[0].parent.suffix != SHARES:
             whole = load_file(files[0])
