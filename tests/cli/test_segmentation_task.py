@@ -205,5 +205,5 @@ def test_features_can_be_probed(run, command):
 def test_the_bundled_pages_are_learned(command, tmp_path):
     done = command("train", "--task", "segmentation", "--out", tmp_path / "run", "--json")
     result = json.loads(done.out)
-    assert result["test_miou"] >= 0.6
-    assert result["test_foreground_miou"] >= 0.85
+    assert result["test_miou"] >= 0.78  # 0.809 after 1,000 of the recipe's 2,500 steps
+    assert result["test_foreground_miou"] >= 0.9
