@@ -50,22 +50,26 @@ def serve(
     from vitreous.deployment.serving.uploads import Limits
     from vitreous.training.device import pick_device
 
-    address = running.bind(host, port)
-    opened = open_served(model, device=pick_device(device), precision=precision, **resized(image_size))
-    if not opened.about["trained"]:
-        print(f"vitreous: {model} has fresh weights: its answers mean nothing yet", file=sys.stderr)
-    app = build_app(
-        opened.served,
-        about=opened.about,
-        page=page_of(opened.served, opened.about, opened.examples, Limits()),
-        pace=Pace(max_batch, max_wait / 1000, queue),
-    )
+    address, chosen = running.bind(host, port), pick_device(device)
+    with running.one_thread() as thread:
+        opened = thread.submit(
+            open_served, model, device=chosen, precision=precision, **resized(image_size)
+        ).result()
+        app = build_app(
+            opened.served,
+            about=opened.about,
+            page=page_of(opened.served, opened.about, opened.examples, Limits()),
+            model_thread=thread,
+            pace=Pace(max_batch, max_wait / 1000, queue),
+        )
+        if not opened.about["trained"]:
+            print(f"vitreous: {model} has fresh weights: its answers mean nothing yet", file=sys.stderr)
 
-    def ready(url: str) -> None:
-        if json:
-            print_json({"url": url, "task": opened.served.task, **opened.about})
-        else:
-            print(f"{opened.about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
+        def ready(url: str) -> None:
+            if json:
+                print_json({"url": url, "task": opened.served.task, **opened.about})
+            else:
+                print(f"{opened.about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
 
-    running.run(app, address, ready=ready)
+        running.run(app, address, ready=ready)
     return 0

@@ -18,6 +18,7 @@ from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokeniser import Tokeniser
 from vitreous.deployment.serving.app import build_app
 from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.running import one_thread
 from vitreous.deployment.serving.segmenting import PictureSegmenter
 from vitreous.deployment.serving.writing import PictureReader, TextTranslator
 from vitreous.models.config import ViTConfig
@@ -30,6 +31,7 @@ from vitreous.training.sequence.recipes import digit_lines_config, numbers_confi
 from vitreous.training.sequence.run import fresh_model
 from vitreous.training.sequence.translator import Translator
 
+THREAD = one_thread()
 CPU = torch.device("cpu")
 MOST_PIXELS = 100_000
 ABOUT = {
@@ -90,7 +92,7 @@ def segmenter() -> PictureSegmenter:
 
 
 def app_of(served: Any, **options: Any) -> FastAPI:
-    return build_app(served, about=ABOUT, page="<p>page</p>", **options)
+    return build_app(served, about=ABOUT, page="<p>page</p>", model_thread=THREAD, **options)
 
 
 def talk(app: FastAPI, conversation: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:

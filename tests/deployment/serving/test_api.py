@@ -20,6 +20,8 @@ from PIL import Image
 from vitreous.deployment.predictor import Predictor
 from vitreous.deployment.serving.app import Pace
 from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.guard import Guard
+from vitreous.deployment.serving.metrics import Metrics
 from vitreous.deployment.serving.uploads import Limits
 from vitreous.inspection.model_figures import look
 from vitreous.inspection.relevance import relevance
@@ -311,6 +313,31 @@ def test_a_full_server_says_when_to_come_again(classifier: Classifier) -> None:
     assert (answered.status_code, refused.status_code, later.status_code) == (200, 503, 200)
     assert int(refused.headers["retry-after"]) >= 1
     assert "busy" in error_of(refused)
+
+
+def test_what_a_stopping_server_cannot_finish_is_a_sentence() -> None:
+    async def stopped() -> list[dict[str, Any]]:
+        async def forever(scope: Any, receive: Any, send: Any) -> None:
+            await asyncio.Event().wait()
+
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: Any) -> None:
+            sent.append(dict(message))
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b""}
+
+        guard = Guard(forever, most=10, metrics=Metrics(lambda: 0.0))
+        task = asyncio.create_task(guard({"type": "http", "method": "GET", "path": "/"}, receive, send))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+        return sent
+
+    start, body = asyncio.run(stopped())
+    assert start["status"] == 503
+    assert b"the server stops" in body["body"]
 
 
 def test_an_unforeseen_failure_is_a_sentence_and_a_log(

@@ -55,13 +55,27 @@ def test_what_arrives_together_is_one_batch_in_order() -> None:
     assert len(work.threads) == 1
 
 
-def test_a_lonely_question_waits_no_longer_than_it_must() -> None:
+def test_who_is_alone_does_not_wait() -> None:
     work = Doubler()
 
-    async def one(batcher: Batcher[int, int]) -> int:
-        return await asyncio.wait_for(batcher.ask(21), 30)
+    async def one(batcher: Batcher[int, int]) -> list[int]:
+        return [await asyncio.wait_for(batcher.ask(number), 60) for number in range(3)]
 
-    assert with_batcher(work, one, max_batch=100, max_wait=0.01) == 42
+    assert with_batcher(work, one, max_batch=100, max_wait=1000.0) == [0, 2, 4]
+
+
+def test_who_had_company_waits_for_it_a_while() -> None:
+    work = Doubler()
+
+    async def some(batcher: Batcher[int, int]) -> int:
+        await asyncio.gather(*(batcher.ask(number) for number in range(3)))
+        first = asyncio.create_task(batcher.ask(3))
+        await asyncio.sleep(0.05)
+        await asyncio.gather(first, batcher.ask(4), batcher.ask(5))
+        return await asyncio.wait_for(batcher.ask(6), 60)
+
+    assert with_batcher(work, some, max_wait=1.0) == 12
+    assert work.batches == [[0, 1, 2], [3, 4, 5], [6]]
 
 
 def test_one_that_fails_fails_alone() -> None:

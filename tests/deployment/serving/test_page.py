@@ -25,7 +25,7 @@ from vitreous.deployment.serving.uploads import Limits
 from vitreous.deployment.serving.writing import PictureReader, TextTranslator
 from vitreous.inspection.pictures import data_uri
 
-from .conftest import ABOUT, CPU, MOST_PIXELS, make_vit, picture
+from .conftest import ABOUT, CPU, MOST_PIXELS, THREAD, make_vit, picture
 
 PATIENCE = 170_000  # milliseconds: the machine may be busy
 
@@ -77,7 +77,7 @@ def test_a_model_without_a_head_has_a_page_of_attention() -> None:
 @contextmanager
 def at_an_address(served: Served, examples: Examples) -> Iterator[str]:
     """A server of its own thread."""
-    app = build_app(served, about=ABOUT, page=page_of(served, ABOUT, examples, Limits()))
+    app = build_app(served, about=ABOUT, page=page_of(served, ABOUT, examples, Limits()), model_thread=THREAD)
     opened, up = bind("127.0.0.1", 0), threading.Event()
     opened.listen()
     url = address_of(opened)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 
-import httpx
 import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.deployment.serving.app import Pace
-from vitreous.deployment.serving.writing import PictureReader, TextTranslator
+from vitreous.deployment.serving.endpoints import Question
+from vitreous.deployment.serving.writing import PictureReader, TextTranslator, Translating
 
-from .conftest import app_of, error_of, form, get, picture, post, talk
+from .conftest import app_of, error_of, form, get, picture, post
 
 JSON = {"content-type": "application/json"}
 TEXTS = ["<de> twenty-one", "<ko> eins", "<en> dreihundertzwanzig", "<de> two"]
@@ -56,14 +54,11 @@ def test_a_translator_translates_as_vitreous_translate_does(translator: TextTran
 
 def test_a_strangers_long_text_changes_nothing(translator: TextTranslator) -> None:
     """How far a translation may grow depends on the longest source of its batch, so batches have one."""
-
-    async def together(client: httpx.AsyncClient) -> list[httpx.Response]:
-        texts = ["<de> two", "<de> two hundred thousand"]
-        return await asyncio.gather(*(client.post("/v1/translate", json={"texts": [text]}) for text in texts))
-
-    beside, _ = talk(app_of(translator, pace=Pace(max_wait=0.2)), together)
-    alone = post(app_of(translator), "/v1/translate", json={"texts": ["<de> two"]})
-    assert beside.json()["translations"][0]["text"] == alone.json()["translations"][0]["text"]
+    texts = ["<de> two", "<de> two hundred thousand three hundred twenty-one"]
+    rows = [Question(text, translator.decode(text.encode(), text), Translating()) for text in texts]
+    together, alone = translator.translate(rows)[0], translator.translate(rows[:1])[0]
+    assert together["text"] == alone["text"]
+    assert together["score"] == pytest.approx(alone["score"], abs=1e-4)
 
 
 def test_which_token_looked_at_which(translator: TextTranslator) -> None:

@@ -58,8 +58,9 @@ class Pace(NamedTuple):
 class Server:
     """What the requests share while the application runs."""
 
-    def __init__(self, served: Served, pace: Pace, limits: Limits) -> None:
+    def __init__(self, served: Served, pace: Pace, limits: Limits, model_thread: Executor) -> None:
         self.served = served
+        self.model_thread = model_thread
         self.pace = pace
         self.limits = limits
         self.room = Room(max(pace.queue, limits.pictures))
@@ -69,13 +70,8 @@ class Server:
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
         """The lifespan of the application."""
-        threads = worker_count(None)
-        with (
-            # One thread runs the model: its own threads fill the cores, and answers come in order.
-            ThreadPoolExecutor(1, thread_name_prefix="vitreous-model") as model_thread,
-            ThreadPoolExecutor(threads, "vitreous-decode", initializer=one_core) as self.decoders,
-        ):
-            self.batchers = {each.name: self.batcher(each, model_thread) for each in self.served.endpoints}
+        with ThreadPoolExecutor(worker_count(None), "vitreous-decode", initializer=one_core) as self.decoders:
+            self.batchers = {each.name: self.batcher(each) for each in self.served.endpoints}
             tasks = [asyncio.create_task(each.run()) for each in self.batchers.values()]
             try:
                 yield
@@ -84,10 +80,10 @@ class Server:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    def batcher(self, endpoint: Endpoint, executor: Executor) -> Batcher[Question, Answer]:
+    def batcher(self, endpoint: Endpoint) -> Batcher[Question, Answer]:
         return Batcher(
             endpoint.answer,
-            executor=executor,
+            executor=self.model_thread,
             max_batch=self.pace.max_batch if endpoint.together else 1,
             max_wait=self.pace.max_wait if endpoint.together else 0.0,
             told=lambda size, seconds: self.metrics.batch(f"/v1/{endpoint.name}", size, seconds),
@@ -118,6 +114,7 @@ def build_app(
     *,
     about: dict[str, Any],
     page: str,
+    model_thread: Executor,
     pace: Pace = Pace(),  # noqa: B008 - immutable
     limits: Limits = Limits(),  # noqa: B008
 ) -> FastAPI:
@@ -126,8 +123,11 @@ def build_app(
     Args:
         about: what GET /v1/model says beside the model's own facts.
         page: the web page.
+        model_thread: one thread, which runs the model. It should be the one that loaded it: OpenMP's threads
+            wait asleep instead of awake, and a small model takes a third longer, as soon as two of a
+            process's threads have computed on all cores.
     """
-    server = Server(served, pace, limits)
+    server = Server(served, pace, limits, model_thread)
     app = FastAPI(
         title=f"vitreous serve {about['name']}",
         version=__version__,

@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from typing import Generic, NamedTuple, TypeVar
 
+REMEMBERED = 8  # batches by which company is judged
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
@@ -60,10 +61,11 @@ class Waiting(NamedTuple, Generic[Question, Answer]):
 class Batcher(Generic[Question, Answer]):
     """Joins questions into batches.
 
-    A batch begins when it is full, or when its first question has waited for `max_wait` seconds, and as soon
-    as the batch before is done. Questions are taken in the order in which they came. One that was given up
-    (its task was cancelled) is left out. When a batch fails, each of its questions is tried alone, so that
-    one that cannot be answered fails by itself.
+    A batch begins when the one before is done, and it is as large as the largest of the last few or its first
+    question has waited for `max_wait` seconds: who is alone does not wait for company that never comes.
+    Questions are taken in the order in which they came. One that was given up (its task was cancelled) is
+    left out. When a batch fails, each of its questions is tried alone, so that one that cannot be answered
+    fails by itself.
 
     Args:
         work: from questions to as many answers; runs in `executor`.
@@ -88,6 +90,7 @@ class Batcher(Generic[Question, Answer]):
         self.told = told
         self.waiting: deque[Waiting[Question, Answer]] = deque()
         self.arrived = asyncio.Event()
+        self.sizes: deque[int] = deque([1], maxlen=REMEMBERED)
 
     async def ask(self, question: Question) -> Answer:
         """The answer, or what `work` raised. Cancelling gives the question up."""
@@ -109,8 +112,8 @@ class Batcher(Generic[Question, Answer]):
         while not self.waiting:
             self.arrived.clear()
             await self.arrived.wait()
-        begins = self.waiting[0].since + self.max_wait
-        while len(self.waiting) < self.max_batch and loop.time() < begins:
+        begins, expected = self.waiting[0].since + self.max_wait, min(max(self.sizes), self.max_batch)
+        while len(self.waiting) < expected and loop.time() < begins:
             self.arrived.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(begins):
@@ -120,6 +123,8 @@ class Batcher(Generic[Question, Answer]):
             first = self.waiting.popleft()
             if not first.answer.done():
                 batch.append(first)
+        # What waits behind a full batch is company too.
+        self.sizes.append(len(batch) + len(self.waiting))
         return batch
 
     async def answer(self, batch: list[Waiting[Question, Answer]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import Any
@@ -52,6 +53,9 @@ class Guard:
 
         try:
             await self.app(scope, limited, watched)
+        except asyncio.CancelledError:  # a server that was asked to stop has waited long enough
+            if status == LEFT:
+                await refusal(503, "the server stops before it could answer")(scope, receive, watched)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if status == LEFT:  # nothing was sent yet

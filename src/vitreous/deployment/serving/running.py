@@ -7,14 +7,20 @@ import errno
 import signal
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 from fastapi import FastAPI
 
 from vitreous.errors import InputError
 
-PATIENCE = 30  # seconds for what was accepted, once the server is asked to stop
+PATIENCE = 60  # seconds for what was accepted, once the server is asked to stop
 BACKLOG = 2048
+
+
+def one_thread() -> ThreadPoolExecutor:
+    """The thread on which a model is loaded and run."""
+    return ThreadPoolExecutor(1, thread_name_prefix="vitreous-model")
 
 
 def bind(host: str, port: int) -> socket.socket:
