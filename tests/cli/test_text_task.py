@@ -56,6 +56,16 @@ def test_evaluate_judges_again(reader, command):
     assert "line_accuracy" in command("evaluate", reader).out
 
 
+def test_evaluate_never_judges_by_what_was_learned(reader, manifest, command):
+    same = command("evaluate", reader, manifest, "--json")
+    assert json.loads(same.out)["test_count"] == 1
+    other = manifest.with_name("other.csv")
+    other.write_bytes(manifest.read_bytes())
+    assert json.loads(command("evaluate", reader, other, "--json").out)["test_count"] == 12
+    other.write_text("path,label,split\nphotos/3/0.jpg,a,train\nphotos/3/1.jpg,b,test\n")
+    assert json.loads(command("evaluate", reader, other, "--json").out)["test_count"] == 1
+
+
 def test_inspect_shows_where_letters_were_read(reader, command, tmp_path):
     done = command("inspect", reader, "photo.jpg", "--out", tmp_path, "--json")
     assert done.code == 0, done.err

@@ -69,6 +69,14 @@ def test_translate_lines_of_standard_input(translator, command, monkeypatch):
     assert "no text to translate, neither behind the run nor in standard input" in done.err
 
 
+def test_evaluate_never_judges_by_what_was_learned(translator, pairs, command):
+    held_out = json.loads(command("evaluate", translator, "--json").out)["test_count"]
+    assert json.loads(command("evaluate", translator, pairs, "--json").out)["test_count"] == held_out == 3
+    other = pairs.with_name("other.tsv")
+    other.write_text("".join(pairs.read_text(encoding="utf-8").splitlines(keepends=True)[:10]))
+    assert json.loads(command("evaluate", translator, other, "--json").out)["test_count"] == 10
+
+
 def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
     done = command("translate", "train", pairs, "--out", tmp_path / "run", "--batch-size", "4000")
     assert done.code == 2

@@ -62,9 +62,9 @@ def evaluate(
             return judge_segmenter(
                 run, data, tree, batch_size=batch_size, image_size=image_size, device=device, json=json
             )
-    if kind_of := kind_of_run(Path(run)):
+    if kind_of_run(Path(run)):
         with computing(precision, here):
-            return judge_again(Path(run), kind_of, data, device=device, json=json)
+            return judge_again(Path(run), data, device=device, json=json)
     from vitreous.cli.progress import progress_bar
     from vitreous.data.threads import worker_count
     from vitreous.evaluation.classification import evaluate as evaluate_classes

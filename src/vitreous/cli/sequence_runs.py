@@ -56,37 +56,44 @@ def read_pictures(run: Path, images: tuple[str, ...], *, device: str, json: bool
     return 2 if failed else 0
 
 
-def judge_again(run: Path, kind: Kind, data: str | None, *, device: str, json: bool) -> None:
-    """`vitreous evaluate` for a translator or a reader: its held-out part, or all of other data."""
-    from vitreous.training.device import pick_device
-    from vitreous.training.sequence.config import read_config
+def judge_again(run: Path, data: str | None, *, device: str, json: bool) -> None:
+    """`vitreous evaluate` for a translator or a reader."""
+    from vitreous.training.sequence.config import TranslationConfig, read_config
 
     config = read_config(run / "config.toml")
-    source = data or config.source
-    result: dict[str, Any]
-    if kind == "Transformer":
-        from vitreous.data.text.parallel import open_parallel
-        from vitreous.evaluation.translation import evaluate_translator
-        from vitreous.training.sequence.translator import Translator
-
-        translator = Translator.load(run)
-        translator.model.to(pick_device(device))
-        pairs = open_parallel(source, seed=config.seed, test_fraction=config.test_fraction)
-        judged = pairs.test if data is None else pairs.train + pairs.test
-        result = evaluate_translator(translator, judged).to_json()
+    told: dict[str, Any] = {"run": str(run), "data": data or config.source}
+    if isinstance(config, TranslationConfig):
+        told |= translations_judged(run, config, data, device=device)
     else:
-        from vitreous.data.text.captions import Captions, open_captions
-        from vitreous.evaluation.reading import evaluate_reader
-        from vitreous.training.sequence.reader import Reader
-
-        reader = Reader.load(run)
-        reader.model.to(pick_device(device))
-        pictures: Captions = open_captions(source, seed=config.seed, test_fraction=config.test_fraction).test
-        result = evaluate_reader(reader, pictures).to_json()
+        told |= readings_judged(run, config, data, device=device)
     if json:
-        print_json({"run": str(run), "data": source, **result})
+        print_json(told)
         return
-    print(f"{run} on {source}")
-    for name, value in result.items():
+    print(f"{run} on {told['data']}")
+    for name, value in told.items():
         if isinstance(value, int | float):
             print(f"  {name:<22}{value:.4g}")
+
+
+def translations_judged(
+    run: Path, config: TranslationConfig, data: str | None, *, device: str
+) -> dict[str, Any]:
+    """How good a translator is."""
+    from vitreous.evaluation.translation import evaluate_translator, pairs_to_judge
+    from vitreous.training.device import pick_device
+    from vitreous.training.sequence.translator import Translator
+
+    translator = Translator.load(run)
+    translator.model.to(pick_device(device))
+    return evaluate_translator(translator, pairs_to_judge(config, data)).to_json()
+
+
+def readings_judged(run: Path, config: ReadingConfig, data: str | None, *, device: str) -> dict[str, Any]:
+    """How good a reader is."""
+    from vitreous.evaluation.reading import captions_to_judge, evaluate_reader
+    from vitreous.training.device import pick_device
+    from vitreous.training.sequence.reader import Reader
+
+    reader = Reader.load(run)
+    reader.model.to(pick_device(device))
+    return evaluate_reader(reader, captions_to_judge(config, data)).to_json()

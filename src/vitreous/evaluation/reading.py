@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitreous.data.pictures import BadPicture
-from vitreous.data.text.captions import Captions
+from vitreous.data.text.captions import Captions, open_captions
 from vitreous.evaluation.scores import wilson_interval
+from vitreous.training.sequence.config import ReadingConfig
+from vitreous.training.sequence.plan import absolute_sources
 from vitreous.training.sequence.reader import BATCH, Reader
 
 SHOWN = 20  # mistakes in the JSON
@@ -60,6 +62,14 @@ class ReadingEvaluation:
             "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
             "mistakes": mistakes[:SHOWN],
         }
+
+
+def captions_to_judge(config: ReadingConfig, data: str | None) -> Captions:
+    """What `vitreous evaluate RUN [DATA]` reads: the held-out part of what the run learned from; of other
+    data the part of their own to judge by, or everything."""
+    source = absolute_sources(data) if data else config.source
+    found = open_captions(source, seed=config.seed, test_fraction=config.test_fraction)
+    return found.test if source == config.source else found.strange
 
 
 def evaluate_reader(reader: Reader, captions: Captions, *, beams: int = 4) -> ReadingEvaluation:

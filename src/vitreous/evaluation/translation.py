@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vitreous.data.text.parallel import Pair
+from vitreous.data.text.parallel import Pair, open_parallel
 from vitreous.errors import InputError
 from vitreous.evaluation.scores import wilson_interval
+from vitreous.training.sequence.config import TranslationConfig
+from vitreous.training.sequence.plan import absolute_sources
 from vitreous.training.sequence.translator import Translator
 
 SHOWN = 20  # mistakes in the JSON
@@ -61,6 +63,14 @@ class TranslationEvaluation:
             "translation_seconds": self.seconds,
             "mistakes": self.mistakes[:SHOWN],
         }
+
+
+def pairs_to_judge(config: TranslationConfig, data: str | None) -> list[Pair]:
+    """What `vitreous evaluate RUN [DATA]` translates: the held-out part of what the run learned from, or all
+    of other data."""
+    source = absolute_sources(data) if data else config.source
+    found = open_parallel(source, seed=config.seed, test_fraction=config.test_fraction)
+    return found.test if source == config.source else found.train + found.test
 
 
 def evaluate_translator(

@@ -28,10 +28,15 @@ class Captions(NamedTuple):
 
 class CaptionSplits(NamedTuple):
     """Pictures to learn from and pictures to judge by, and how many were left out for want of a text. Of
-    digit-lines, `train` are single digits, from which `fresh_lines` composes lines."""
+    digit-lines, `train` are single digits, from which `fresh_lines` composes lines.
+
+    `strange` is what a model is judged by that learned from none of this: the manifest's own test part, or
+    everything where it has no split.
+    """
 
     train: Captions
     test: Captions
+    strange: Captions
     empty: int
     name: str
 
@@ -50,7 +55,7 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
     """
     if spec == DIGIT_LINES:
         train, test = (Captions(*lines) for lines in digit_lines(seed))
-        return CaptionSplits(train, test, 0, spec)
+        return CaptionSplits(train, test, test, 0, spec)
     path = Path(spec).expanduser()
     if not path.is_file() or path.suffix not in SUFFIXES:
         raise InputError(
@@ -68,6 +73,7 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
     return CaptionSplits(
         everything.subset(train_rows),
         everything.subset(test_rows),
+        everything.subset(test_rows if table.splits else with_text),
         len(table.paths) - len(with_text),
         path.stem,
     )

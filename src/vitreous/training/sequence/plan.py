@@ -93,7 +93,12 @@ def prepare_reading(config: ReadingConfig, data: CaptionSplits) -> Prepared:
 
 def with_source(source: str, settings: Tree) -> dict[str, Any]:
     """The settings with the source's paths made absolute, so that config.toml runs from anywhere."""
-    return {**settings, "source": ",".join(absolute_source(part) for part in source.split(","))}
+    return {**settings, "source": absolute_sources(source)}
+
+
+def absolute_sources(source: str) -> str:
+    """Every path of a source made absolute: it may be two files with a comma between."""
+    return ",".join(absolute_source(part) for part in source.split(","))
 
 
 def left_out(prepared: Prepared) -> list[str]:
