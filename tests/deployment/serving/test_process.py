@@ -59,8 +59,9 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> 
             )
         )
         asking.start()
-        while f"vitreous_queue {PICTURES}.0" not in httpx.get(told["url"] + "/metrics", timeout=100).text:
-            assert asking.is_alive()
+        with httpx.Client(base_url=told["url"], timeout=100) as watcher:
+            while f"vitreous_queue {PICTURES}.0" not in watcher.get("/metrics").text:
+                assert asking.is_alive()
         process.send_signal(how)
         asking.join()
         assert process.wait(timeout=100) == code
