@@ -1,0 +1,75 @@
+"""What MODEL may be, and what is known of it before the first question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitreous.checkpoints import save
+from vitreous.checkpoints.sequences import save_sequence_model
+from vitreous.deployment.serving.endpoints import Question, parse
+from vitreous.deployment.serving.examples import examples_of, picture_examples
+from vitreous.deployment.serving.opening import licence, open_served
+from vitreous.deployment.serving.segmenting import PictureSegmenter
+from vitreous.deployment.serving.writing import PictureReader, TextTranslator
+from vitreous.errors import InputError
+
+from .conftest import CPU, make_vit, picture
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    save(make_vit(), tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def test_each_kind_is_found_by_its_content(
+    tmp_path: Path, reader: PictureReader, translator: TextTranslator, segmenter: PictureSegmenter
+) -> None:
+    save_sequence_model(reader.model, tmp_path / "a", tokeniser=reader.reader.tokeniser.to_json())
+    save_sequence_model(translator.model, tmp_path / "b", tokeniser=translator.translator.tokeniser.to_json())
+    save(segmenter.model, tmp_path / "c")
+    for name, task in (("a", "reading"), ("b", "translation"), ("c", "segmentation")):
+        opened = open_served(str(tmp_path / name), device=CPU)
+        assert opened.served.task == task
+        assert opened.about["name"] == name
+    with pytest.raises(InputError, match="its picture size cannot be changed"):
+        open_served(str(tmp_path / "a"), device=CPU, image_size=(8, 8))
+
+
+def test_a_name_is_served_but_said_to_be_fresh() -> None:
+    opened = open_served("ViT-Ti/16", device=CPU, image_size=(32, 32))
+    assert (opened.about["trained"], opened.about["name"]) == (False, "ViT-Ti/16")
+    assert opened.served.facts()["preprocessing"]["size"] == [32, 32]
+
+
+def test_bf16_is_near_fp32(checkpoint: Path) -> None:
+    answers = []
+    for precision in ("fp32", "bf16"):
+        served = open_served(str(checkpoint), device=CPU, precision=precision).served
+        endpoint = next(each for each in served.endpoints if each.name == "features")
+        question = Question("x", served.decode(picture(), "x"), parse({}, endpoint.parameters))
+        answers.append(torch.tensor(endpoint.answer([question])[0]["features"]))
+    full, half = answers
+    error = ((half - full).norm() / full.norm()).item()
+    assert 0 < error < 0.05
+
+
+@pytest.mark.parametrize(
+    ("card", "named"),
+    [
+        ("---\nlicense: apache-2.0\ntags: [x]\n---\n# A model\n", "apache-2.0"),
+        ("# A model\n\n| Licence | `MIT` |\n", "MIT"),
+        ("# A model\n\nWhoever reads this needs no licence to smile.\n", None),
+    ],
+)
+def test_the_licence_is_what_the_card_names(checkpoint: Path, card: str, named: str | None) -> None:
+    (checkpoint / "README.md").write_text(card)
+    assert licence(checkpoint) == named
+
+
+def test_a_configuration_that_cannot_be_read_costs_the_examples_alone(checkpoint: Path) -> None:
+    (checkpoint / "config.toml").write_text("source = 3\nstrange = true\n[model]\nwidth = 8\n")
+    assert examples_of(str(checkpoint), picture_examples).pictures == ()
