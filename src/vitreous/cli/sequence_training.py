@@ -34,7 +34,6 @@ def carry_out(
     from vitreous.training.device import pick_device
     from vitreous.training.display import Display
     from vitreous.training.sequence.card import card
-    from vitreous.training.sequence.config import TranslationConfig
     from vitreous.training.sequence.plan import left_out
     from vitreous.training.sequence.run import train_sequence_model
     from vitreous.training.signals import Interrupted
@@ -47,11 +46,9 @@ def carry_out(
             run, prepared.loader, prepared.tokeniser, device=pick_device(device), display=Display()
         )
     except Interrupted as stopped:
-        translates = isinstance(run.config, TranslationConfig)
-        command = "translate train" if translates else "train --task text"
         print(
             f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
-            f"vitreous {command} --resume {run.path}",
+            f"vitreous {run.config.command} --resume {run.path}",
             file=sys.stderr,
         )
         return 130

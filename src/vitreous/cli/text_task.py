@@ -33,11 +33,11 @@ def train_text(
     from vitreous.data.text.captions import open_captions
     from vitreous.evaluation.reading import evaluate_reader
     from vitreous.inspection.sequence_report import write_reading_report
-    from vitreous.training.run import default_path
+    from vitreous.training.run import check_free, default_path
     from vitreous.training.sequence.config import ReadingConfig
     from vitreous.training.sequence.plan import plan_reading, prepare_reading
     from vitreous.training.sequence.reader import Reader
-    from vitreous.training.sequence.run import SequenceRun, check_free
+    from vitreous.training.sequence.run import SequenceRun
 
     if resume and (source or settings or out):
         raise InputError("--resume goes on with the run's own configuration: give no other settings")
@@ -50,7 +50,7 @@ def train_text(
         prepared = prepare_reading(config, data)
     else:
         if out:
-            check_free(out)
+            check_free(out, ReadingConfig.command)
         if "epochs" in settings.get("training", {}):
             settings["training"].setdefault("steps", None)
         config, data = plan_reading(source, settings)

@@ -126,10 +126,10 @@ def train_and_judge(
     from vitreous.data.text.parallel import open_parallel
     from vitreous.evaluation.translation import evaluate_translator
     from vitreous.inspection.sequence_report import write_translation_report
-    from vitreous.training.run import default_path
+    from vitreous.training.run import check_free, default_path
     from vitreous.training.sequence.config import TranslationConfig
     from vitreous.training.sequence.plan import plan_translation, prepare_translation
-    from vitreous.training.sequence.run import SequenceRun, check_free
+    from vitreous.training.sequence.run import SequenceRun
     from vitreous.training.sequence.translator import Translator
 
     if resume:
@@ -143,7 +143,7 @@ def train_and_judge(
         prepared = prepare_translation(config, data)
     else:
         if out:
-            check_free(out)
+            check_free(out, TranslationConfig.command)
         config, data = plan_translation(source, settings)
         prepared = prepare_translation(config, data)
         run = SequenceRun.create(out or default_path(data.name), config)

@@ -37,16 +37,7 @@ class Run:
         Raises:
             InputError: there is something at `path` already, or it cannot be written.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InputError(
-                f"{path} exists already, and nothing is written over: choose another --out, remove it, or "
-                f"go on with vitreous {config.command} --resume {path}"
-            )
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            write_text(path / "config.toml", to_toml(config))
-        except OSError as error:
-            raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
+        make_directory(path, to_toml(config), config.command)
         return cls(path, config)
 
     @classmethod
@@ -116,6 +107,25 @@ class Run:
                 f"cannot save the model in {self.path / 'model'} ({error.strerror}): make room, then go on "
                 f"with vitreous {self.config.command} --resume {self.path}"
             ) from error
+
+
+def make_directory(path: Path, toml: str, command: str) -> None:
+    """A new run directory with its config.toml. Raises InputError where it cannot be."""
+    check_free(path, command)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_text(path / "config.toml", toml)
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
+
+
+def check_free(path: Path, command: str) -> None:
+    """Raises InputError where a new run would be written over something."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(
+            f"{path} exists already, and nothing is written over: choose another --out, remove it, or go on "
+            f"with vitreous {command} --resume {path}"
+        )
 
 
 def default_path(data_name: str, root: Path = Path("runs")) -> Path:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import tomlkit
 from pydantic import Field, ValidationError, model_validator
@@ -38,6 +38,8 @@ class AveragingConfig(Config):
 class SequenceConfig(Config):
     """What the two have in common."""
 
+    command: ClassVar[str]  # the command that runs it
+
     source: str = Field(default="", description="the data")
     seed: int = Field(default=0, ge=0)
     test_fraction: Probability = Field(default=0.05, description="of the data, held out; 2,000 at most")
@@ -48,6 +50,8 @@ class SequenceConfig(Config):
 
 class TranslationConfig(SequenceConfig):
     """All of a translator's run."""
+
+    command: ClassVar[str] = "translate train"
 
     task: Literal["translation"] = "translation"
     model: TransformerConfig = TransformerConfig()
@@ -60,6 +64,8 @@ class TranslationConfig(SequenceConfig):
 
 class ReadingConfig(SequenceConfig):
     """All of the run of a model that reads the text in pictures."""
+
+    command: ClassVar[str] = "train --task text"
 
     task: Literal["text"] = "text"
     model: CaptionerConfig = CaptionerConfig()
@@ -134,7 +140,6 @@ def read_config(path: Path) -> TranslationConfig | ReadingConfig:
 def config_toml(config: SequenceConfig) -> str:
     """Every leaf, with what the field means behind it."""
     document = tomlkit.document()
-    command = "translate train" if isinstance(config, TranslationConfig) else "train --task text"
-    document.add(tomlkit.comment(f"Run this again with: vitreous {command} --config config.toml"))
+    document.add(tomlkit.comment(f"Run this again with: vitreous {config.command} --config config.toml"))
     fill(document, config)
     return tomlkit.dumps(document)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.sequences import SequenceModel, save_sequence_model
 from vitreous.data.text.tokeniser import PAD, Tokeniser
-from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
 from vitreous.training.display import Display
@@ -21,6 +20,7 @@ from vitreous.training.journal import MetricsFile, TensorBoard
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Loader, Surroundings, fit
 from vitreous.training.objectives import Objective
+from vitreous.training.run import make_directory
 from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.sequence.config import (
     ReadingConfig,
@@ -28,7 +28,7 @@ from vitreous.training.sequence.config import (
     config_toml,
     read_config,
 )
-from vitreous.training.state import States, write_text
+from vitreous.training.state import States
 
 
 class SequenceRun:
@@ -41,7 +41,7 @@ class SequenceRun:
 
     def __init__(self, path: Path, config: TranslationConfig | ReadingConfig) -> None:
         self.path, self.config = path, config
-        self.states = States(path / "checkpoints")
+        self.states = States(path / "checkpoints", config.command)
 
     @classmethod
     def create(cls, path: Path, config: TranslationConfig | ReadingConfig) -> SequenceRun:
@@ -50,27 +50,13 @@ class SequenceRun:
         Raises:
             InputError: there is something at `path` already, or it cannot be written.
         """
-        check_free(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            write_text(path / "config.toml", config_toml(config))
-        except OSError as error:
-            raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
+        make_directory(path, config_toml(config), config.command)
         return cls(path, config)
 
     @classmethod
     def open(cls, path: Path) -> SequenceRun:
         """An existing one."""
         return cls(path, read_config(path / "config.toml"))
-
-
-def check_free(path: Path) -> None:
-    """Raises InputError where a new run would be written over something."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(
-            f"{path} exists already, and nothing is written over: choose another --out, or go on with "
-            f"--resume {path}"
-        )
 
 
 class TrainedSequence(NamedTuple):
