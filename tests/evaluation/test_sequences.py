@@ -7,7 +7,7 @@ from PIL import Image
 from vitreous.data.pictures import ArrayPictures, BadPicture
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
-from vitreous.evaluation.reading import edits, evaluate_reader
+from vitreous.evaluation.reading import ReadingEvaluation, edits, evaluate_reader
 from vitreous.evaluation.translation import evaluate_translator, scores
 from vitreous.training.sequence.reader import Reader, ReadText
 from vitreous.training.sequence.translator import Translation, Translator
@@ -102,3 +102,8 @@ def test_a_reader_is_judged_and_bad_pictures_are_told():
     assert found["character_accuracy"] == pytest.approx(1 - 1 / 188)
     assert found["failed"] == [{"path": "grey[70]", "reason": "torn"}]
     assert found["mistakes"] == [{"picture": "grey[10]", "wanted": "11", "read": "10"}]
+
+
+def test_a_reader_that_writes_too_much_has_no_character_right():
+    found = ReadingEvaluation(["a"], ["12"], ["345678"], {}, 0.1).to_json()
+    assert found["character_accuracy"] == 0

@@ -43,9 +43,9 @@ class ReadingEvaluation:
     @property
     def characters(self) -> float:
         """1 - (insertions, deletions and replacements) / (characters of the wanted texts): one less the
-        character error rate."""
+        character error rate; 0 where that is above 1, which it is where too much was written."""
         wrong = sum(edits(want, text) for want, text in zip(self.wanted, self.texts, strict=True))
-        return 1 - wrong / sum(len(want) for want in self.wanted)
+        return max(1 - wrong / sum(len(want) for want in self.wanted), 0.0)
 
     def to_json(self) -> dict[str, Any]:
         count = len(self.wanted)
