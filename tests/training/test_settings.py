@@ -108,3 +108,8 @@ def test_a_bit_can_take_the_place_of_a_vit_and_back() -> None:
     vit = configure(bit, {"model": {"name": "ViT-Ti/2"}})
     assert type(vit.model).__name__ == "ViTConfig"
     assert vit.model.channels == 1
+
+
+def test_a_configuration_without_a_model_is_said() -> None:
+    with pytest.raises(InputError, match=r"no \[model\]"):
+        validated({"seed": 1}, RunConfig)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from vitreous.models.config import Config, Positive
@@ -37,6 +37,23 @@ class Preprocessing(Config):
     interpolation: Interpolation = "bicubic"
     mean: tuple[float, ...] = HALF
     std: tuple[float, ...] = HALF
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_for_each_channel(cls, given: Any) -> Any:
+        """Where nothing is said, pictures that are not coloured come to -1 ... 1 as well."""
+        if not isinstance(given, Mapping) or not isinstance(channels := given.get("channels"), int):
+            return given
+        return {"mean": HALF[:1] * channels, "std": HALF[:1] * channels, **given}
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Preprocessing:
+        if not len(self.mean) == len(self.std) == self.channels:
+            raise ValueError(
+                f"mean has {len(self.mean)} numbers and std {len(self.std)}, but a picture has {self.channels} "
+                "channels: give one of each for every channel"
+            )
+        return self
 
     def image(self, picture: Image.Image) -> Image.Image:
         """The picture upright, in grey or RGB, at exactly `size`."""

@@ -51,6 +51,8 @@ def square(size: Any) -> Any:
 
 def validated(tree: Tree, run: type[AnyRun]) -> AnyRun:
     """The configuration that a complete tree describes, or one sentence about what is wrong in it."""
+    if "model" not in tree:
+        raise InputError("the configuration has no [model]: take config.toml as the run wrote it")
     try:
         kind = kind_of(tree["model"], run)
         model = kind(**without_none_words(tree["model"], kind))
