@@ -50,8 +50,8 @@ class Preprocessing(Config):
     def _as_many(self) -> Preprocessing:
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError(
-                f"mean has {len(self.mean)} numbers and std {len(self.std)}, but a picture has {self.channels} "
-                "channels: give one of each for every channel"
+                f"mean has {len(self.mean)} numbers and std {len(self.std)}, but a picture has "
+                f"{self.channels} channels: give one of each for every channel"
             )
         return self
 
