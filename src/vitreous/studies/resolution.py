@@ -27,7 +27,7 @@ STUDY = Study(
     name="resolution",
     title="Does fine-tuning at a higher resolution help, and must positions be resized for it?",
     place="section 3.2",
-    measure="the paper fine-tunes at 384 or 512 after 224 and resizes positions; it has no table without",
+    measure="fine-tuning at 384 or 512 after 224, with resized positions; there is no table without",
     differs="fine-tuned for as long again, at 0.3 of the rate; of pictures as small as the digits a patch at "
     "twice the resolution shows half as much, which a short fine-tuning has to learn anew",
     variants=variants,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -13,6 +14,7 @@ from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.studies.findings import Findings, Row
 from vitreous.training.state import write_text
 
+TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLOURS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
 
 
@@ -42,8 +44,8 @@ def markdown(findings: Findings) -> str:
     lines = [
         f"# {study.title}",
         "",
-        f"{study.place} of arXiv 2010.11929. The paper, in our words: {study.measure}. "
-        f"Here, on {findings.source}: {study.differs}; {runs_in_words(findings)}.",
+        f"{study.place[0].upper()}{study.place[1:]} of arXiv 2010.11929. "
+        f"The paper, in our words: {study.measure}. Here, on {findings.source}: {study.differs}; {runs_in_words(findings)}.",
         "",
         "| variant | paper | ours | 95 % interval | parameters | MACs |",
         "|---|---|---|---|---|---|",
@@ -76,9 +78,10 @@ def verdicts(findings: Findings) -> list[tuple[str, str]]:
 
 def plot(findings: Findings) -> Chart:
     """Curves where the study has an axis, else a dot for each variant; intervals over seeds."""
-    height = 3.6 if findings.study.axis else 1.1 + 0.3 * len(findings.rows)
+    height = 3.6 if findings.study.axis else 1.3 + 0.3 * len(findings.rows)
     with canvas(6.4, height) as (figure, (axes,)):
-        axes.set_title(f"{findings.study.title}\n{findings.source}, {runs_in_words(findings)}")
+        title = fill(findings.study.title, TITLE)
+        axes.set_title(f"{title}\n{findings.source}, {runs_in_words(findings)}")
         if findings.study.axis:
             curves(axes, findings)
         else:
