@@ -45,7 +45,8 @@ def markdown(findings: Findings) -> str:
         f"# {study.title}",
         "",
         f"{study.place[0].upper()}{study.place[1:]} of arXiv 2010.11929. "
-        f"The paper, in our words: {study.measure}. Here, on {findings.source}: {study.differs}; {runs_in_words(findings)}.",
+        f"The paper, in our words: {study.measure}. "
+        f"Here, on {findings.source}: {study.differs}; {runs_in_words(findings)}.",
         "",
         "| variant | paper | ours | 95 % interval | parameters | MACs |",
         "|---|---|---|---|---|---|",
