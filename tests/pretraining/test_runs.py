@@ -65,6 +65,17 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.parametrize("objective", ["mae", "dino"])
+def test_activations_computed_again_change_nothing(tmp_path, objective):
+    results = []
+    for again in (False, True):
+        training = {**TINY["training"], "checkpointing": again}
+        planned = plan("digits", {**TINY, "training": training}, objective=objective)
+        run = Run.create(tmp_path / str(again), planned.config)
+        results.append(pretrain(run, planned.splits, device=CPU).encoder.state_dict())
+    assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
 def test_settings_win_over_rules(tmp_path):
     settings = {"model": {"depth": 2}, "pretraining": {"mae": {"mask_ratio": 0.5}}}
     config = plan("digits", settings, objective="mae").config

@@ -18,6 +18,7 @@ from vitreous.models.names import Model
 from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.pretraining.dino import DINO
 from vitreous.pretraining.objectives import SelfSupervision, build_objective
+from vitreous.training.checkpointing import checkpointed
 from vitreous.training.classifier import trackers, train_loader
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
@@ -82,6 +83,8 @@ def pretrain(
             world=world,
         )
         stack.callback(loader.bad.write, run.path / "bad_files.txt")
+        if config.training.checkpointing:
+            stack.enter_context(checkpointed(learner.model.encoder))  # type: ignore[arg-type]
         fit(learner, loader, self_supervised, config.training, surroundings)
     objective: SelfSupervision = learner.result.cpu().eval()  # type: ignore[assignment]
     out_of_float8(objective)
