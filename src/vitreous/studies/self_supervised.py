@@ -35,9 +35,10 @@ def variants(base: RunConfig) -> list[Variant]:
 STUDY = Study(
     name="self-supervised",
     title="Is it worth looking at pictures without labels first?",
-    place="section 4.6 and appendix B.1.2; MAE is a later paper's (2111.06377)",
+    place="section 4.6 and appendix B.1.2",
     measure="ImageNet accuracy of ViT-B/16, %: masked patch prediction on JFT, and from scratch",
-    differs=f"{PER_CLASS} labels of each class; pre-trained on the training pictures themselves",
+    differs=f"{PER_CLASS} labels of each class; pre-trained on the training pictures themselves; MAE is a "
+    "later paper's (2111.06377)",
     variants=variants,
     effects=(
         Effect("masked patch prediction is better than nothing", "masked patches", "from scratch"),
