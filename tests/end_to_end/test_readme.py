@@ -51,6 +51,7 @@ def test_the_demo_is_training_without_arguments() -> None:
     assert plan.stdout.splitlines()[-1] == ".venv/bin/vitreous train"
 
 
+@pytest.mark.timeout(900)
 def test_every_block_runs(folder: Path) -> None:
     ran = set()
     for language, text in blocks()[1:]:
@@ -61,11 +62,25 @@ def test_every_block_runs(folder: Path) -> None:
         for command in commands(text):
             words = shlex.split(command)
             assert words[0] == "vitreous", command
-            if words[1] == "train" and "--resume" not in words:
+            ran.add(words[1])
+            if words[1] == "serve":
+                serve([sys.executable, "-m", *words, "--port", "0"], folder)
+                continue
+            if "--task" in words or words[1:3] == ["translate", "train"]:
+                words += ["--set", "training.steps=2"]
+            elif words[1] in ("train", "pretrain") and "--resume" not in words:
                 words += ["--set", "training.epochs=2"]
             run([sys.executable, "-m", *words], folder)
-            ran.add(words[1])
-    assert {"train", "evaluate", "predict", "describe", "inspect", "convert"} <= ran
+    assert {"train", "evaluate", "predict", "describe", "inspect", "convert", "pretrain", "serve"} <= ran
+
+
+def serve(command: list[str], folder: Path) -> None:
+    """Starts, says where, and ends when it is told to."""
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        assert "http://" in server.stdout.readline()
+        server.terminate()
+    assert server.returncode == 0
 
 
 def run(command: list[str], folder: Path) -> None:

@@ -60,7 +60,7 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
         places = np.arange(len(names))
         axes.barh(places, 100 * np.nan_to_num(iou), height=0.62, color=FIRST)
         for place, value in zip(places, iou, strict=True):
-            axes.text(102, place, percent(value), va="center")
+            axes.text(102, float(place), percent(value), va="center")
         axes.axvline(100 * evaluation.miou, color=SECOND, linewidth=1.2)
         axes.set_yticks(places, list(names))
         axes.set_ylim(len(names) - 0.4, -0.6)
