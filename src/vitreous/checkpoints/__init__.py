@@ -28,7 +28,9 @@ def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any)
     text = str(spec)
     if re.match(r"(hf|https?):", text) or Path(spec).exists():
         return load(spec, format=format, **overrides)
-    if re.search(r"(?i)\bvit-|\bbit-|\bseg-", text) and not re.search(r"\.(npz|safetensors|pth?|bin|pt)$", text):
+    if re.search(r"(?i)\bvit-|\bbit-|\bseg-", text) and not re.search(
+        r"\.(npz|safetensors|pth?|bin|pt)$", text
+    ):
         return create(text, **overrides)
     raise InputError(
         f"{text!r} is no file or folder that exists, no model name such as ViT-B/16, and not hf:org/name"
