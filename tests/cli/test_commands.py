@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
+
+import vitreous as vt
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -142,3 +145,19 @@ def test_study_prints_paper_ours_and_what_differs(command: Call, tmp_path: Path)
         assert word in out
     assert err.count("\n") == 8, "a line for each trial"
     assert (tmp_path / "plot.png").exists()
+
+
+def test_what_a_state_dict_does_not_tell_is_set(command: Call, tmp_path: Path) -> None:
+    model = vt.create("ViT-Ti/16", num_classes=3, image_size=32, depth=1)
+    vt.save(model, tmp_path / "vit.pth", format="torchvision")
+    picture = tmp_path / "picture.png"
+    Image.new("RGB", (40, 40), "red").save(picture)
+    code, _, said = command("predict", tmp_path / "vit.pth", picture)
+    assert code == 2
+    assert "--set model.heads=3" in said
+    code, told, _ = command("predict", tmp_path / "vit.pth", picture, "--set", "model.heads=3", "--json")
+    assert code == 0
+    assert len(json.loads(told)["predictions"]) == 1
+    code, _, said = command("predict", tmp_path / "vit.pth", picture, "--set", "training.epochs=3")
+    assert code == 2
+    assert "none of the model's settings" in said

@@ -42,6 +42,22 @@ class StopAfter:
     def close(self) -> None: ...
 
 
+def test_a_state_of_another_model_is_refused(trained: Fit, tmp_path: Path) -> None:
+    states = States(tmp_path)
+    learner = trained({"training": {"steps": 2, "epochs": 1}}, states=states)
+    state = states.newest()
+    assert state
+    memory = {name: tensor for name, tensor in state.tensors.items() if name.endswith("/exp_avg")}
+    name = max(memory, key=lambda name: len(memory[name]))
+    swapped = {**state.tensors, name: state.tensors[name][:1]}
+    with pytest.raises(InputError, match="does not fit the run's model"):
+        learner.restore(State(swapped, state.facts))
+    less = {name: tensor for name, tensor in state.tensors.items() if name != "model/norm.weight"}
+    with pytest.raises(InputError, match=r"model/norm\.weight"):
+        learner.restore(State(less, state.facts))
+    learner.restore(state)
+
+
 def assert_equal(one: Learner, other: Learner) -> None:
     mine, theirs = weights(one), weights(other)
     assert mine.keys() == theirs.keys()

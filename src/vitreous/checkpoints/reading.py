@@ -56,7 +56,8 @@ def asked_heads(source: Source, told: Told, width: int) -> int:
     likely = usual_heads(width)
     raise InputError(
         f"{source.where}: a state dict does not tell the number of heads: pass heads={likely} "
-        f"(width {width} / {width // likely}) or what the model was made with"
+        f"(width {width} / {width // likely}), or --set model.heads={likely} of a command, or what it was "
+        "made with"
     )
 
 

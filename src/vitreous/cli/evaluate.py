@@ -72,8 +72,9 @@ def evaluate(
     from vitreous.evaluation.multilabel import evaluate_multilabel
     from vitreous.evaluation.trained import open_trained
 
-    model = open_trained(run, **resized(image_size))
-    source, part, pictures = held_out(run, data, settings_tree(config, set))
+    settings = settings_tree(config, set)
+    model = open_trained(run, **settings.pop("model", {}), **resized(image_size))
+    source, part, pictures = held_out(run, data, settings)
     kind = evaluate_multilabel if pictures.targets.ndim == 2 else evaluate_classes
     with computing(precision, here), progress_bar("evaluating") as progress:
         evaluation = kind(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import Device, ImageSize, Json, Out, print_json, resized
+from vitreous.cli.options import Device, ImageSize, Json, Out, Settings, opening, print_json
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def inspect(
     compare: Annotated[str | None, Parameter(help="another model, to compare layers with")] = None,
     image_size: ImageSize = None,
     device: Device = "auto",
+    set: Settings = None,
     json: Json = False,
 ) -> int:
     """The paper's figures for a model: one page to explore, figures as PNG and SVG, numbers as arrays.
@@ -65,7 +66,7 @@ def inspect(
     from vitreous.training.run import default_path
 
     followed = parse_patch(patch)
-    opened = open_model(model, **resized(image_size)).to(pick_device(device))
+    opened = open_model(model, **opening(image_size, set)).to(pick_device(device))
     question = Question(
         label=label,
         patch=followed,

@@ -57,6 +57,18 @@ def resized(text: str | None) -> dict[str, Any]:
     return {"image_size": size} if size else {}
 
 
+def opening(image_size: str | None, settings: Sequence[str] | None) -> dict[str, Any]:
+    """What --image-size and --set change of a model that is opened: --set model.heads=12 tells what a bare
+    state dict does not."""
+    tree = settings_tree(None, settings)
+    fields = tree.pop("model", {})
+    if tree:
+        raise InputError(
+            f"--set {next(iter(tree))} is none of the model's settings: write --set model.heads=12"
+        )
+    return {**fields, **resized(image_size)}
+
+
 def check_shard(shard: bool | None) -> None:
     """Raises InputError where there are no processes to share the weights."""
     if shard and "TORCHELASTIC_RUN_ID" not in os.environ:

@@ -15,9 +15,10 @@ from vitreous.cli.options import (
     Json,
     Out,
     Precision,
+    Settings,
     Workers,
+    opening,
     print_json,
-    resized,
 )
 from vitreous.errors import InputError
 
@@ -33,6 +34,7 @@ def predict(
     workers: Workers = None,
     device: Device = "auto",
     precision: Precision = "fp32",
+    set: Settings = None,
     json: Json = False,
 ) -> int:
     """Classify pictures, read their text, or find what each pixel shows, each seen exactly as in training.
@@ -68,7 +70,7 @@ def predict(
     from vitreous.evaluation.trained import asks_each_class, open_trained
 
     paths, missing = find_pictures(images)
-    opened = open_trained(model, **resized(image_size))
+    opened = open_trained(model, **opening(image_size, set))
     predictor = Predictor(opened, here, independent=asks_each_class(model))
     with computing(precision, here), progress_bar("classifying") as progress:
         predictions, bad = predictor.predict(

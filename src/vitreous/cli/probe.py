@@ -63,8 +63,9 @@ def probe(
 
     numbers = tuple(shots or SHOTS)
     check_draws(numbers, draws)
-    splits = open_data(data, data_settings("probe", settings_tree(config, set)))
-    opened = open_model(model, **resized(image_size))
+    settings = settings_tree(config, set)
+    opened = open_model(model, **settings.pop("model", {}), **resized(image_size))
+    splits = open_data(data, data_settings("probe", settings))
     if not has_weights(model):
         print(
             f"vitreous: {model} has fresh weights: this is what features are worth untrained", file=sys.stderr

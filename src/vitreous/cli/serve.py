@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import Device, ImageSize, Json, print_json, resized
+from vitreous.cli.options import Device, ImageSize, Json, Settings, opening, print_json
 from vitreous.errors import InputError
 
 
@@ -27,6 +27,7 @@ def serve(
     ] = "fp32",
     image_size: ImageSize = None,
     device: Device = "auto",
+    set: Settings = None,
     json: Json = False,
 ) -> int:
     """Answer over HTTP what a model says of pictures or texts; with a web page.
@@ -53,7 +54,7 @@ def serve(
     address, chosen = running.bind(host, port), pick_device(device)
     with running.one_thread() as thread:
         opened = thread.submit(
-            open_served, model, device=chosen, precision=precision, **resized(image_size)
+            open_served, model, device=chosen, precision=precision, **opening(image_size, set)
         ).result()
         app = build_app(
             opened.served,

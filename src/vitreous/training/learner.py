@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitreous.errors import InputError
 from vitreous.training.average import Average, Averaging
 from vitreous.training.config import TrainingConfig
 from vitreous.training.optimisers import make_optimisers
 from vitreous.training.sharding import Shards
 from vitreous.training.state import State
+
+FACTORED = ("/row_var", "/col_var")  # Adafactor's sums, smaller than their weight
 
 
 @dataclass
@@ -94,10 +97,30 @@ class Learner:
             named |= {f"optimiser/{number}/{index}": p for index, p in enumerate(learning)}
         return named
 
+    def check_fits(self, tensors: dict[str, Tensor]) -> None:
+        """Raises InputError where a state is another model's: fused optimisers would read past its end."""
+        weights = self.weights()
+        missing = [name for name in weights if name.startswith("model/") and name not in tensors]
+        strange = [
+            name
+            for name, tensor in tensors.items()
+            if (weight := weights.get(name, weights.get(name.rpartition("/")[0]))) is not None
+            and tensor.ndim == weight.ndim > 0
+            and not name.endswith(FACTORED)
+            and tensor.shape != weight.shape
+        ]
+        if missing or strange:
+            raise InputError(
+                f"the saved state does not fit the run's model ({(missing + strange)[0]} for one): it was "
+                "saved by another version of vitreous, or config.toml was changed; begin a new run, with "
+                "--init RUN to keep what was learned"
+            )
+
     @torch.no_grad()
     def restore(self, state: State, *, first: bool = True) -> None:
         """Become what was saved, to the bit. The first process has the meter, which was summed over all."""
         tensors, facts = state
+        self.check_fits(tensors)
         for name, parameter in self.model.named_parameters():
             parameter.copy_(tensors[f"model/{name}"])
         if self.average:
