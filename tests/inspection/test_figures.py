@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from typing import Any
 
@@ -395,3 +396,18 @@ def test_relevance_works_where_gradients_are_switched_off() -> None:
     model = model_of().requires_grad_(False)
     with torch.no_grad():
         assert (relevance(model, images_for(model)).patches > 0).any()
+
+
+def test_relevance_leaves_nothing_behind() -> None:
+    model = vt.create("ViT-Ti/16", num_classes=3, image_size=32, depth=2)
+    images = torch.randn(1, 3, 32, 32)
+    gc.collect()
+    gc.disable()  # whatever would be found by it then stays
+    try:
+        counts = []
+        for _ in range(2):
+            relevance(model, images)
+            counts.append(sum(type(each) is torch.Tensor for each in gc.get_objects()))
+    finally:
+        gc.enable()
+    assert counts[1] == counts[0]

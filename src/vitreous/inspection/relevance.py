@@ -27,6 +27,7 @@ from vitreous.inspection.readout import attention_pooling, pooling_maps, readout
 from vitreous.layers.attention import Attention
 from vitreous.layers.pooling import AttentionPooling
 from vitreous.models.vit import ViT
+from vitreous.training.checkpointing import checkpointed
 
 
 class Relevance(NamedTuple):
@@ -61,7 +62,13 @@ def relevance(
     was_training = model.training
     model.eval()
     try:
-        with watched_attention(model, row, heads), watched_pooling(pool, row), torch.enable_grad():
+        # Layers are computed again on the way back: the activations of all would be gigabytes.
+        with (
+            watched_attention(model, row, heads),
+            watched_pooling(pool, row),
+            checkpointed(model),
+            torch.enable_grad(),
+        ):
             images = images.detach().requires_grad_()
             logits = model(images)
             chosen = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
@@ -112,9 +119,10 @@ def watched_attention(model: ViT, row: Float[Tensor, "B T"], heads: list[Tensor]
         entering[:] = [args[0].detach()]
 
     def leave(out: torch.nn.Linear, args: tuple[Tensor]) -> None:
-        layer, z = owners[out], entering[0]
+        # A hook that held the tensor it hangs on would keep both alive until Python looks for circles.
+        layer, z, output = owners[out], entering[0], args[0].detach()
         args[0].register_hook(  # type: ignore[no-untyped-call]
-            lambda gradient: pass_back(layer, z, args[0].detach(), gradient)
+            lambda gradient: pass_back(layer, z, output, gradient)
         )
 
     def pass_back(layer: Attention, z: Tensor, output: Tensor, gradient: Tensor) -> None:
