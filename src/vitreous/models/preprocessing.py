@@ -78,10 +78,10 @@ class Preprocessing(Config):
     def normalise(self, pixels: UInt8[Tensor, "*B C H W"]) -> Float[Tensor, "*B C H W"]:
         """Bytes to numbers: (pixel / 255 - mean) / std, channel by channel."""
         mean, std = (torch.tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in (self.mean, self.std))
-        # As one product and one sum, and in place: a batch is long on its way through the memory.
         factor, shift = (each.to(pixels.device, torch.float32) for each in (1 / (255 * std), -mean / std))
-        numbers = pixels.to(torch.float32, copy=True)
-        return torch.addcmul(shift, numbers, factor, out=numbers)
+        # The product reads the bytes, the sum is in place: a batch is long on its way through the memory.
+        numbers = torch.empty(pixels.shape, device=pixels.device)
+        return torch.mul(pixels, factor, out=numbers).add_(shift)
 
     def denormalise(self, images: Float[Tensor, "*B C H W"]) -> UInt8[Tensor, "*B C H W"]:
         """The inverse of `normalise`, for showing what the model sees."""

@@ -13,6 +13,7 @@ from torch import nn
 from vitreous.training.config import TrainingConfig
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
+from vitreous.training.heap import keep_freed_memory
 from vitreous.training.journal import Row, Tracker
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
@@ -74,6 +75,8 @@ def fit(
         Interrupted: Ctrl-C or SIGTERM came; the state is saved.
         InputError: the loss stays non-finite (training went back twice before), or a state cannot be saved.
     """
+    if surroundings.device.type == "cpu":
+        keep_freed_memory()
     with StopRequest() as stop:
         loop = Loop(learner, loader, objective, config, surroundings)
         if learner.step == 0:
