@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vitreous.layers.attention import KeyValues
 from vitreous.layers.decoder import DecoderPast
+from vitreous.layers.few_rows import few_rows
 from vitreous.layers.sequence import TokenEmbedding, causal_mask, padding_mask
 from vitreous.models import sequence_parts as parts
 from vitreous.models.initialisation import initialise
@@ -113,8 +114,9 @@ class TextDecoder(nn.Module):
         new, seen = ids.shape[1], len(past[0].attention)
         # A single token sees everything so far: it needs no mask.
         mask = causal_mask(new, seen, device=ids.device) if new > 1 else None
-        z = self.decoder(self.tokens(ids), memory.context, mask, memory.mask, past)
-        return self.tokens.logits(z[:, -1:], self.bias)[:, 0]
+        with few_rows(ids.numel(), memory.context):
+            z = self.decoder(self.tokens(ids), memory.context, mask, memory.mask, past)
+            return self.tokens.logits(z[:, -1:], self.bias)[:, 0]
 
 
 class Transformer(nn.Module):
