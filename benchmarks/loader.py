@@ -8,8 +8,9 @@ ToTensor, Normalize and the default collation do it, on Pillow pictures, bicubic
 torchvision's own Python calls add is then left out, in its favour. The results say which one it was.
 
 The two ways take turns, batch by batch, in one thread; what counts is that thread's processor time, since
-other work on the machine adds less to it. A ratio is the median of the ratios of neighbouring batches; that
-of the fastest batches stands beside it, since on a busy machine caches and hyperthreads are shared. The
+other work on the machine adds less to it. Freed memory is kept, as `vitreous train` does; both ways gain
+by it. A ratio is the median of the ratios of neighbouring batches; that of the fastest batches stands beside
+it, since on a busy machine caches and hyperthreads are shared. The
 pictures are parts of scikit-learn's two photographs, resized and compressed at quality 90; the kilobytes of a
 mean file are in the results, since the more there is to decode, the less the rest weighs.
 """
@@ -44,6 +45,7 @@ from vitreous.data.packing import Packing, pack
 from vitreous.data.pictures import Pictures
 from vitreous.data.sources import open_data
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.training.heap import keep_freed_memory
 
 BICUBIC = Image.Resampling.BICUBIC
 PREPROCESSING = Preprocessing(size=(224, 224), crop_fraction=0.875)
@@ -236,6 +238,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
         kilobytes, rows = measure(Path(folder), options.rounds)
     results = {
