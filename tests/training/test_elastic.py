@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -59,6 +61,45 @@ def test_a_killed_worker_is_begun_again_and_the_run_goes_on(
     assert [row["step"] for row in rows] == [row["step"] for row in expected]
     losses = [row["loss"] for row in expected]
     assert [row["loss"] for row in rows] == pytest.approx(losses, abs=2e-3)  # rounding grows over 400 steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [True, False])
+def test_two_machines_train_together_in_a_folder_that_both_see(
+    tiny: RunConfig, tmp_path: Path, shared: bool
+) -> None:
+    """Two of torchrun's agents, as on two machines, that stand in different folders."""
+    config = configure(tiny, {"training": {"steps": 6}})
+    (tmp_path / "tiny.toml").write_text(to_toml(config))
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    launcher = ("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
+    meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "test")
+    agents = []
+    for name in ("here", "there"):
+        folder = tmp_path / name
+        folder.mkdir()
+        # Of /proc/self/cwd each process sees another: what one writes is not where the other looks.
+        out = ("--out", str(tmp_path / "run") if shared else f"/proc/self/cwd/runs/{name}")
+        command = (sys.executable, *launcher, *meeting, "-m", "vitreous", "train")
+        agents.append(
+            subprocess.Popen(
+                [*command, "--config", str(tmp_path / "tiny.toml"), *out],
+                cwd=folder,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.DEVNULL,
+                stderr=(tmp_path / f"{name}.txt").open("w"),
+            )
+        )
+    codes = [agent.wait(timeout=200) for agent in agents]
+    said = "".join((tmp_path / f"{name}.txt").read_text() for name in ("here", "there"))
+    if shared:
+        assert codes == [0, 0], said
+        assert (tmp_path / "run" / "report.html").exists()
+    else:
+        assert all(codes)
+        assert re.search("this machine does not see .*/runs/(here|there), where the first process", said)
 
 
 def newest(folder: Path) -> int:

@@ -45,14 +45,22 @@ class Run:
         """A new run of several processes: the first one makes it, with its own name and configuration.
 
         Where torchrun has restarted the processes, the run goes on in the directory that it has.
+
+        Raises:
+            InputError: as `create`; or a process, on another machine, does not see the directory.
         """
         if world.first:
             path = Path(said_first("run", str(path)))
             if not (restarted() and (path / "config.toml").exists()):
                 cls.create(path, config)
-        path = Path(world.told(str(path)))
+        theirs = Path(world.told(str(path.absolute())))
         world.wait()
-        return cls.open(path, type(config))
+        if not theirs.exists():
+            raise InputError(
+                f"this machine does not see {theirs}, where the first process has begun the run: machines that "
+                "train together need a folder that all of them see; give it as --out"
+            )
+        return cls.open(path if world.first else theirs, type(config))
 
     @classmethod
     def open(cls, path: Path, kind: type[RunConfig] = RunConfig) -> Run:
