@@ -5,14 +5,19 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from vitreous.cli import run
 from vitreous.data.checking import check
 from vitreous.data.config import DataConfig
+from vitreous.data.decoding import Encoded
 from vitreous.data.packing import Packing, pack
+from vitreous.data.pictures import BadPicture
 from vitreous.data.sources import open_data
+from vitreous.data.transforms import evaluation_pixels
 from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 
 def found(root):
@@ -99,6 +104,36 @@ def test_small_jpegs_are_packed_as_they_are(photos, tmp_path):
     assert [again.test.encoded(i) for i in range(4)] == [splits.test.encoded(i) for i in range(4)]
 
 
+def test_raw_shards_hold_the_pixels_themselves(photos, tmp_path):
+    splits = open_data(str(photos), DataConfig())
+    pack(splits, tmp_path / "packed", Packing(size=24, raw=True, workers=2))
+    again = open_data(str(tmp_path / "packed"), DataConfig())
+    preprocessing = Preprocessing(size=(16, 16), crop_fraction=0.8)
+    for index in range(16):
+        small = Encoded(splits.train, index, 3).shrunk(24)
+        raw = Encoded(again.train, index, 3)
+        assert raw.size == (24, 32)
+        assert torch.equal(raw.pixels(), small)
+        assert torch.equal(to_tensor(raw.upright()), small)  # as Pillow reads it
+        exact = to_tensor(preprocessing.image(raw.upright())).int()
+        assert (evaluation_pixels(raw, preprocessing).int() - exact).abs().max() <= 1
+        grey = Encoded(again.train, index, 1)
+        assert torch.equal(grey.pixels(), to_tensor(grey.picture.convert("L")))
+
+
+def test_a_torn_raw_picture_is_bad(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for index in range(5):
+            Image.new("RGB", (8, 6)).save(tmp_path / name / f"{index}.ppm")
+    whole = (tmp_path / "a" / "0.ppm").read_bytes()
+    (tmp_path / "a" / "0.ppm").write_bytes(whole[:-1])
+    pictures = open_data(str(tmp_path), DataConfig(test_fraction=0)).train
+    with pytest.raises(BadPicture, match="truncated"):
+        Encoded(pictures, 0, 3).pixels()
+    assert Encoded(pictures, 1, 3).pixels().shape == (3, 6, 8)
+
+
 def test_packing_twice_gives_the_same_bytes(photos, tmp_path):
     splits = open_data(str(photos), DataConfig())
     for name in ("one", "two"):
@@ -121,6 +156,10 @@ def test_the_commands(photos, tmp_path, capsys):
     assert run(["data", "check", str(photos), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["findings"][0]["kind"] == "broken"
+    assert run(["data", "pack", str(photos), str(tmp_path / "raw"), "--raw", "--quality", "80"]) == 2
+    assert "--raw writes no JPEGs" in capsys.readouterr().err
+    assert run(["data", "pack", str(photos), str(tmp_path / "raw"), "--raw", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] > packed["bytes"]
     assert run(["data", "check", str(photos)]) == 0
     assert "error: 1 files cannot be read" in capsys.readouterr().out
     assert run(["data", "pack", str(photos), str(tmp_path / "packed")]) == 2

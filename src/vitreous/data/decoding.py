@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from functools import cached_property
 
 import numpy as np
@@ -20,11 +21,20 @@ try:
 except ImportError:  # the extra "data"; Pillow reads the same files, a third slower
     simplejpeg = None
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")  # JPEG finds MPO, phones' pairs of pictures, itself
-EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+FORMATS = (
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "BMP",
+    "TIFF",
+    "GIF",
+    "PPM",
+)  # JPEG finds MPO, phones' pairs of pictures, itself
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; beyond lies what Pillow calls a decompression bomb
 ORIENTATION = 0x0112  # the EXIF tag
 JPEG = b"\xff\xd8\xff"  # its first bytes
+PIXMAP = re.compile(rb"P6\n(\d+) (\d+)\n255\n")  # the head of a PPM, as Pillow and `data pack --raw` write it
 
 
 def open_picture(data: bytes, name: str) -> Image.Image:
@@ -93,6 +103,17 @@ def may_be_turned(data: bytes) -> bool:
     return True
 
 
+def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
+    """The pixels of a PPM as they lie in the file, which costs a copy; None for anything else."""
+    head = PIXMAP.match(data)
+    if head is None:
+        return None
+    width, height = (int(number) for number in head.groups())
+    if len(data) != head.end() + 3 * width * height:
+        return None  # Pillow says what is wrong with it
+    return np.frombuffer(data, np.uint8, offset=head.end()).reshape(height, width, 3).copy()
+
+
 def upright_size(picture: Image.Image, name: str) -> tuple[int, int]:
     """(H, W) of an opened picture once it is turned as its EXIF data says. Raises BadPicture."""
     try:
@@ -115,8 +136,11 @@ class Encoded:
         self.name = pictures.name(index)
         self.channels = channels
         self.data = pictures.encoded(index)
+        self.raw = pixmap(self.data) if self.data and channels == 3 else None
         size = plain_size(self.data, channels) if self.data else None
         self.plain = size is not None  # a JPEG of which libjpeg-turbo gives what Pillow and `upright` would
+        if self.raw is not None:
+            size = self.raw.shape[0], self.raw.shape[1]
         if size is None:
             self.picture = (
                 pictures.picture(index) if self.data is None else open_picture(self.data, self.name)
@@ -151,12 +175,18 @@ class Encoded:
         return to_tensor(self.upright()) if array is None else torch.from_numpy(array).permute(2, 0, 1)
 
     def words(self) -> UInt8[np.ndarray, "H W 4"] | None:
-        """RGB and a fourth byte for each pixel, where libjpeg-turbo alone can read the file."""
-        return self.turbo("RGBX")
+        """RGB and a fourth byte for each pixel, where that takes no Pillow."""
+        if self.raw is None:
+            return self.turbo("RGBX")
+        words = np.empty((*self.size, 4), np.uint8)
+        words[..., :3] = self.raw
+        return words
 
     def turbo(self, colours: str, **options: int) -> UInt8[np.ndarray, "H W c"] | None:
-        """By libjpeg-turbo; None if Pillow has to do it, which reads some files that this is too strict for,
-        and says what is wrong with the others."""
+        """By libjpeg-turbo, unless the pixels are there as they are; None if Pillow has to do it, which reads
+        some files that this is too strict for, and says what is wrong with the others."""
+        if self.raw is not None:
+            return self.raw
         if not self.plain:
             return None
         try:

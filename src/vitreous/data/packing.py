@@ -26,10 +26,12 @@ AHEAD = 64  # pictures in the making
 
 
 class Packing(NamedTuple):
-    """How pictures are written. size: pixels of the shorter side, of which smaller pictures keep theirs."""
+    """How pictures are written. size: pixels of the shorter side, of which smaller pictures keep theirs.
+    quality: of the JPEGs. raw: no JPEGs but pixels (PPM): many times as large, and nothing to decode."""
 
     size: int = 256
     quality: int = 90
+    raw: bool = False
     per_shard: int = 5_000
     workers: int | None = None
 
@@ -72,9 +74,10 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
 
 
 class Sample(NamedTuple):
-    """Files to be written: a picture's number in its split, its bytes, its label's suffix and bytes."""
+    """Files to be written: a picture's number in its split, its and its label's suffix and bytes."""
 
     number: int
+    kind: str
     data: bytes
     suffix: str
     label: bytes
@@ -87,7 +90,7 @@ def encoded(pictures: Pictures, packing: Packing, executor: Executor, bad: BadFi
         if isinstance(data, BadPicture):
             bad.add(data)
         else:
-            yield Sample(number, data, *label(pictures, number))
+            yield Sample(number, "ppm" if packing.raw else "jpg", data, *label(pictures, number))
     bad.check(len(pictures))
 
 
@@ -102,20 +105,27 @@ def label(pictures: Pictures, number: int) -> tuple[str, bytes]:
 
 
 def shrink(pictures: Pictures, packing: Packing, index: int) -> bytes | BadPicture:
-    """One picture upright, its shorter side no longer than wanted, as JPEG; a JPEG that is small enough and
-    upright stays the file that it is."""
+    """One picture upright, its shorter side no longer than wanted; a JPEG that is small enough and upright
+    stays the file that it is."""
     try:
         picture = Encoded(pictures, index, 3)
-        if picture.data is not None and picture.plain and min(picture.size) <= packing.size:
+        if (
+            picture.data is not None
+            and picture.plain
+            and not packing.raw
+            and min(picture.size) <= packing.size
+        ):
             picture.pixels()  # whole?
             return picture.data
         pixels = picture.shrunk(packing.size)
     except BadPicture as bad:
         return bad
     file = io.BytesIO()
-    # 4:2:0 halves the time of decoding, which is what shards are for.
     small = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
-    small.save(file, "JPEG", quality=packing.quality, subsampling="4:2:0")
+    if packing.raw:
+        small.save(file, "PPM")
+    else:  # 4:2:0 halves the time of decoding, which is what shards are for
+        small.save(file, "JPEG", quality=packing.quality, subsampling="4:2:0")
     return file.getvalue()
 
 
@@ -125,7 +135,7 @@ def write_shard(path: Path, samples: Iterator[Sample], most: int) -> int:
     written = 0
     with tarfile.open(beside, "w", format=tarfile.USTAR_FORMAT) as archive:
         while written < most and (sample := next(samples, None)) is not None:
-            add(archive, f"{sample.number:08}.jpg", sample.data)
+            add(archive, f"{sample.number:08}.{sample.kind}", sample.data)
             add(archive, f"{sample.number:08}.{sample.suffix}", sample.label)
             written += 1
     if written:

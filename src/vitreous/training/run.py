@@ -57,8 +57,8 @@ class Run:
         world.wait()
         if not theirs.exists():
             raise InputError(
-                f"this machine does not see {theirs}, where the first process has begun the run: machines that "
-                "train together need a folder that all of them see; give it as --out"
+                f"this machine does not see {theirs}, where the first process has begun the run: machines "
+                "that train together need a folder that all of them see; give it as --out"
             )
         return cls.open(path if world.first else theirs, type(config))
 
