@@ -22,6 +22,10 @@ from vitreous.inspection.rollout import flow, rollout
 from vitreous.models.config import Config
 from vitreous.models.vit import ViT
 
+# What attention over a picture has in common, whatever kind of model looks.
+Seen = Annotated[bool, Field(description="add the picture as the model sees it, as a data URI")]
+Heat = Annotated[Literal["json", "png"], Field(description="png: heat over the picture; of one picture")]
+
 
 class Look(Config):
     """Which attention."""
@@ -38,10 +42,8 @@ class Look(Config):
     ] = None
     head: Annotated[int, Field(ge=0, description="for kind=attention, from 1; 0 is the mean of all")] = 0
     label: Annotated[str | None, Field(description="for kind=evidence; by default the model's answer")] = None
-    seen: Annotated[bool, Field(description="add the picture as the model sees it, as a data URI")] = False
-    format: Annotated[
-        Literal["json", "png"], Field(description="png: heat over the picture; of one picture")
-    ] = "json"
+    seen: Seen = False
+    format: Heat = "json"
 
 
 class LookAnswer(BaseModel):

@@ -9,7 +9,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
-from vitreous.data.decoding import Encoded, decode
+from vitreous.data.decoding import Encoded, decode, load_pixels
 from vitreous.data.pictures import BadPicture
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.inspection.pictures import enlarged, overlay, png, rgb
@@ -56,6 +56,12 @@ def model_pixels(
 ) -> UInt8[Tensor, "C H W"]:
     """What `Predictor.predict` makes of a file's bytes. Raises BadPicture."""
     return evaluation_pixels(checked(data, name, channels=preprocessing.channels, most=most), preprocessing)
+
+
+def whole_picture(data: bytes, name: str, preprocessing: Preprocessing, *, most: int) -> Image.Image:
+    """The picture at its own size, for models that do more with it than classify. Raises BadPicture."""
+    encoded = checked(data, name, channels=preprocessing.channels, most=most)
+    return load_pixels(encoded.picture, name)
 
 
 def blank(preprocessing: Preprocessing) -> bytes:

@@ -11,10 +11,9 @@ import torch
 from PIL import Image
 from pydantic import BaseModel, Field
 
-from vitreous.data.decoding import load_pixels
 from vitreous.deployment.segmenting import SegmentPredictor
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question
-from vitreous.deployment.serving.pixels import blank, checked
+from vitreous.deployment.serving.pixels import blank, whole_picture
 from vitreous.models.config import Config
 from vitreous.models.segmenter import Segmenter
 
@@ -58,8 +57,7 @@ class PictureSegmenter:
         )
 
     def decode(self, data: bytes, name: str) -> Image.Image:
-        encoded = checked(data, name, channels=self.model.preprocessing.channels, most=self.most_pixels)
-        return load_pixels(encoded.picture, name)
+        return whole_picture(data, name, self.model.preprocessing, most=self.most_pixels)
 
     def sample(self) -> bytes:
         return blank(self.model.preprocessing)

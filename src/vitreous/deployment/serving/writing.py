@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Hashable, Sequence
+from typing import Annotated, Any
 
 from PIL import Image
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from vitreous.data.decoding import load_pixels
 from vitreous.data.text.batches import padded
 from vitreous.deployment.serving.endpoints import Answer, Beams, Endpoint, Question
-from vitreous.deployment.serving.pixels import blank, checked, heat_png, rounded
+from vitreous.deployment.serving.looking import Heat, Seen
+from vitreous.deployment.serving.pixels import blank, heat_png, rounded, whole_picture
 from vitreous.errors import InputError
 from vitreous.inspection.pictures import data_uri, rgb
 from vitreous.inspection.sequence_attention import look
 from vitreous.inspection.sequence_report import words
 from vitreous.training.sequence.reader import Reader
-from vitreous.training.sequence.translator import Translator
+from vitreous.training.sequence.translator import Translation, Translator
 
 
 class ReadAnswer(BaseModel):
@@ -40,11 +40,9 @@ class Layer(Beams):
 
 
 class LookAtPicture(Layer):
-    seen: Annotated[bool, Field(description="add the picture as the model sees it, as a data URI")] = False
+    seen: Seen = False
     token: Annotated[int, Field(ge=1, description="for format=png: which written token, from 1")] = 1
-    format: Annotated[
-        Literal["json", "png"], Field(description="png: heat over the picture; of one picture")
-    ] = "json"
+    format: Heat = "json"
 
 
 class PictureTokensAnswer(BaseModel):
@@ -110,8 +108,7 @@ class PictureReader:
         )
 
     def decode(self, data: bytes, name: str) -> Image.Image:
-        encoded = checked(data, name, channels=self.model.preprocessing.channels, most=self.most_pixels)
-        return load_pixels(encoded.picture, name)
+        return whole_picture(data, name, self.model.preprocessing, most=self.most_pixels)
 
     def sample(self) -> bytes:
         return blank(self.model.preprocessing)
@@ -125,13 +122,14 @@ class PictureReader:
         }
 
     def read(self, questions: Sequence[Question]) -> list[Answer]:
-        answers: dict[int, Answer] = {}
-        for rows in alike(questions, lambda each: each.parameters.beams):
-            some = [questions[row] for row in rows]
-            found = self.reader.read([each.what for each in some], beams=some[0].parameters.beams)
-            for row, each, text in zip(rows, some, found, strict=True):
-                answers[row] = {"path": each.name, "text": text.text, "score": text.score}
-        return [answers[row] for row in range(len(questions))]
+        return in_groups(questions, lambda each: each.parameters.beams, self.read_alike)
+
+    def read_alike(self, questions: Sequence[Question]) -> list[Answer]:
+        found = self.reader.read([each.what for each in questions], beams=questions[0].parameters.beams)
+        return [
+            {"path": each.name, "text": text.text, "score": text.score}
+            for each, text in zip(questions, found, strict=True)
+        ]
 
     def look(self, questions: Sequence[Question]) -> list[Answer]:
         return [self.look_at(each) for each in questions]
@@ -207,16 +205,24 @@ class TextTranslator:
     def translate(self, questions: Sequence[Question]) -> list[Answer]:
         """Texts of one length are decoded together: how far a translation may grow depends on the longest
         source beside it, and nobody's answer shall depend on a stranger's text."""
-        answers: dict[int, Answer] = {}
-        for rows in alike(questions, lambda each: (len(each.what), each.parameters)):
-            some = [questions[row] for row in rows]
-            source = padded([each.what for each in some]).to(self.model.text.tokens.weight.device)
-            limit = min(source.shape[1] + 50, self.model.config.max_length)  # as Translator.translate
-            wanted: Translating = some[0].parameters
-            found = self.translator.decode(source, wanted.beams, wanted.length_penalty, limit)
-            for row, each, text in zip(rows, some, found, strict=True):
-                answers[row] = {"source": each.name, "text": text.text, "score": text.score}
-        return [answers[row] for row in range(len(questions))]
+        return in_groups(questions, lambda each: (len(each.what), each.parameters), self.translate_alike)
+
+    def translate_alike(self, questions: Sequence[Question]) -> list[Answer]:
+        wanted: Translating = questions[0].parameters
+        found = self.decoded(self.source(questions), wanted.beams, wanted.length_penalty)
+        return [
+            {"source": each.name, "text": text.text, "score": text.score}
+            for each, text in zip(questions, found, strict=True)
+        ]
+
+    def source(self, questions: Sequence[Question]) -> Tensor:
+        """A padded batch (B, S) of texts."""
+        return padded([each.what for each in questions]).to(self.model.text.tokens.weight.device)
+
+    def decoded(self, source: Tensor, beams: int, length_penalty: float) -> list[Translation]:
+        """As long as `Translator.translate` lets a translation become."""
+        limit = min(source.shape[1] + 50, self.model.config.max_length)
+        return self.translator.decode(source, beams, length_penalty, limit)
 
     def look(self, questions: Sequence[Question]) -> list[Answer]:
         return [self.look_at(each) for each in questions]
@@ -224,11 +230,9 @@ class TextTranslator:
     def look_at(self, question: Question) -> Answer:
         """Cross-attention over the source for each token that is written."""
         wanted: Layer = question.parameters
-        device = self.model.text.tokens.weight.device
-        source = padded([question.what]).to(device)
-        limit = min(source.shape[1] + 50, self.model.config.max_length)
-        (found,) = self.translator.decode(source, wanted.beams, Translating().length_penalty, limit)
-        cross = look(self.model, source, padded([found.ids]).to(device)).cross
+        source = self.source([question])
+        (found,) = self.decoded(source, wanted.beams, Translating().length_penalty)
+        cross = look(self.model, source, padded([found.ids]).to(source.device)).cross
         return {
             "source": question.name,
             "text": found.text,
@@ -250,9 +254,16 @@ def chosen(cross: Tensor, wanted: Layer) -> Tensor:
     return maps[wanted.head - 1] if wanted.head else maps.mean(dim=0)
 
 
-def alike(questions: Sequence[Question], kind: Any) -> list[list[int]]:
-    """The rows of questions that can be computed together."""
-    groups: defaultdict[Any, list[int]] = defaultdict(list)
+def in_groups(
+    questions: Sequence[Question],
+    kind: Callable[[Question], Hashable],
+    answer: Callable[[Sequence[Question]], list[Answer]],
+) -> list[Answer]:
+    """The answers, in order, when only questions of one kind can be computed together."""
+    groups: defaultdict[Hashable, list[int]] = defaultdict(list)
     for row, question in enumerate(questions):
         groups[kind(question)].append(row)
-    return list(groups.values())
+    answers: dict[int, Answer] = {}
+    for rows in groups.values():
+        answers |= zip(rows, answer([questions[row] for row in rows]), strict=True)
+    return [answers[row] for row in range(len(questions))]
