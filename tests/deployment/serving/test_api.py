@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def test_openapi_says_what_can_be_asked(classifier: Classifier) -> None:
     assert predict["parameters"][0]["schema"]["minimum"] == 1
     schema = told["components"]["schemas"]["PredictAnswers"]
     assert set(schema["properties"]) == {"predictions", "failed"}
-    for status in ("400", "413", "415", "422", "503"):
+    for status in ("400", "408", "413", "415", "422", "503"):
         assert "Problem" in str(predict["responses"][status])
     assert "image/png" in told["paths"]["/v1/attention"]["post"]["responses"]["200"]["content"]
 
@@ -286,6 +287,48 @@ def test_a_body_that_does_not_say_its_length_is_limited_too(classifier: Classifi
     assert answer.status_code == 413
 
 
+@pytest.mark.parametrize(
+    ("kind", "start"),
+    [
+        ("image/png", b""),
+        ("application/json", b"{"),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\ncontent-disposition: form-data; name="a"; filename="a.png"\r\n\r\n',
+        ),
+    ],
+    ids=["picture", "json", "form"],
+)
+def test_a_body_that_drips_in_is_given_up(classifier: Classifier, kind: str, start: bytes) -> None:
+    async def dripping(client: httpx.AsyncClient) -> httpx.Response:
+        async def chunks() -> Any:
+            yield start
+            for byte in picture()[:200]:
+                yield bytes([byte])
+                await asyncio.sleep(0.01)
+
+        return await client.post("/v1/predict", content=chunks(), headers={"content-type": kind})
+
+    answer = talk(app_of(classifier, limits=SMALL._replace(seconds=0.1)), dripping)
+    assert answer.status_code == 408
+    assert "did not arrive within 0.1 s" in error_of(answer)
+    assert answer.headers["connection"] == "close"
+
+
+def test_an_answer_may_take_longer_than_a_body(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = classifier.endpoints
+
+    def slow(questions: Any) -> Any:
+        time.sleep(0.5)
+        return original[0].answer(questions)
+
+    monkeypatch.setattr(classifier, "endpoints", (original[0]._replace(answer=slow),))
+    app = app_of(classifier, limits=Limits(seconds=0.25))
+    assert post(app, "/v1/predict", **form(("x.png", picture()))).status_code == 200
+
+
 def test_a_full_server_says_when_to_come_again(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,7 +371,7 @@ def test_what_a_stopping_server_cannot_finish_is_a_sentence() -> None:
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b""}
 
-        guard = Guard(forever, most=10, metrics=Metrics(lambda: 0.0))
+        guard = Guard(forever, limits=SMALL, metrics=Metrics(lambda: 0.0))
         task = asyncio.create_task(guard({"type": "http", "method": "GET", "path": "/"}, receive, send))
         await asyncio.sleep(0.01)
         task.cancel()

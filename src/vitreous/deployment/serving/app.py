@@ -40,6 +40,7 @@ PAGE_HEADERS = {
 }
 DIGEST = {
     400: "the body cannot be understood",
+    408: "the body takes too long to arrive",
     413: "too large, or too many",
     415: "a content type that cannot be read",
     422: "no picture or text that can be answered, or a parameter that does not do",
@@ -139,7 +140,7 @@ def build_app(
     app.state.server = server
     app.state.offered = [*(f"POST /v1/{each.name}" for each in served.endpoints), "GET /v1/model", "GET /"]
     say_errors(app)
-    app.add_middleware(Guard, most=limits.body, metrics=server.metrics)
+    app.add_middleware(Guard, limits=limits, metrics=server.metrics)
     for endpoint in served.endpoints:
         add_endpoint(app, server, endpoint)
     facts = {

@@ -1,4 +1,4 @@
-"""Around every request: the limit of its body, how long it took, and errors of one shape."""
+"""Around every request: the limits of its body, how long it took, and errors of one shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitreous.deployment.serving.batching import Full
 from vitreous.deployment.serving.metrics import Metrics
-from vitreous.deployment.serving.uploads import Refused
+from vitreous.deployment.serving.uploads import Limits, Refused
 from vitreous.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -23,26 +23,33 @@ LEFT = 499  # nginx's status for a client that went away before its answer
 
 
 class Guard:
-    """ASGI middleware: refuses bodies over `most` bytes while they arrive, answers what nobody foresaw with a
-    sentence (the traceback goes to the log), and counts what was answered."""
+    """ASGI middleware: refuses bodies that are too large or too slow while they arrive, answers what nobody
+    foresaw with a sentence (the traceback goes to the log), and counts what was answered."""
 
-    def __init__(self, app: ASGIApp, *, most: int, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics) -> None:
         self.app = app
-        self.most = most
+        self.limits = limits
         self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, arrived = time.perf_counter(), LEFT, 0
+        began, status, arrived, whole = time.perf_counter(), LEFT, 0, False
+        latest = asyncio.get_running_loop().time() + self.limits.seconds
 
         async def limited() -> Message:
-            nonlocal arrived
-            message = await receive()
+            nonlocal arrived, whole
+            try:
+                # Behind the body only the client's leaving can come, and its answer may take its time.
+                async with asyncio.timeout_at(None if whole else latest):
+                    message = await receive()
+            except TimeoutError:
+                raise too_slow(self.limits.seconds) from None
             arrived += len(message.get("body", b""))
-            if arrived > self.most:
-                raise Refused(413, f"the body is over the {megabytes(self.most)} that are allowed")
+            whole = not message.get("more_body", False)
+            if arrived > self.limits.body:
+                raise Refused(413, f"the body is over the {megabytes(self.limits.body)} that are allowed")
             return message
 
         async def watched(message: Message) -> None:
@@ -64,6 +71,12 @@ class Guard:
         finally:
             route = scope.get("route")
             self.metrics.request(getattr(route, "path", "other"), status, time.perf_counter() - began)
+
+
+def too_slow(seconds: float) -> Refused:
+    """The connection ends with it: else the rest of the body could go on dripping in."""
+    sentence = f"the body did not arrive within {seconds:g} s: send less at once, or over a faster line"
+    return Refused(408, sentence, {"Connection": "close"})
 
 
 def megabytes(count: int) -> str:

@@ -65,6 +65,8 @@ def run(app: FastAPI, opened: socket.socket, *, ready: Callable[[str], None]) ->
     """Serve until SIGTERM, which ends in a return, or Ctrl-C, which ends in KeyboardInterrupt; both after
     what was accepted has been answered.
 
+    What is no HTTP at all never becomes a request that `app` could answer: uvicorn does, with a line of text.
+
     Args:
         ready: called with the address once the server answers there.
 

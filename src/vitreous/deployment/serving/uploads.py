@@ -19,13 +19,15 @@ FIELDS = 32  # of a form, beside its files
 class Limits(NamedTuple):
     """How much a request may bring.
 
-    body: bytes. pictures: or texts. pixels: of one picture. characters: of one text.
+    body: bytes. pictures: or texts. pixels: of one picture. characters: of one text. seconds: until the whole
+    body is there.
     """
 
     body: int = 32 * 2**20
     pictures: int = 64
     pixels: int = 64_000_000
     characters: int = 20_000
+    seconds: float = 120.0
 
 
 class Refused(Exception):
