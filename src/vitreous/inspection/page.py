@@ -12,6 +12,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from vitreous import __version__
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.pictures import Pixels, data_uri
 
@@ -64,6 +65,28 @@ def write_page(path: Path, template: str, **contents: Any) -> Path:
     finally:
         beside.unlink(missing_ok=True)
     return path
+
+
+def write_run_report(
+    run: Path, template: str, *, parts: Sequence[Exhibit | LeftOut], **contents: Any
+) -> Path:
+    """report.html in the directory of a run, with its config.toml on it.
+
+    Args:
+        parts: what is shown, in order, and what is left out.
+        contents: what else the template asks for.
+    """
+    return write_page(
+        run / "report.html",
+        template,
+        title=f"Report of {run.name}",
+        run=run.name,
+        exhibits=[part for part in parts if isinstance(part, Exhibit)],
+        left_out=[part for part in parts if isinstance(part, LeftOut)],
+        configuration=(run / "config.toml").read_text(encoding="utf-8"),
+        version=__version__,
+        **contents,
+    )
 
 
 def percent(share: float) -> str:

@@ -9,10 +9,9 @@ from jaxtyping import Float
 from markupsafe import Markup
 from torch import Tensor
 
-from vitreous import __version__
 from vitreous.data.pictures import Pictures
 from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
-from vitreous.inspection.page import Exhibit, LeftOut, img, write_page
+from vitreous.inspection.page import Exhibit, LeftOut, img, write_run_report
 from vitreous.inspection.pictures import rgb
 from vitreous.inspection.training_figures import curves_figure
 from vitreous.inspection.training_report import describe, sample
@@ -73,11 +72,10 @@ def write_reconstruction_report(
         filters_figure(encoder),
     ]
     last = rows[-1] if rows else {}
-    return write_page(
-        run / "report.html",
+    return write_run_report(
+        run,
         "pretraining.html.j2",
-        title=f"Report of {run.name}",
-        run=run.name,
+        parts=parts,
         kind=describe(encoder),
         objective=NAMES[config.objective],
         facts={
@@ -87,10 +85,6 @@ def write_reconstruction_report(
             "loss": f"{last.get('loss', float('nan')):.4f}",
             "loss, held out": f"{last.get('validation_loss', float('nan')):.4f}",
         },
-        exhibits=[part for part in parts if isinstance(part, Exhibit)],
-        left_out=[part for part in parts if isinstance(part, LeftOut)],
-        configuration=(run / "config.toml").read_text(encoding="utf-8"),
-        version=__version__,
     )
 
 

@@ -12,12 +12,12 @@ from PIL import Image
 from vitreous.data.segmentation.masked import IGNORED, Mask
 from vitreous.data.segmentation.palette import overlaid, palette
 from vitreous.evaluation.segmentation import SegmentationEvaluation
-from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas, matrix
+from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
+from vitreous.inspection.confusion import MOST_CLASSES, confusion_exhibit
 from vitreous.inspection.page import Exhibit, LeftOut, img, percent
 from vitreous.inspection.pictures import Pixels
 from vitreous.models.preprocessing import upright
 
-MOST_CLASSES = 40  # in a chart that one can still read
 LARGEST = 320  # pixels of a picture's longer side on the page
 WRONG, LEFT_OUT = (0xE0, 0x2B, 0x20), (0x80, 0x80, 0x80)
 
@@ -80,20 +80,12 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
 
 def pixels_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
     """Which class is taken for which."""
-    title = "What is taken for what"
-    if len(evaluation.classes) > MOST_CLASSES:
-        return LeftOut(title, f"{len(evaluation.classes)} classes are too many to read in a matrix")
-    counts = evaluation.confusion
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    chart = matrix(
-        shares,
-        rows=evaluation.classes,
-        columns=evaluation.classes,
-        title="",
-        axes_names=("is", "was called"),
-        numbers=[[f"{100 * share:.0f}" if share >= 0.005 else "" for share in row] for row in shares],
+    return confusion_exhibit(
+        evaluation.confusion,
+        evaluation.classes,
+        number=lambda count, share: f"{100 * share:.0f}" if share >= 0.005 else "",
+        caption=CONFUSION,
     )
-    return Exhibit(name="confusion", title=title, caption=CONFUSION, html=chart.inline())
 
 
 def masks_figure(judged: Sequence[Judged], classes: Sequence[str], *, title: str, caption: str) -> Exhibit:

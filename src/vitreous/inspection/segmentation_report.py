@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from vitreous import __version__
 from vitreous.data.pictures import BadPicture
 from vitreous.data.segmentation.masked import MaskedPictures
 from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
 from vitreous.inspection.model_figures import attention_figure, positions_figure
-from vitreous.inspection.page import Exhibit, LeftOut, percent, write_page
+from vitreous.inspection.page import Exhibit, LeftOut, percent, write_run_report
 from vitreous.inspection.segmentation_figures import (
     CURVES,
     MASKS,
@@ -53,18 +52,13 @@ def write_segmentation_report(
         curves_figure(rows, shown=PANELS, caption=CURVES),
         *encoder_figures(model, judged),
     ]
-    return write_page(
-        run / "report.html",
+    return write_run_report(
+        run,
         "segmentation.html.j2",
-        title=f"Report of {run.name}",
-        run=run.name,
+        parts=parts,
         kind=kind(model),
         facts=facts(model, evaluation.classes, rows),
         evaluation=evaluation,
-        exhibits=[part for part in parts if isinstance(part, Exhibit)],
-        left_out=[part for part in parts if isinstance(part, LeftOut)],
-        configuration=(run / "config.toml").read_text(encoding="utf-8"),
-        version=__version__,
     )
 
 

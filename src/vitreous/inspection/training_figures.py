@@ -13,12 +13,12 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection import captions
-from vitreous.inspection.charts import FIRST, HAIR, MUTED, Chart, canvas, lines, matrix
+from vitreous.inspection.charts import FIRST, HAIR, MUTED, Chart, canvas, lines
+from vitreous.inspection.confusion import confusion_exhibit
 from vitreous.inspection.page import Exhibit, LeftOut, percent, picture_row
 from vitreous.inspection.pictures import Pixels, rgb
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
-MOST_CLASSES = 40  # in a confusion matrix that one can still read
 PANELS = {"loss": "Loss", "accuracy": "Accuracy", "lr": "Learning rate"}
 SERIES = {"": "training", "validation_": "validation"}
 
@@ -87,24 +87,11 @@ def comparison_figure(name: str, evaluation: Evaluation, baselines: Sequence[Bas
 
 
 def confusion_figure(evaluation: Evaluation) -> Exhibit | LeftOut:
-    title = "What is taken for what"
-    if len(evaluation.classes) > MOST_CLASSES:
-        return LeftOut(title, f"{len(evaluation.classes)} classes are too many to read in a matrix")
-    counts = evaluation.confusion
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    chart = matrix(
-        shares,
-        rows=evaluation.classes,
-        columns=evaluation.classes,
-        title="",
-        axes_names=("is", "was called"),
-        numbers=[[str(count) if count else "" for count in row] for row in counts],
-    )
-    return Exhibit(
-        name="confusion",
-        title=title,
+    return confusion_exhibit(
+        evaluation.confusion,
+        evaluation.classes,
+        number=lambda count, share: str(count) if count else "",
         caption=captions.CONFUSION,
-        html=chart.inline(),
     )
 
 

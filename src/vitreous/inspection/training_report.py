@@ -11,14 +11,13 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from vitreous import __version__
 from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
-from vitreous.inspection.page import Exhibit, LeftOut, write_page
+from vitreous.inspection.page import Exhibit, LeftOut, write_run_report
 from vitreous.inspection.training_figures import (
     augmented_figure,
     calibration_figure,
@@ -66,18 +65,13 @@ def write_training_report(
         parts.append(LeftOut("Confusion, calibration, mistakes", "a picture may show several things at once"))
     parts += [attention_figure(model, images, names), positions_figure(model), filters_figure(model)]
     parts.append(augmented_figure(sheet))
-    return write_page(
-        run / "report.html",
+    return write_run_report(
+        run,
         "training.html.j2",
-        title=f"Report of {run.name}",
-        run=run.name,
+        parts=parts,
         kind=describe(model),
         facts=facts(model, evaluation.classes, rows),
         evaluation=evaluation,
-        exhibits=[part for part in parts if isinstance(part, Exhibit)],
-        left_out=[part for part in parts if isinstance(part, LeftOut)],
-        configuration=(run / "config.toml").read_text(encoding="utf-8"),
-        version=__version__,
     )
 
 
