@@ -1,14 +1,11 @@
-"""Saved states of a model in shards, by PyTorch's distributed checkpoints (DCP): every process writes its own
-shares, and any other number of processes reads what it needs of them.
-
-The storage is DCP's safetensors form, since its own holds pickles.
-"""
+"""Saved states of a model in shards: every process writes its own shares, and any other number of processes
+reads what it needs of them."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,8 @@ from torch import Tensor
 from vitreous.errors import InputError
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
-from vitreous.training.state import SHARES, State, States, check, checksum, name_of
+from vitreous.training.share_files import SHARES, read_shares, write_shares
+from vitreous.training.state import State, States, check, checksum, name_of
 
 
 class SharedStates:
@@ -48,19 +46,10 @@ class SharedStates:
 
     def written(self, folder: Path, state: State) -> str:
         """Why the shares could not be written; empty if they were."""
-        from torch.distributed.checkpoint.api import CheckpointException
-        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-        from torch.distributed.checkpoint.state_dict_saver import save
-
         if self.world.first:
             shutil.rmtree(folder, ignore_errors=True)  # a crash left it
         self.world.wait()
-        writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-        try:
-            save(dict(state.tensors), storage_writer=writer)
-        except CheckpointException as error:  # the same in every process
-            return "; ".join(f"process {rank}: {why[0]}" for rank, why in sorted(error.failures.items()))
-        return ""
+        return write_shares(folder, state.tensors)
 
     def settled(self, step: int, state: State, partial: Path, sha256: dict[str, str]) -> str:
         """The folder gets its name, and the state exists. Why not, if it cannot; empty if it can."""
@@ -117,26 +106,3 @@ class SharedStates:
             return torch.empty(size, dtype=dtype) if weight is None else shards.room(dtype, weight)
 
         return read_shares(files[0].parent, room)
-
-
-def read_whole(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a state that several processes have written, put together in this one alone."""
-    return read_shares(folder, lambda _, size, dtype: torch.empty(size, dtype=dtype), together=False)
-
-
-def read_shares(
-    folder: Path, room: Callable[[str, torch.Size, torch.dtype], Tensor], *, together: bool = True
-) -> dict[str, Tensor]:
-    """The tensors of a folder, each read into the room that is made for it.
-
-    Args:
-        together: whether all processes read, each into its shares.
-    """
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    reader = HuggingFaceStorageReader(str(folder))
-    stored: dict[str, Any] = reader.read_metadata().state_dict_metadata
-    tensors = {name: room(name, each.size, each.properties.dtype) for name, each in stored.items()}
-    load(tensors, storage_reader=reader, no_dist=not together)
-    return tensors

@@ -1,5 +1,5 @@
-"""Saved states: whole or not at all. Each is a safetensors file, or one of each process (`training.shares`),
-and a JSON file that vouches for them."""
+"""Saved states: whole or not at all. Each is a safetensors file, or one of each process
+(`training.share_files`), and a JSON file that vouches for them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vitreous.errors import InputError
-
-SHARES = ".shares"  # how the name of a state's folder ends that several processes have written
+from vitreous.training.share_files import SHARES, read_whole
 
 
 class State(NamedTuple):
@@ -136,11 +135,7 @@ def check(files: Sequence[tuple[Path, str]]) -> None:
 def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
     """A state's tensors, whole: of one file, or put together from the shares of several processes."""
     folder = files[0].parent
-    if folder.suffix != SHARES:
-        return load_file(files[0])
-    from vitreous.training.shares import read_whole
-
-    return read_whole(folder)
+    return read_whole(folder) if folder.suffix == SHARES else load_file(files[0])
 
 
 def settle(partial: Path, path: Path) -> None:
