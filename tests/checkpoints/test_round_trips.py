@@ -181,6 +181,16 @@ def test_bit(order: str, tmp_path: Path) -> None:
         vt.save(model, tmp_path / "timm", format="timm")
 
 
+@pytest.mark.parametrize("format", ["torchvision", "frankzvit", "vit-pytorch", "dinov2"])
+def test_a_format_of_one_family_says_so(tiny: Any, tmp_path: Path, format: str) -> None:
+    bit = BiT(BiTConfig(image_size=(32, 32), num_classes=4, layers=(1,), width_factor=0.5)).eval()
+    with pytest.raises(vt.InputError, match=f"^{format} cannot hold a BiT, only a ViT$"):
+        vt.save(bit, tmp_path / "bit.pth", format=format)
+    if format != "dinov2":
+        with pytest.raises(vt.InputError, match=f"^{format} cannot hold a model without a head: its class"):
+            vt.save(tiny(num_classes=None), tmp_path / "headless.pth", format=format)
+
+
 def test_what_is_dropped_is_named(tiny: Any, tmp_path: Path) -> None:
     model = tiny(representation=24, norm_eps=1e-6)
     with pytest.raises(vt.InputError, match=r"timm cannot hold representation=24.*--drop representation"):

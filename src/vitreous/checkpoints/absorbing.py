@@ -98,6 +98,21 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
         raise InputError(f"{format} cannot hold {part}{known}{hint}")
 
 
+def only_vit(model: Model, format: str) -> ViT:
+    """The model, for formats that have nothing else."""
+    if not isinstance(model, ViT):
+        raise InputError(f"{format} cannot hold a BiT, only a ViT")
+    return model
+
+
+def vit_with_head(model: Model, format: str) -> ViT:
+    """The model, for formats that have no place for one without a head."""
+    model = only_vit(model, format)
+    if model.config.num_classes is None:
+        raise InputError(f"{format} cannot hold a model without a head: its class always has one")
+    return model
+
+
 # Fields whose change takes no weight away, or only those of the part itself.
 DROPPABLE = (
     "representation",

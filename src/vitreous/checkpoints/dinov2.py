@@ -9,12 +9,10 @@ from typing import Any
 
 import torch
 
-from vitreous.checkpoints.absorbing import Limits, check_limits, plain
+from vitreous.checkpoints.absorbing import Limits, check_limits, only_vit, plain
 from vitreous.checkpoints.algebra import Row, Token, pair, same, tokens_and_positions, write_rows
 from vitreous.checkpoints.reading import Reading, Told, asked_heads, assumed_preprocessing, vit_config
 from vitreous.checkpoints.source import Source, square_grid
-from vitreous.errors import InputError
-from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
@@ -111,9 +109,7 @@ def block_rows(block: str, config: ViTConfig) -> list[Row]:
 
 
 def write(model: Model, path: Path) -> None:
-    if isinstance(model, BiT):
-        raise InputError("dinov2 cannot hold a BiT, only a ViT")
-    config, weights = plain(model, keep=("layer_scale", "qkv_bias"))
+    config, weights = plain(only_vit(model, "dinov2"), keep=("layer_scale", "qkv_bias"))
     check_limits(config, LIMITS, "dinov2")
     mask_token = {"mask_token": torch.zeros(1, config.width)}  # not used after pre-training, but expected
     torch.save(write_rows(rows(config), weights) | mask_token, path)

@@ -11,12 +11,10 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.absorbing import Limits, check_limits, plain
+from vitreous.checkpoints.absorbing import Limits, check_limits, plain, vit_with_head
 from vitreous.checkpoints.algebra import Row, Token, one, pair, tokens_and_positions, write_rows
 from vitreous.checkpoints.reading import Reading, Told, asked_heads, assumed_preprocessing, vit_config
 from vitreous.checkpoints.source import Source, square_grid
-from vitreous.errors import InputError
-from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 
@@ -111,10 +109,6 @@ def qkv(ours: str, theirs: str, config: ViTConfig) -> list[Row]:
 
 
 def write(model: Model, path: Path) -> None:
-    if isinstance(model, BiT):
-        raise InputError("frankzvit cannot hold a BiT, only a ViT")
-    if model.config.num_classes is None:
-        raise InputError("frankzvit cannot hold a model without a head: its class always has one")
-    config, weights = plain(model)
+    config, weights = plain(vit_with_head(model, "frankzvit"))
     check_limits(config, LIMITS, "frankzvit")
     torch.save(write_rows(rows(config), weights), path)

@@ -75,7 +75,7 @@ def read(source: Source, told: Told) -> Reading:
     prefix = prefix_of(source)
     if prefix is None:
         raise InputError(f"{source.where} is none of Google's checkpoints: it has no embedding/kernel")
-    source = source.with_tensors(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
+    source = source.below(prefix)
     if "embedding/kernel" not in source.tensors:
         return read_bit(source, told)
     config, scanned, numbered = describe(source, told)

@@ -7,17 +7,21 @@ self-attention, one for keys and values of the cross-attention.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
+from vitreous.checkpoints.algebra import Row, joined, one, pair, read_rows, same
 from vitreous.checkpoints.building import fill
 from vitreous.checkpoints.files import read_json, read_safetensors
 from vitreous.errors import InputError, nearest
 from vitreous.models.sequence_config import TransformerConfig
+from vitreous.models.settings import explain
 from vitreous.models.transformer import Transformer
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "gelu_new": "gelu_tanh"}
@@ -30,14 +34,29 @@ def load_marian(folder: str | Path) -> Transformer:
         InputError: a file is missing or damaged, or holds something else.
     """
     folder = Path(folder)
-    told = read_json(folder / "config.json")
+    where = folder / "config.json"
+    told = read_json(where)
     if told.get("model_type") != "marian":
-        raise InputError(f"{folder / 'config.json'} is not of a Marian model: model_type says otherwise")
-    tensors = dict(read_safetensors(folder / "model.safetensors"))
+        raise InputError(f"{where} is not of a Marian model: model_type says otherwise")
+    with understood(where):
+        config = marian_config(told, generation(folder))
+    tensors = read_safetensors(folder / "model.safetensors")
     with torch.device("meta"):
-        model = Transformer(marian_config(told, generation(folder)))
-    fill(model, marian_weights(tensors, model.config), where=str(folder))
+        model = Transformer(config)
+    weights = read_rows(marian_rows(config), tensors, where=str(folder), ignored=IGNORED)
+    fill(model, weights, where=str(folder))
     return model.eval()
+
+
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """What is read inside from the description at `path` must be there, and be of a model that can be."""
+    try:
+        yield
+    except KeyError as missing:
+        raise InputError(f"{path} does not say {missing}: it is damaged, or of another kind") from None
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error, 'model')}") from None
 
 
 def generation(folder: Path) -> dict[str, Any]:
@@ -82,52 +101,58 @@ def activation(name: str) -> Any:
     return ACTIVATIONS[name]
 
 
-def marian_weights(tensors: Mapping[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
-    """Their weights under our names."""
-    left = dict(tensors)
-    for computed in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
-        left.pop(computed, None)
-    ours: dict[str, Tensor] = {"text.bias": left.pop("final_logits_bias").flatten()}
+# Known, and not needed: computed positions, and the embeddings again under other names.
+IGNORED = (
+    "model.encoder.embed_positions.weight",
+    "model.decoder.embed_positions.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+
+
+def marian_rows(config: TransformerConfig) -> list[Row]:
+    table = [one("text.bias", "final_logits_bias", Tensor.flatten, lambda bias: bias[None])]
     if config.source_vocabulary is None:
-        ours["text.tokens.weight"] = left.pop("model.shared.weight")
+        table += [same("text.tokens.weight", "model.shared.weight")]
     else:
-        ours["source_tokens.weight"] = left.pop("model.encoder.embed_tokens.weight")
-        ours["text.tokens.weight"] = left.pop("model.decoder.embed_tokens.weight")
-    for tied in ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"):
-        left.pop(tied, None)
+        table += [
+            same("source_tokens.weight", "model.encoder.embed_tokens.weight"),
+            same("text.tokens.weight", "model.decoder.embed_tokens.weight"),
+        ]
     for layer in range(config.encoder_depth):
-        take_layer(left, f"model.encoder.layers.{layer}.", ours, f"encoder.blocks.{layer}.")
+        table += layer_rows(f"encoder.blocks.{layer}", f"model.encoder.layers.{layer}")
     for layer in range(config.depth):
-        take_decoder_layer(left, f"model.decoder.layers.{layer}.", ours, f"text.decoder.blocks.{layer}.")
-    return ours | left  # what is left over is named by `fill`
+        table += decoder_layer_rows(f"text.decoder.blocks.{layer}", f"model.decoder.layers.{layer}")
+    return table
 
 
-def take_layer(theirs: dict[str, Tensor], source: str, ours: dict[str, Tensor], target: str) -> None:
-    """Self-attention and MLP of one layer, moved from `theirs` to `ours`."""
-    rename = {
-        "self_attn.out_proj": "attention.out",
-        "self_attn_layer_norm": "attention_norm",
-        "fc1": "mlp.expand",
-        "fc2": "mlp.contract",
-        "final_layer_norm": "mlp_norm",
-    }
-    for kind in ("weight", "bias"):
-        for old, new in rename.items():
-            ours[f"{target}{new}.{kind}"] = theirs.pop(f"{source}{old}.{kind}")
-        packed = [theirs.pop(f"{source}self_attn.{each}_proj.{kind}") for each in "qkv"]
-        ours[f"{target}attention.qkv.{kind}"] = torch.cat(packed)
+def layer_rows(mine: str, theirs: str) -> list[Row]:
+    """Self-attention and MLP of one layer."""
+    return [
+        *packed(f"{mine}.attention.qkv", f"{theirs}.self_attn", "qkv"),
+        *pair(f"{mine}.attention.out", f"{theirs}.self_attn.out_proj"),
+        *pair(f"{mine}.attention_norm", f"{theirs}.self_attn_layer_norm"),
+        *pair(f"{mine}.mlp.expand", f"{theirs}.fc1"),
+        *pair(f"{mine}.mlp.contract", f"{theirs}.fc2"),
+        *pair(f"{mine}.mlp_norm", f"{theirs}.final_layer_norm"),
+    ]
 
 
-def take_decoder_layer(theirs: dict[str, Tensor], source: str, ours: dict[str, Tensor], target: str) -> None:
+def decoder_layer_rows(mine: str, theirs: str) -> list[Row]:
     """The same with the attention over the encoder's output."""
-    take_layer(theirs, source, ours, target)
-    rename = {
-        "encoder_attn.q_proj": "cross_attention.query",
-        "encoder_attn.out_proj": "cross_attention.out",
-        "encoder_attn_layer_norm": "cross_norm",
-    }
-    for kind in ("weight", "bias"):
-        for old, new in rename.items():
-            ours[f"{target}{new}.{kind}"] = theirs.pop(f"{source}{old}.{kind}")
-        packed = [theirs.pop(f"{source}encoder_attn.{each}_proj.{kind}") for each in "kv"]
-        ours[f"{target}cross_attention.key_value.{kind}"] = torch.cat(packed)
+    return [
+        *layer_rows(mine, theirs),
+        *pair(f"{mine}.cross_attention.query", f"{theirs}.encoder_attn.q_proj"),
+        *packed(f"{mine}.cross_attention.key_value", f"{theirs}.encoder_attn", "kv"),
+        *pair(f"{mine}.cross_attention.out", f"{theirs}.encoder_attn.out_proj"),
+        *pair(f"{mine}.cross_norm", f"{theirs}.encoder_attn_layer_norm"),
+    ]
+
+
+def packed(mine: str, theirs: str, parts: str) -> list[Row]:
+    """One matrix (and bias) of ours from those that they keep apart."""
+    return [
+        joined(f"{mine}.{kind}", [f"{theirs}.{each}_proj.{kind}" for each in parts])
+        for kind in ("weight", "bias")
+    ]

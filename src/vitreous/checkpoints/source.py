@@ -57,6 +57,10 @@ class Source(NamedTuple):
     def with_tensors(self, rename: Callable[[str], str | None]) -> Source:
         return self._replace(tensors=self.tensors.renamed(rename))
 
+    def below(self, prefix: str) -> Source:
+        """The tensors whose names begin with `prefix`, without it."""
+        return self.with_tensors(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
+
 
 def open_source(path: Path) -> Source:
     """The checkpoint at `path`, a file or a folder.

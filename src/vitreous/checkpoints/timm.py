@@ -70,7 +70,7 @@ def read(source: Source, told: Told) -> Reading:
     prefix = prefix_of(source)
     if prefix is None:
         raise InputError(f"{source.where} is no timm checkpoint: it has no patch_embed.proj.weight")
-    source = source.with_tensors(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
+    source = source.below(prefix)
     names, fields = describe(source, told)
     from_name, assumed = conventions(source, fields["width"])
     fields = from_name | fields

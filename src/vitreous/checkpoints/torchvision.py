@@ -9,12 +9,10 @@ from typing import Any
 
 import torch
 
-from vitreous.checkpoints.absorbing import Limits, check_limits, plain
+from vitreous.checkpoints.absorbing import Limits, check_limits, plain, vit_with_head
 from vitreous.checkpoints.algebra import Row, Token, pair, same, tokens_and_positions, write_rows
 from vitreous.checkpoints.reading import Reading, Told, asked_heads, assumed_preprocessing, vit_config
 from vitreous.checkpoints.source import Source, square_grid
-from vitreous.errors import InputError
-from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
@@ -108,10 +106,6 @@ def rows(config: ViTConfig, *, published: bool) -> list[Row]:
 
 def write(model: Model, path: Path) -> None:
     """A state dict with the keys of the published files."""
-    if isinstance(model, BiT):
-        raise InputError("torchvision cannot hold a BiT, only a ViT")
-    if model.config.num_classes is None:
-        raise InputError("torchvision cannot hold a model without a head: its class always has one")
-    config, weights = plain(model)
+    config, weights = plain(vit_with_head(model, "torchvision"))
     check_limits(config, LIMITS, "torchvision")
     torch.save(write_rows(rows(config, published=True), weights), path)

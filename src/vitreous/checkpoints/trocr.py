@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vitreous.checkpoints import huggingface
+from vitreous.checkpoints.algebra import Row, pair, read_rows, same
 from vitreous.checkpoints.building import fill, stored
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.loading import built
-from vitreous.checkpoints.marian import activation, take_decoder_layer
+from vitreous.checkpoints.marian import activation, decoder_layer_rows, understood
 from vitreous.checkpoints.source import Source, open_source
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
@@ -22,7 +22,8 @@ from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig
 from vitreous.models.vit import ViT
 
 OFFSET = 2  # rows in front of a learned table of BART's descendants
-DECODER = "decoder.model.decoder."
+DECODER = "decoder.model.decoder."  # tied copies are stored outside of it
+IGNORED = ("embed_positions._float_tensor",)  # a trace of computed positions in older files: no number
 
 
 def load_trocr(folder: str | Path) -> Captioner:
@@ -32,17 +33,19 @@ def load_trocr(folder: str | Path) -> Captioner:
         InputError: a file is missing or damaged, or holds something else.
     """
     folder = Path(folder)
-    told = read_json(folder / "config.json")
-    if told.get("model_type") != "vision-encoder-decoder" or told["decoder"].get("model_type") != "trocr":
-        raise InputError(
-            f"{folder / 'config.json'} is not of a ViT with TrOCR's decoder: model_type says otherwise"
-        )
+    where = folder / "config.json"
+    told = read_json(where)
+    with understood(where):
+        if told.get("model_type") != "vision-encoder-decoder" or told["decoder"].get("model_type") != "trocr":
+            raise InputError(f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise")
+        decoder, encoder_told = decoder_config(told), told["encoder"]
     source = open_source(folder)
-    encoder = built(huggingface.read(encoder_part(source, told), {}))
+    encoder = built(huggingface.read(encoder_part(source, encoder_told), {}))
     assert isinstance(encoder, ViT)  # huggingface reads nothing else
-    decoder = decoder_config(told)
     weights = {f"encoder.{name}": tensor for name, tensor in stored(encoder).items()}
-    weights |= decoder_weights(decoder_part(source), decoder)
+    weights |= read_rows(
+        decoder_rows(decoder), source.below(DECODER).tensors, where=str(folder), ignored=IGNORED
+    )
     with torch.device("meta"):
         model = Captioner(
             CaptionerConfig(encoder=encoder.config, decoder=decoder),
@@ -58,13 +61,7 @@ def encoder_part(source: Source, told: Mapping[str, Any]) -> Source:
     kept = source.with_tensors(
         lambda name: None if name.startswith(("encoder.pooler.", "decoder.")) else name
     )
-    return kept._replace(config=dict(told["encoder"]))
-
-
-def decoder_part(source: Source) -> dict[str, Tensor]:
-    """The decoder's tensors without their common prefix; tied copies are left out."""
-    part = source.with_tensors(lambda name: name.removeprefix(DECODER) if name.startswith(DECODER) else None)
-    return dict(part.tensors)
+    return kept._replace(config=dict(told))
 
 
 def decoder_config(told: Mapping[str, Any]) -> DecoderConfig:
@@ -91,15 +88,12 @@ def decoder_config(told: Mapping[str, Any]) -> DecoderConfig:
     )
 
 
-def decoder_weights(left: dict[str, Tensor], config: DecoderConfig) -> dict[str, Tensor]:
-    """Their weights under our names."""
-    ours = {"text.tokens.weight": left.pop("embed_tokens.weight")}
+def decoder_rows(config: DecoderConfig) -> list[Row]:
+    table = [same("text.tokens.weight", "embed_tokens.weight")]
     if config.position == "learned":
-        ours["text.decoder.position.table"] = left.pop("embed_positions.weight")
-    left.pop("embed_positions._float_tensor", None)  # a trace of computed positions in older files: no number
+        table += [same("text.decoder.position.table", "embed_positions.weight")]
     if config.embedding_norm:
-        for kind in ("weight", "bias"):
-            ours[f"text.decoder.embedding_norm.{kind}"] = left.pop(f"layernorm_embedding.{kind}")
+        table += pair("text.decoder.embedding_norm", "layernorm_embedding")
     for layer in range(config.depth):
-        take_decoder_layer(left, f"layers.{layer}.", ours, f"text.decoder.blocks.{layer}.")
-    return ours | left  # what is left over is named by `fill`
+        table += decoder_layer_rows(f"text.decoder.blocks.{layer}", f"layers.{layer}")
+    return table

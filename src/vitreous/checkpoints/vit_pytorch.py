@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.absorbing import Limits, check_limits, plain
+from vitreous.checkpoints.absorbing import Limits, check_limits, plain, vit_with_head
 from vitreous.checkpoints.algebra import Row, Token, fixed, pair, same, tokens_and_positions, write_rows
 from vitreous.checkpoints.reading import (
     Reading,
@@ -25,7 +25,6 @@ from vitreous.checkpoints.reading import (
 )
 from vitreous.checkpoints.source import Source, square_grid
 from vitreous.errors import InputError
-from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 
@@ -210,10 +209,7 @@ def out_rows(ours: str, attention: str, config: ViTConfig, names: Names) -> list
 
 def write(model: Model, path: Path) -> None:
     """A state dict of a new release: SimpleViT where positions are computed, ViT otherwise."""
-    if isinstance(model, BiT):
-        raise InputError("vit-pytorch cannot hold a BiT, only a ViT")
-    if model.config.num_classes is None:
-        raise InputError("vit-pytorch cannot hold a model without a head: its class always has one")
+    model = vit_with_head(model, "vit-pytorch")
     simple = model.config.position.kind == "sincos-2d" and model.config.pooling == "mean"
     config, weights = plain(model, keep=("qkv_bias", "position") if simple else ("qkv_bias",))
     check_limits(config, LIMITS, "vit-pytorch")
