@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from vitreous import __version__
 from vitreous.errors import InputError
+from vitreous.inspection.arrays import save_arrays
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.close_look import CloseLook, Question, look_closely
 from vitreous.inspection.model_figures import filters_figure
@@ -94,7 +93,9 @@ def write_model_report(
     return ModelReport(
         page,
         tuple(path for each in exhibits for path in save_files(each.files, folder)),
-        save_arrays({key: value for each in exhibits for key, value in each.arrays.items()}, folder),
+        save_arrays(
+            {key: value for each in exhibits for key, value in each.arrays.items()}, folder / "arrays.npz"
+        ),
         {
             "pictures": len(pictures),
             **look.summary,
@@ -122,13 +123,3 @@ def save_files(files: Mapping[str, Chart | Pixels], folder: Path) -> list[Path]:
             paths.append(folder / f"{stem}.png")
             paths[-1].write_bytes(png(enlarged(drawing, 512)))
     return paths
-
-
-def save_arrays(arrays: Mapping[str, np.ndarray], folder: Path) -> Path:
-    """All numbers behind the figures in one compressed file."""
-    path = folder / "arrays.npz"
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with beside.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-    os.replace(beside, path)
-    return path

@@ -16,6 +16,7 @@ from PIL import Image
 from vitreous import __version__
 from vitreous.data.text.batches import padded
 from vitreous.data.text.tokeniser import END, START, Tokeniser
+from vitreous.inspection.arrays import save_arrays
 from vitreous.inspection.page import Exhibit, picture_row, write_page
 from vitreous.inspection.pictures import enlarged, overlay, rgb
 from vitreous.inspection.sequence_attention import SequenceAttention, look
@@ -163,9 +164,7 @@ def written_out(
 ) -> SequenceReport:
     """The page, and the numbers beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = folder / "attention.npz"
-    with numbers.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    numbers = save_arrays(arrays, folder / "attention.npz")
     report = write_page(
         folder / "report.html",
         "sequence.html.j2",
