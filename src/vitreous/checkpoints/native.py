@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from safetensors.torch import save_file
 
 from vitreous.checkpoints.building import empty_model, fill, stored
 from vitreous.checkpoints.files import read_json, read_safetensors
+from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
@@ -34,22 +34,11 @@ def save_native(model: Model, folder: str | Path) -> Path:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     weights, config = folder / "model.safetensors", folder / "config.json"
-    new_weights, new_config = beside(weights), beside(config)
-    try:
+    with whole(config) as new_config, whole(weights) as new_weights:
         tensors = {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}
         save_file(tensors, new_weights, metadata={"format": "pt"})
         new_config.write_text(json.dumps(description(model), indent=2, ensure_ascii=False) + "\n", "utf-8")
-        os.replace(new_weights, weights)
-        os.replace(new_config, config)
-    finally:
-        new_weights.unlink(missing_ok=True)
-        new_config.unlink(missing_ok=True)
     return folder
-
-
-def beside(path: Path) -> Path:
-    """A name in the same folder for a file that is still being written."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def description(model: Model) -> dict[str, Any]:

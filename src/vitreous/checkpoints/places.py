@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from vitreous.checkpoints.native import beside
+from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 
 FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
@@ -61,14 +61,14 @@ def from_address(address: str) -> Path:
     if target.is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = beside(target)
     try:
-        with urllib.request.urlopen(address, timeout=30) as response, unfinished.open("wb") as file:
+        with (
+            whole(target) as unfinished,
+            urllib.request.urlopen(address, timeout=30) as response,
+            unfinished.open("wb") as file,
+        ):
             shutil.copyfileobj(response, file, 2**20)
-        os.replace(unfinished, target)
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise InputError(f"cannot get {address}: {reason}") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
     return target

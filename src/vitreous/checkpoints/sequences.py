@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from safetensors.torch import save_file
 
 from vitreous.checkpoints.building import compute_positions, fill, stored
 from vitreous.checkpoints.files import read_json, read_safetensors
-from vitreous.checkpoints.native import beside
+from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.preprocessing import Preprocessing
@@ -38,20 +37,16 @@ def save_sequence_model(model: SequenceModel, folder: str | Path, *, tokeniser: 
     complete beside their places before the first takes its name."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    names = ("model.safetensors", "tokenizer.json", "config.json")
-    paths = [folder / name for name in names]
-    partial = [beside(path) for path in paths]
-    try:
+    with (
+        whole(folder / "config.json") as config,
+        whole(folder / "tokenizer.json") as words,
+        whole(folder / "model.safetensors") as weights,
+    ):
         tensors = {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}
-        save_file(tensors, partial[0], metadata={"format": "pt"})
-        partial[1].write_text(tokeniser, encoding="utf-8")
+        save_file(tensors, weights, metadata={"format": "pt"})
+        words.write_text(tokeniser, encoding="utf-8")
         told = json.dumps(description(model, tokeniser), indent=2, ensure_ascii=False)
-        partial[2].write_text(told + "\n", encoding="utf-8")
-        for written, path in zip(partial, paths, strict=True):
-            os.replace(written, path)
-    finally:
-        for written in partial:
-            written.unlink(missing_ok=True)
+        config.write_text(told + "\n", encoding="utf-8")
     return folder
 
 

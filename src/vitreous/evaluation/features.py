@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from vitreous.checkpoints.whole_files import whole
 from vitreous.data.loading import EvaluationLoader
 from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.errors import InputError
@@ -60,12 +61,8 @@ def cached_features(
             model, pictures, device=device, batch_size=batch_size, workers=workers, progress=progress
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with whole(path) as beside:
         save_file({"values": features.values, "targets": features.targets}, beside)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
     return features
 
 

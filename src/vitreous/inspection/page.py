@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vitreous import __version__
+from vitreous.checkpoints.whole_files import whole
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.pictures import Pixels, data_uri
 
@@ -58,12 +58,8 @@ def write_page(path: Path, template: str, **contents: Any) -> Path:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = percent
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with whole(path) as beside:
         beside.write_text(environment.get_template(template).render(**contents), encoding="utf-8")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
     return path
 
 
