@@ -12,7 +12,8 @@ from torch import Tensor, nn
 import vitreous as vt
 from vitreous.errors import InputError
 from vitreous.layers.attention import Attention
-from vitreous.models.names import build_model
+
+from .conftest import images_for, noisy
 
 TINY: dict[str, Any] = {
     "image_size": (24, 16),
@@ -45,16 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def model_of(**changes: Any) -> vt.ViT:
-    torch.manual_seed(0)
-    model = build_model(vt.ViTConfig(**{**TINY, **changes}))
-    for parameter in model.parameters():  # no zero heads, no zero tables: everything takes part
-        nn.init.normal_(parameter, std=0.2)
-    return model.eval()
-
-
-def images_for(model: vt.ViT, batch: int = 2) -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(batch, model.config.channels, *model.config.image_size, generator=generator)
+    return noisy(std=0.2, **{**TINY, **changes})
 
 
 @pytest.fixture(params=VARIANTS, ids=list(VARIANTS))

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 
 import vitreous as vt
 from vitreous.errors import InputError
@@ -31,7 +31,8 @@ from vitreous.inspection.relevance import relevance
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.inspection.similarity import position_rows, position_similarity
 from vitreous.layers.attention import attention_map
-from vitreous.models.names import build_model
+
+from .conftest import images_for, noisy
 
 TINY: dict[str, Any] = {
     "image_size": (24, 16),
@@ -45,16 +46,7 @@ TINY: dict[str, Any] = {
 
 
 def model_of(**changes: Any) -> vt.ViT:
-    torch.manual_seed(0)
-    model = build_model(vt.ViTConfig(**{**TINY, **changes}))
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval()
-
-
-def images_for(model: vt.ViT, batch: int = 2) -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(batch, model.config.channels, *model.config.image_size, generator=generator)
+    return noisy(std=0.3, **{**TINY, **changes})
 
 
 # --- rollout -----------------------------------------------------------------------------------------------

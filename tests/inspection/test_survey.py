@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
 import vitreous as vt
 from vitreous.inspection import survey as survey_module
@@ -28,7 +27,9 @@ from vitreous.inspection.stored_maps import (
     unpack,
 )
 from vitreous.inspection.survey import layer_features, relevances, survey
-from vitreous.models.names import build_model, config_of
+from vitreous.models.names import config_of
+
+from .conftest import images_for, noisy
 
 TINY: dict[str, Any] = {
     "image_size": (24, 20),
@@ -48,16 +49,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def model_of(**changes: Any) -> vt.ViT:
-    torch.manual_seed(0)
-    model = build_model(vt.ViTConfig(**{**TINY, **changes}))
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return model.eval()
-
-
-def images_for(model: vt.ViT, batch: int) -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(batch, model.config.channels, *model.config.image_size, generator=generator)
+    return noisy(std=0.3, **{**TINY, **changes})
 
 
 @pytest.mark.parametrize("kind", VARIANTS)
