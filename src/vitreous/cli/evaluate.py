@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from vitreous.cli.options import (
+    BatchSize,
     ConfigFile,
     Device,
     ImageSize,
@@ -33,7 +32,7 @@ def evaluate(
     /,
     *,
     image_size: ImageSize = None,
-    batch_size: Annotated[int, Parameter(help="pictures in one step")] = 64,
+    batch_size: BatchSize = 64,
     workers: Workers = None,
     device: Device = "auto",
     precision: Precision = "fp32",

@@ -33,6 +33,9 @@ Workers = Annotated[
     int | None, Parameter(name="--workers", help="threads that decode; by default one a core")
 ]
 Seed = Annotated[int, Parameter(name="--seed")]
+Epochs = Annotated[float | None, Parameter(name="--epochs", help="passes over the data")]
+BatchSize = Annotated[int, Parameter(name="--batch-size", help="pictures in one step")]
+Resume = Annotated[Path | None, Parameter(name="--resume", help="a run directory: go on where it stopped")]
 ImageSize = Annotated[str | None, Parameter(name="--image-size", help="pixels: 384, or 384x512 (HxW)")]
 Settings = Annotated[
     list[str] | None,
@@ -76,6 +79,26 @@ def check_shard(shard: bool | None) -> None:
             "--shard spreads the weights over processes, and there is one: begin them with torchrun "
             "--nproc-per-node 2 -m vitreous ..., or leave it out"
         )
+
+
+def check_resume(resume: Path | None, *given: object) -> None:
+    """Raises InputError where a run that goes on is told anything else: its config.toml says it all."""
+    if resume and any(given):
+        raise InputError("--resume goes on with the run's own configuration: give no other settings")
+
+
+def chosen(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of the configuration that have an option of their own, where it was given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def with_leaves(settings: dict[str, Any], leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with leaves laid over them, each by its dotted name: options win over --set."""
+    from vitreous.models.settings import set_leaf
+
+    for name, value in leaves.items():
+        set_leaf(settings, name, value)
+    return settings
 
 
 def settings_tree(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:

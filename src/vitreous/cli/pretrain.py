@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from vitreous.cli.options import (
+    BatchSize,
     ConfigFile,
     Device,
+    Epochs,
     ImageSize,
     Json,
     Out,
     Precision,
+    Resume,
     Settings,
     Shard,
+    check_resume,
     check_shard,
+    chosen,
     parse_size,
-    print_json,
     settings_tree,
+    with_leaves,
 )
+from vitreous.cli.training import in_processes, new_run
 from vitreous.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -42,10 +47,10 @@ def pretrain(
     model: Annotated[str | None, Parameter(help="ViT-Ti/16, ViT-B/16; by default the data decide")] = None,
     init: Annotated[str | None, Parameter(help="a checkpoint or run to begin with")] = None,
     image_size: ImageSize = None,
-    epochs: Annotated[float | None, Parameter(help="passes over the data")] = None,
-    batch_size: Annotated[int | None, Parameter(help="pictures in one step")] = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize | None = None,
     out: Out = None,
-    resume: Annotated[Path | None, Parameter(help="a run directory: go on where it stopped")] = None,
+    resume: Resume = None,
     device: Device = "auto",
     precision: Precision | None = None,
     shard: Shard = None,
@@ -63,10 +68,6 @@ def pretrain(
     data
         digits, any folder of pictures, a manifest, shards, cifar10:PATH
     """
-    from vitreous.training.device import pick_device
-    from vitreous.training.distributed import joined
-    from vitreous.training.signals import Interrupted
-
     options = {
         "model.name": model,
         "model.image_size": parse_size(image_size),
@@ -77,57 +78,33 @@ def pretrain(
         "pretraining.objective": objective,
         "seed": seed,
     }
-    given = {name: value for name, value in options.items() if value is not None}
-    if resume and (data or given or set or config or init or out):
-        raise InputError("--resume goes on with the run's own configuration: give no other settings")
+    given = chosen(options)
+    check_resume(resume, data, given, set, config, init, out)
     check_shard(shard)
-    with joined(pick_device(device)) as (world, here):
+
+    def start(here: torch.device, world: World) -> tuple[Run, Splits]:
         if resume:
-            run, splits = reopened(resume, shard=shard)
-        else:
-            run, splits = begun(data, settings_tree(config, set), given, init=init, out=out, world=world)
-        try:
-            result = carry_out(run, splits, device=here, world=world)
-        except Interrupted as stopped:
-            if world.first:
-                print(
-                    f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
-                    f"vitreous pretrain --resume {run.path}",
-                    file=sys.stderr,
-                )
-            return 130
-    if result is not None:
-        print_json(result) if json else print_result(result)
-    return 0
+            return reopened(resume, shard=shard)
+        return begun(data, with_leaves(settings_tree(config, set), given), init=init, out=out, world=world)
+
+    return in_processes(start, carry_out, show=print_result, device=device, json=json)
 
 
 def begun(
-    data: str | None,
-    settings: dict[str, Any],
-    given: dict[str, Any],
-    *,
-    init: str | None,
-    out: Path | None,
-    world: World,
+    data: str | None, settings: dict[str, Any], *, init: str | None, out: Path | None, world: World
 ) -> tuple[Run, Splits]:
     """A new run directory, and the data that it names."""
-    from vitreous.models.settings import set_leaf
     from vitreous.pretraining.config import OBJECTIVES
     from vitreous.pretraining.plan import plan
-    from vitreous.training.run import Run, default_path
+    from vitreous.training.run import default_path
 
-    for name, value in given.items():
-        set_leaf(settings, name, value)
     objective = settings.get("pretraining", {}).get("objective", "mae")
     if objective not in OBJECTIVES:
         raise InputError(f"unknown objective {objective!r}: {nearest(str(objective), OBJECTIVES)}")
     source = data or settings.get("source", "digits")
     planned = plan(source, settings, objective=objective, init=init or settings.get("init"))
-    run = Run.shared(out or default_path(f"{planned.splits.name}-{objective}"), planned.config, world)
-    if world.first:
-        for reason in planned.reasons:
-            print(f"recipe: {reason}", file=sys.stderr)
-    return run, planned.splits
+    path = out or default_path(f"{planned.splits.name}-{objective}")
+    return new_run(path, planned.config, planned.reasons, world), planned.splits
 
 
 def reopened(path: Path, *, shard: bool | None) -> tuple[Run, Splits]:
@@ -140,7 +117,7 @@ def reopened(path: Path, *, shard: bool | None) -> tuple[Run, Splits]:
     return run, open_unlabelled(run.config.source, run.config.data)
 
 
-def carry_out(run: Run, splits: Splits, *, device: torch.device, world: World) -> dict[str, Any] | None:
+def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> dict[str, Any] | None:
     """Pre-train, write the report. What came out; None in all processes but the first."""
     from vitreous.inspection.reconstruction_report import write_reconstruction_report
     from vitreous.pretraining.config import PretrainingRunConfig

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.cli.options import print_json
-from vitreous.errors import InputError
+from vitreous.cli.training import bad_files, in_processes, new_run, print_places
 
 if TYPE_CHECKING:
     import torch
@@ -28,55 +28,33 @@ def train_segmentation(
     json: bool,
 ) -> int:
     """Train a segmenter, judge it on what was held out, print the scores."""
-    from vitreous.cli.train import say
-    from vitreous.training.device import pick_device
-    from vitreous.training.distributed import joined
     from vitreous.training.segmentation.plan import plan_segmentation, reopened
-    from vitreous.training.signals import Interrupted
 
-    if resume and (source or settings or init or out):
-        raise InputError("--resume goes on with the run's own configuration: give no other settings")
-    with joined(pick_device(device)) as (world, here):
+    def start(here: torch.device, world: World) -> tuple[Run, MaskSplits]:
         if resume:
-            run, splits = reopened(resume)
-        else:
-            planned = plan_segmentation(source, settings, init=init)
-            run, splits = begun(planned, out, device=here, world=world), planned.splits
-        try:
-            result = carry_out(run, splits, device=here, world=world)
-        except Interrupted as stopped:
-            say(
-                f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
-                f"vitreous {run.config.command} --resume {run.path}",
-                world,
-            )
-            return 130
-    if result is not None:
-        print_json(result) if json else print_table(result)
-    return 0
+            return reopened(resume)
+        planned = plan_segmentation(source, settings, init=init)
+        return begun(planned, out, device=here, world=world), planned.splits
+
+    return in_processes(start, carry_out, show=print_table, device=device, json=json)
 
 
 def begun(planned: SegmentationPlan, out: Path | None, *, device: torch.device, world: World) -> Run:
     """A new run directory."""
-    from vitreous.cli.train import say
     from vitreous.training.precision import pick_precision
-    from vitreous.training.run import Run, default_path
+    from vitreous.training.run import default_path
 
     training = planned.config.training
     precision = pick_precision(training.precision, device)
     settled = planned.config.model_copy(
         update={"training": training.model_copy(update={"precision": precision})}
     )
-    run = Run.shared(out or default_path(planned.splits.name), settled, world)
-    for reason in planned.reasons:
-        say(f"recipe: {reason}", world)
-    return run
+    return new_run(out or default_path(planned.splits.name), settled, planned.reasons, world)
 
 
-def carry_out(run: Run, splits: MaskSplits, *, device: torch.device, world: World) -> dict[str, Any] | None:
+def carry_out(run: Run, splits: MaskSplits, device: torch.device, world: World) -> dict[str, Any] | None:
     """Train, judge, write the report and the card. What came out; None in all processes but the first."""
     from vitreous.cli.progress import progress_bar
-    from vitreous.data.pictures import BadFiles
     from vitreous.evaluation.segmentation import evaluate_segmenter, segmentation_monitor
     from vitreous.inspection.segmentation_report import write_segmentation_report
     from vitreous.training.display import Display
@@ -97,26 +75,24 @@ def carry_out(run: Run, splits: MaskSplits, *, device: torch.device, world: Worl
         return None
     held_out = splits.test or splits.validation
     result: dict[str, Any] = {"run": str(run.path), "seconds": trained.seconds}
-    bad = BadFiles()
-    bad.reasons.update(trained.bad)
+    failed: Mapping[str, str] = {}
     if held_out:
         with progress_bar("judging") as progress:
             evaluation = evaluate_segmenter(
                 trained.model, held_out, device=device, batch_size=batch_size, progress=progress
             )
-        bad.reasons.update(evaluation.failed)
+        failed = evaluation.failed
         result |= evaluation.to_json()
         report = write_segmentation_report(
             run.path, model=trained.model, evaluation=evaluation, pictures=held_out
         )
         result["report"] = str(report)
-    bad.write(run.path / "bad_files.txt")
     result |= {
         "held_out": "test" if splits.test else "validation" if splits.validation else None,
         "train_count": len(splits.train),
         "classes": list(splits.train.classes),
         "parameters": count_parameters(trained.model),
-        "bad_files": [{"path": path, "reason": reason} for path, reason in bad],
+        "bad_files": bad_files(run, trained.bad, failed),
     }
     write_card(run, result)
     return result
@@ -130,12 +106,7 @@ def print_table(result: dict[str, Any]) -> None:
         f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} pictures, "
         f"{result['parameters']:,} parameters"
     )
-    if result["bad_files"]:
-        listed = f"{result['run']}/bad_files.txt"
-        print(f"pictures that could not be read and were left out: {len(result['bad_files'])}, see {listed}")
-    print(f"run     {result['run']}")
-    if "report" in result:
-        print(f"report  {result['report']}")
+    print_places(result)
 
 
 def print_scores(result: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.options import print_json
+from vitreous.cli.training import STOPPED, how_to_go_on
 
 if TYPE_CHECKING:
     from vitreous.training.sequence.plan import Prepared
@@ -46,12 +47,8 @@ def carry_out(
             run, prepared.loader, prepared.tokeniser, device=pick_device(device), display=Display()
         )
     except Interrupted as stopped:
-        print(
-            f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
-            f"vitreous {run.config.command} --resume {run.path}",
-            file=sys.stderr,
-        )
-        return 130
+        print(how_to_go_on(stopped.step, run.config.command, run.path), file=sys.stderr)
+        return STOPPED
     result = {
         "run": str(run.path),
         **judge(model),

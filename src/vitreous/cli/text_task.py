@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from vitreous.cli.options import check_resume
 from vitreous.errors import InputError
 
 
@@ -39,8 +40,7 @@ def train_text(
     from vitreous.training.sequence.reader import Reader
     from vitreous.training.sequence.run import SequenceRun
 
-    if resume and (source or settings or out):
-        raise InputError("--resume goes on with the run's own configuration: give no other settings")
+    check_resume(resume, source, settings, out)
     if resume:
         run = SequenceRun.open(resume)
         config = run.config

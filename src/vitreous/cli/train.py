@@ -12,17 +12,22 @@ from cyclopts import Parameter
 from vitreous.cli.options import (
     ConfigFile,
     Device,
+    Epochs,
     ImageSize,
     Json,
     Out,
     Precision,
+    Resume,
     Settings,
     Shard,
+    check_resume,
     check_shard,
+    chosen,
     parse_size,
-    print_json,
     settings_tree,
+    with_leaves,
 )
+from vitreous.cli.training import bad_files, in_processes, new_run, print_places, say
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +52,7 @@ def train(
     init: Annotated[str | None, Parameter(help="a checkpoint or run to fine-tune")] = None,
     recipe: Annotated[str | None, Parameter(help="a recipe's name; by default the data decide")] = None,
     image_size: ImageSize = None,
-    epochs: Annotated[float | None, Parameter(help="passes over the data")] = None,
+    epochs: Epochs = None,
     minutes: Annotated[
         float | None, Parameter(help="as many steps as fit into this time, instead of epochs")
     ] = None,
@@ -56,7 +61,7 @@ def train(
         Parameter(help="pictures in one step; auto: the recipe's, in parts that fit the memory"),
     ] = None,
     out: Out = None,
-    resume: Annotated[Path | None, Parameter(help="a run directory: go on where it stopped")] = None,
+    resume: Resume = None,
     device: Device = "auto",
     precision: Precision | None = None,
     shard: Shard = None,
@@ -84,14 +89,12 @@ def train(
         from vitreous.cli.text_task import refuse, train_text
 
         refuse(model=model, init=init, recipe=recipe, image_size=image_size, precision=precision)
-        wanted = {"training.epochs": epochs, "training.batch_size": batch_size, "seed": seed}
-        settings = put(
-            {n: value for n, value in wanted.items() if value is not None}, settings_tree(config, set)
-        )
+        wanted = chosen({"training.epochs": epochs, "training.batch_size": batch_size, "seed": seed})
+        settings = with_leaves(settings_tree(config, set), wanted)
         return train_text(data, settings, out=out, resume=resume, device=device, json=json)
     warnings.showwarning = one_line
     fit_memory = batch_size == "auto"
-    options: dict[str, Any] = {
+    options = {
         "model.name": model,
         "model.image_size": parse_size(image_size),
         "training.epochs": epochs,
@@ -101,10 +104,9 @@ def train(
         "data.strict": strict or None,
         "seed": seed,
     }
-    given = {name: value for name, value in options.items() if value is not None}
-    if resume and (data or given or set or config or init or recipe or out or fit_memory or minutes):
-        raise InputError("--resume goes on with the run's own configuration: give no other settings")
-    settings = put(given, settings_tree(config, set))
+    given = chosen(options)
+    check_resume(resume, data, given, set, config, init, recipe, out, fit_memory, minutes)
+    settings = with_leaves(settings_tree(config, set), given)
     check_shard(shard)
     if task == "segmentation":
         from vitreous.cli.segmentation_task import train_segmentation
@@ -112,38 +114,15 @@ def train(
         if recipe or fit_memory:
             raise InputError("--recipe and --batch-size auto do not go with --task segmentation: use --set")
         return train_segmentation(data, settings, init=init, out=out, resume=resume, device=device, json=json)
-    from vitreous.training.device import pick_device
-    from vitreous.training.distributed import joined
-    from vitreous.training.signals import Interrupted
 
-    with joined(pick_device(device)) as (world, here):
+    def start(here: torch.device, world: World) -> tuple[Run, Splits]:
         if resume:
-            run, splits = reopened(resume, shard=shard)
-        else:
-            planned = plan_of(data, settings, recipe=recipe, init=init)
-            run = begun(planned, out, device=here, world=world, fit_memory=fit_memory, minutes=minutes)
-            splits = planned.splits
-        try:
-            result = carry_out(run, splits, device=here, world=world)
-        except Interrupted as stopped:
-            say(
-                f"vitreous: stopped at step {stopped.step}, and the state is saved: go on with "
-                f"vitreous train --resume {run.path}",
-                world,
-            )
-            return 130
-    if result is not None:
-        print_json(result) if json else print_table(result)
-    return 0
+            return reopened(resume, shard=shard)
+        planned = plan_of(data, settings, recipe=recipe, init=init)
+        run = begun(planned, out, device=here, world=world, fit_memory=fit_memory, minutes=minutes)
+        return run, planned.splits
 
-
-def put(values: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with those that have an option of their own."""
-    from vitreous.models.settings import set_leaf
-
-    for name, value in values.items():
-        set_leaf(settings, name, value)
-    return settings
+    return in_processes(start, carry_out, show=print_table, device=device, json=json)
 
 
 def plan_of(data: str | None, settings: dict[str, Any], *, recipe: str | None, init: str | None) -> Plan:
@@ -175,26 +154,18 @@ def begun(
     """A new run directory."""
     from vitreous.training.pacing import paced
     from vitreous.training.plan import settled
-    from vitreous.training.run import Run, default_path
+    from vitreous.training.run import default_path
 
     config = settled(planned.config, planned.splits, device, fit_memory=fit_memory, world=world)
     if minutes:
         config = paced(config, planned.splits, minutes=minutes, device=device, world=world)
-    run = Run.shared(out or default_path(planned.splits.name), config, world)
-    for reason in planned.reasons:
-        say(f"recipe: {reason}", world)
+    run = new_run(out or default_path(planned.splits.name), config, planned.reasons, world)
     if minutes:
         say(f"time: {config.training.steps} steps, measured to take {minutes:g} minutes", world)
     if fit_memory:
         parts = run.config.training.accumulate
         say(f"memory: batches of {config.training.batch_size} in {parts} parts", world)
     return run
-
-
-def say(words: str, world: World) -> None:
-    """Once, however many processes there are."""
-    if world.first:
-        print(words, file=sys.stderr)
 
 
 def reopened(path: Path, *, shard: bool | None) -> tuple[Run, Splits]:
@@ -206,10 +177,9 @@ def reopened(path: Path, *, shard: bool | None) -> tuple[Run, Splits]:
     return run, open_data(run.config.source, run.config.data)
 
 
-def carry_out(run: Run, splits: Splits, *, device: torch.device, world: World) -> dict[str, Any] | None:
+def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> dict[str, Any] | None:
     """Train, measure, write the report and the card. What came out; None in all processes but the first."""
     from vitreous.data.contact_sheet import contact_sheet
-    from vitreous.data.pictures import BadFiles
     from vitreous.evaluation.baselines import digits_baselines
     from vitreous.evaluation.classification import evaluate
     from vitreous.evaluation.monitor import monitor
@@ -236,9 +206,6 @@ def carry_out(run: Run, splits: Splits, *, device: torch.device, world: World) -
     batch = config.evaluation.batch_size
     evaluation = measure(trained.model, held_out, device=device, batch_size=batch) if held_out else None
     baselines = digits_baselines(splits) if splits.name == "digits" else ()
-    bad = BadFiles()
-    bad.reasons.update({**trained.bad, **(evaluation.failed if evaluation else {})})
-    bad.write(run.path / "bad_files.txt")
     result: dict[str, Any] = {
         "run": str(run.path),
         **(evaluation.to_json() if evaluation else {}),
@@ -248,7 +215,7 @@ def carry_out(run: Run, splits: Splits, *, device: torch.device, world: World) -
         "train_count": len(splits.train),
         "classes": list(splits.train.classes),
         "parameters": count_parameters(trained.model),
-        "bad_files": [{"path": path, "reason": reason} for path, reason in bad],
+        "bad_files": bad_files(run, trained.bad, evaluation.failed if evaluation else {}),
         "baselines": [baseline._asdict() for baseline in baselines],
     }
     if evaluation and held_out:
@@ -290,12 +257,7 @@ def print_table(result: dict[str, Any]) -> None:
         f"{result['train_count']} pictures, {result['parameters']:,} parameters",
         highlight=False,
     )
-    if result["bad_files"]:
-        listed = f"{result['run']}/bad_files.txt"
-        print(f"pictures that could not be read and were left out: {len(result['bad_files'])}, see {listed}")
-    print(f"run     {result['run']}")
-    if "report" in result:
-        print(f"report  {result['report']}")
+    print_places(result)
 
 
 def one_line(

@@ -9,7 +9,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import ConfigFile, Device, Json, Out, Settings, print_json, settings_tree
+from vitreous.cli.options import (
+    ConfigFile,
+    Device,
+    Json,
+    Out,
+    Settings,
+    check_resume,
+    chosen,
+    print_json,
+    settings_tree,
+    with_leaves,
+)
 from vitreous.errors import InputError
 
 
@@ -46,32 +57,17 @@ def translate(
             device=device,
             json=json,
         )
-    given = {
-        "seed": seed,
-        "training.steps": steps,
-        "training.batch_size": batch_size,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
-    if resume and (words[1:] or settings or set or config or out):
-        raise InputError("--resume goes on with the run's own configuration: give no other settings")
+    given = chosen({"seed": seed, "training.steps": steps, "training.batch_size": batch_size})
+    check_resume(resume, words[1:], given, set, config, out)
     return train_and_judge(
         ",".join(words[1:]) or None,
-        settings_with(settings_tree(config, set), settings),
+        with_leaves(settings_tree(config, set), given),
         out=out,
         resume=resume,
         beams=beams,
         device=device,
         json=json,
     )
-
-
-def settings_with(tree: dict[str, Any], leaves: dict[str, Any]) -> dict[str, Any]:
-    """The tree with dotted leaves laid over it."""
-    from vitreous.models.settings import set_leaf
-
-    for name, value in leaves.items():
-        set_leaf(tree, name, value)
-    return tree
 
 
 def translate_texts(
