@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import Device, ImageSize, Json, Out, Settings, opening, print_json
+from vitreous.cli.looking import Shown, named_pictures, parse_patch, told
+from vitreous.cli.options import Device, ImageSize, Json, Out, Settings, opening
 from vitreous.errors import InputError
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-    from vitreous.inspection.model_report import ModelReport
 
 UNASKED = 24  # pictures where none are named
 
@@ -90,57 +84,7 @@ def inspect(
     return told(report, failed, json=json)
 
 
-def told(report: ModelReport, failed: Sequence[tuple[str, str]], *, json: bool) -> int:
-    """Say where the report is; the exit code."""
-    if json:
-        print_json(
-            {
-                "report": str(report.report),
-                "figures": [str(path) for path in report.figures],
-                "arrays": str(report.arrays),
-                **report.summary,
-                "failed": [{"path": path, "reason": reason} for path, reason in failed],
-            }
-        )
-    else:
-        print(f"{report.report}\n{len(report.figures)} figures and {report.arrays.name} beside it")
-    for path, reason in failed:
-        print(f"vitreous: {path}: {reason}", file=sys.stderr)
-    return 2 if failed else 0
-
-
-def parse_patch(text: str | None) -> tuple[int, int] | None:
-    """(row, column) from 0, of "3x5" from 1."""
-    if text is None:
-        return None
-    row, cross, column = text.lower().partition("x")
-    if not (cross and row.isdigit() and column.isdigit() and int(row) and int(column)):
-        raise InputError(f"--patch {text!r} is no patch: write ROWxCOLUMN, counted from 1, such as 3x5")
-    return int(row) - 1, int(column) - 1
-
-
-Pictures = tuple[list[tuple["Image.Image", str]], str, list[tuple[str, str]]]
-
-
-def named_pictures(images: tuple[str, ...]) -> Pictures:
-    """The pictures of files, folders and globs; a sentence about them; those that could not be read."""
-    from vitreous.data.pictures import BadPicture
-    from vitreous.deployment.predictor import Files, find_pictures
-
-    paths, missing = find_pictures(images)
-    files = Files(paths)
-    pictures, failed = [], [(failure.path, failure.reason) for failure in missing]
-    for index, path in enumerate(paths):
-        try:
-            pictures.append((files.picture(index), Path(path).name))
-        except BadPicture as bad:
-            failed.append((bad.name, bad.reason))
-    if not pictures:
-        raise InputError(f"no picture could be read ({failed[0][0]}: {failed[0][1]})")
-    return pictures, "", failed
-
-
-def unasked_pictures(model: str) -> Pictures:
+def unasked_pictures(model: str) -> Shown:
     """Held-out pictures of a run; of the handwritten digits for any other model."""
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
@@ -155,4 +99,4 @@ def unasked_pictures(model: str) -> Pictures:
         assert splits.test is not None  # the digits always have one
         pictures, about = splits.test, "No pictures were given: these are handwritten digits."
     found, names = spread(pictures, UNASKED)
-    return list(zip(found, names, strict=True)), about, []
+    return Shown(list(zip(found, names, strict=True)), about, [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitreous.cli.options import (
+    BatchSize,
     Device,
     ImageSize,
     Json,
@@ -20,6 +20,7 @@ from vitreous.cli.options import (
     opening,
     print_json,
 )
+from vitreous.cli.pictures import tell_failed
 from vitreous.errors import InputError
 
 
@@ -30,7 +31,7 @@ def predict(
     top: Annotated[int, Parameter(help="how many of the likeliest labels to name")] = 5,
     out: Out = None,
     image_size: ImageSize = None,
-    batch_size: Annotated[int, Parameter(help="pictures in one step")] = 64,
+    batch_size: BatchSize = 64,
     workers: Workers = None,
     device: Device = "auto",
     precision: Precision = "fp32",
@@ -88,6 +89,4 @@ def predict(
         for prediction in predictions:
             others = ", ".join(f"{each.label} {each.probability:.1%}" for each in prediction.top[1:])
             print(f"{prediction.path}  {prediction.label}  {prediction.probability:.1%}  ({others})")
-    for failure in failed:
-        print(f"vitreous: {failure.path}: {failure.reason}", file=sys.stderr)
-    return 2 if failed else 0
+    return tell_failed(failed)

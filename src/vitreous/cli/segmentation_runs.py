@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.kinds import kind_in
+from vitreous.cli.looking import Shown, named_pictures, parse_patch, told
 from vitreous.cli.options import print_json, resized
+from vitreous.cli.pictures import tell_failed
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
@@ -115,24 +117,23 @@ def segment_pictures(
 ) -> int:
     """`vitreous predict`: a mask and an overlay for each picture, and what part of it each class has."""
     from vitreous.data.pictures import BadPicture
-    from vitreous.deployment.predictor import Files, find_pictures
+    from vitreous.deployment.predictor import Failure, Files, find_pictures
     from vitreous.deployment.segmenting import SegmentPredictor
     from vitreous.training.device import pick_device
     from vitreous.training.run import default_path
 
-    paths, missing = find_pictures(images)
+    paths, failed = find_pictures(images)
     predictor = SegmentPredictor(opened(model, image_size, device), pick_device(device))
     folder = out or default_path(Path(model).name, root=Path("segmented"))
     names = names_for(paths, folder)
     files = Files(paths)
     predictions: list[dict[str, Any]] = []
-    failed = [(failure.path, failure.reason) for failure in missing]
     for row, path in enumerate(paths):
         try:
             picture = files.picture(row)
             mask = predictor.predict([picture])[0]
         except BadPicture as bad:
-            failed.append((bad.name, bad.reason))
+            failed.append(Failure(bad.name, bad.reason))
             continue
         written = names[path]
         save(predictor.picture(mask), written)
@@ -145,7 +146,7 @@ def segment_pictures(
         print_json(
             {
                 "predictions": predictions,
-                "failed": [{"path": path, "reason": reason} for path, reason in failed],
+                "failed": [asdict(each) for each in failed],
                 "classes": list(predictor.classes),
                 "palette": predictor.palette.tolist(),
             }
@@ -154,9 +155,7 @@ def segment_pictures(
         for each in predictions:
             shares = ", ".join(f"{name} {share:.1%}" for name, share in each["shares"].items())
             print(f"{each['path']}  {shares}  ({each['mask']})")
-    for path, reason in failed:
-        print(f"vitreous: {path}: {reason}", file=sys.stderr)
-    return 2 if failed else 0
+    return tell_failed(failed)
 
 
 def names_for(paths: list[str], folder: Path) -> dict[str, Path]:
@@ -200,7 +199,6 @@ def inspect_segmenter(
     json: bool,
 ) -> int:
     """`vitreous inspect`: what it finds, and the paper's figures of its encoder."""
-    from vitreous.cli.inspect import named_pictures, parse_patch, told
     from vitreous.cli.progress import progress_bar
     from vitreous.inspection.close_look import Question
     from vitreous.inspection.model_report import write_model_report
@@ -223,11 +221,10 @@ def inspect_segmenter(
     return told(report, failed, json=json)
 
 
-def unasked_pictures(
-    model: str, segmenter: Segmenter
-) -> tuple[list[tuple[Image.Image, str]], str, list[tuple[str, str]]]:
+def unasked_pictures(model: str, segmenter: Segmenter) -> Shown:
     """Held-out pictures of the run."""
     from vitreous.data.pictures import BadPicture
+    from vitreous.deployment.predictor import Failure
 
     source, part, pictures = held_out(model, None, {}, tuple(segmenter.labels or ()) or None)
     found, failed = [], []
@@ -235,5 +232,5 @@ def unasked_pictures(
         try:
             found.append((pictures.pair(index)[0], Path(pictures.name(index)).name))
         except BadPicture as bad:
-            failed.append((bad.name, bad.reason))
-    return found, f"No pictures were given: these are of {source}, {part}.", failed
+            failed.append(Failure(bad.name, bad.reason))
+    return Shown(found, f"No pictures were given: these are of {source}, {part}.", failed)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from vitreous.cli.kinds import kind_in
 from vitreous.cli.options import print_json
+from vitreous.cli.pictures import opened, tell_failed
 
 Kind = Literal["Transformer", "Captioner"]
 
@@ -24,36 +25,23 @@ def kind_of_run(path: Path) -> Kind | None:
 
 def read_pictures(run: Path, images: tuple[str, ...], *, device: str, json: bool) -> int:
     """`vitreous predict` for a reader: the text of each picture."""
-    from vitreous.data.pictures import BadPicture
-    from vitreous.deployment.predictor import Files, find_pictures
     from vitreous.training.device import pick_device
     from vitreous.training.sequence.reader import Reader
 
     reader = Reader.load(run)
     reader.model.to(pick_device(device))
-    paths, missing = find_pictures(images)
-    failed = [(failure.path, failure.reason) for failure in missing]
-    files, opened = Files(paths), {}
-    for row, path in enumerate(paths):
-        try:
-            opened[path] = files.picture(row)
-        except BadPicture as bad:
-            failed.append((bad.name, bad.reason))
-    found = zip(opened, reader.read(list(opened.values())), strict=True)
-    predictions = [{"path": path, "text": each.text, "score": each.score} for path, each in found]
+    found, failed = opened(images)
+    texts = reader.read([picture for _, picture in found])
+    predictions = [
+        {"path": path, "text": each.text, "score": each.score}
+        for (path, _), each in zip(found, texts, strict=True)
+    ]
     if json:
-        print_json(
-            {
-                "predictions": predictions,
-                "failed": [{"path": path, "reason": reason} for path, reason in failed],
-            }
-        )
+        print_json({"predictions": predictions, "failed": [asdict(each) for each in failed]})
     else:
         for each in predictions:
             print(f"{each['path']}  {each['text']}")
-    for path, reason in failed:
-        print(f"vitreous: {path}: {reason}", file=sys.stderr)
-    return 2 if failed else 0
+    return tell_failed(failed)
 
 
 def judge_again(run: Path, data: str | None, *, device: str, json: bool) -> None:

@@ -1,0 +1,62 @@
+"""What `vitreous inspect` does alike for every model of pictures: which pictures it is shown, which of their
+patches is followed, where the report is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from vitreous.cli.options import print_json
+from vitreous.cli.pictures import opened, tell_failed
+from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from vitreous.deployment.predictor import Failure
+    from vitreous.inspection.model_report import ModelReport
+
+
+class Shown(NamedTuple):
+    """Pictures with their names, a sentence about them, and those that could not be read."""
+
+    pictures: list[tuple[Image.Image, str]]
+    about: str
+    failed: list[Failure]
+
+
+def named_pictures(images: tuple[str, ...]) -> Shown:
+    """The pictures of files, folders and globs."""
+    found, failed = opened(images)
+    if not found:
+        raise InputError(f"no picture could be read ({failed[0].path}: {failed[0].reason})")
+    return Shown([(picture, Path(path).name) for path, picture in found], "", failed)
+
+
+def parse_patch(text: str | None) -> tuple[int, int] | None:
+    """(row, column) from 0, of "3x5" from 1."""
+    if text is None:
+        return None
+    row, cross, column = text.lower().partition("x")
+    if not (cross and row.isdigit() and column.isdigit() and int(row) and int(column)):
+        raise InputError(f"--patch {text!r} is no patch: write ROWxCOLUMN, counted from 1, such as 3x5")
+    return int(row) - 1, int(column) - 1
+
+
+def told(report: ModelReport, failed: Sequence[Failure], *, json: bool) -> int:
+    """Say where the report is; the exit code."""
+    if json:
+        print_json(
+            {
+                "report": str(report.report),
+                "figures": [str(path) for path in report.figures],
+                "arrays": str(report.arrays),
+                **report.summary,
+                "failed": [asdict(each) for each in failed],
+            }
+        )
+    else:
+        print(f"{report.report}\n{len(report.figures)} figures and {report.arrays.name} beside it")
+    return tell_failed(failed)
