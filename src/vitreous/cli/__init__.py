@@ -78,6 +78,13 @@ COMMANDS = {
             "vitreous convert ViT-Ti/16 vit/ --format huggingface --json",
         ),
     ),
+    "export": Command(
+        "As a program for other engines, ONNX or torch.export, verified by the outputs.",
+        (
+            "vitreous export ViT-Ti/16 --image-size 32 --out vit.pt2",
+            "vitreous export runs/mine --out mine.onnx --json",
+        ),
+    ),
     "data": Command(
         "Check a data set, or pack it into shards for fast epochs.",
         ("vitreous data check photos/", "vitreous data pack photos/ packed/"),

@@ -69,7 +69,7 @@ class MaskTransformer(nn.Module):
 
     def forward(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B classes h w"]:
         count = len(self.classes)
-        z = torch.cat([self.classes.expand(len(patches), -1, -1), self.project(patches)], dim=1)
+        z = torch.cat([self.classes.expand(patches.shape[0], -1, -1), self.project(patches)], dim=1)
         for block in self.blocks:
             z = block(z)
         z = self.norm(z)

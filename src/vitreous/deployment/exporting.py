@@ -1,0 +1,222 @@
+"""A model as a program that runs without this package: ONNX, or PyTorch's own exported program.
+
+Both take any number of pictures of one size, as `model.preprocessing` makes them, and carry labels and
+preprocessing with them. What was written is run by its own engine beside the model, and only then does the
+file take its name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitreous.checkpoints.saving import in_memory
+from vitreous.errors import InputError, nearest
+from vitreous.models.names import Model
+from vitreous.models.segmenter import Segmenter
+
+TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order
+BATCHES = 1, 3  # pictures to compare with; the example that the program is traced with has two
+LARGEST_ONNX = 1_900_000_000  # bytes of weights; a file of protocol buffers ends at 2 GiB
+LEAST = -3e38  # less than any number of a picture
+EXTRA = "pip install 'vitreous[export]'"
+
+
+class Outputs(nn.Module):
+    """What the program computes: the logits, and the features that they come from where there are any."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> tuple[Tensor, ...]:
+        if isinstance(self.model, Segmenter):
+            return (self.model(images),)
+        features = self.model.features(images)
+        return self.model.head(features), features
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("logits",) if isinstance(self.model, Segmenter) else ("logits", "features")
+
+
+class Format(NamedTuple):
+    """How a program is written, and how it is run again."""
+
+    ending: str
+    write: Callable[[Outputs, torch.export.ExportedProgram, Path], None]
+    run: Callable[[Path, Tensor], list[Tensor]]
+
+
+class Exported(NamedTuple):
+    """What was written, and how far its outputs are from the model's."""
+
+    path: Path
+    format: str
+    bytes: int
+    max_abs_difference: float
+
+
+def export(model: Model, path: Path, format: str | None = None) -> Exported:
+    """Write `model` as a program.
+
+    Args:
+        path: a file; its ending tells the format where `format` is None.
+        format: "onnx" or "torch".
+
+    Raises:
+        InputError: another ending or format, a package is missing, the model is too large for the format, or
+            the program computes something else; then nothing is left behind.
+    """
+    format = format_of(path, format)
+    ending, write, run = FORMATS[format]
+    if format == "onnx":
+        check_onnx(model)
+    outputs = Outputs(in_memory(model)).eval()
+    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{ending}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with torch.no_grad(), quiet():
+            write(outputs, traced(outputs), unfinished)
+            difference = checked(outputs, lambda images: run(unfinished, images))
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from error
+    finally:
+        if unfinished.exists():
+            unfinished.unlink()
+    return Exported(path, format, path.stat().st_size, difference)
+
+
+def format_of(path: Path, format: str | None = None) -> str:
+    """What a path's ending says, which must be what is wanted. Raises InputError."""
+    if format is not None and format not in FORMATS:
+        raise InputError(f"unknown format {format!r}: {nearest(format, list(FORMATS))}")
+    for name, known in FORMATS.items():
+        if path.suffix == known.ending and format in (None, name):
+            return name
+    if format:
+        raise InputError(f"{path}: a file of format {format} ends in {FORMATS[format].ending}")
+    endings = " or ".join(f"{known.ending} ({name})" for name, known in FORMATS.items())
+    raise InputError(f"{path}: its ending names no format: end it in {endings}")
+
+
+def check_onnx(model: Model) -> None:
+    """Raises InputError where ONNX cannot be had, or cannot hold the model."""
+    try:
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"export to ONNX needs {error.name}: {EXTRA}, or write a .pt2 file") from None
+    size = sum(parameter.numel() * 4 for parameter in model.parameters())
+    if size > LARGEST_ONNX:
+        raise InputError(
+            f"the model has {size / 1e9:.1f} GB of weights, and ONNX files hold at most 2: write a .pt2 file"
+        )
+
+
+def traced(outputs: Outputs) -> torch.export.ExportedProgram:
+    """The model's operations, for any number of pictures."""
+    batch = {0: torch.export.Dim("batch")}
+    return torch.export.export(outputs, (pictures(outputs.model, 2),), dynamic_shapes=(batch,))
+
+
+def pictures(model: Model, count: int) -> Float[Tensor, "B C H W"]:
+    """Noise in place of pictures that were normalised."""
+    random = torch.Generator().manual_seed(count)
+    return torch.randn(count, model.config.channels, *model.config.image_size, generator=random)
+
+
+def checked(outputs: Outputs, run: Callable[[Tensor], list[Tensor]]) -> float:
+    """The largest difference between what model and program make of the same pictures.
+
+    Raises:
+        InputError: it is above the tolerance.
+    """
+    difference, scale = 0.0, 1.0
+    for count in BATCHES:
+        images = pictures(outputs.model, count)
+        for ours, theirs in zip(outputs(images), run(images), strict=True):
+            difference = max(difference, (ours - theirs).abs().max().item())
+            scale = max(scale, ours.abs().max().item())
+    if not difference <= TOLERANCE * scale:
+        raise InputError(
+            f"the exported program differs from the model by {difference:.1e} (tolerance "
+            f"{TOLERANCE * scale:.1e}): nothing is written"
+        )
+    return difference
+
+
+def told(model: Model) -> dict[str, str]:
+    """What one needs beside the weights, as JSON."""
+    return {
+        "preprocessing": json.dumps(model.preprocessing.model_dump(mode="json")),
+        "labels": json.dumps(model.labels, ensure_ascii=False),
+    }
+
+
+def write_onnx(outputs: Outputs, program: torch.export.ExportedProgram, path: Path) -> None:
+    keep_padding(program.graph)
+    onnx = torch.onnx.export(program, input_names=["images"], output_names=list(outputs.names), verbose=False)
+    assert onnx is not None
+    onnx.model.metadata_props.update(told(outputs.model))
+    onnx.save(path)
+
+
+def keep_padding(graph: torch.fx.Graph) -> None:
+    """Put an operation without effect between zeros around a picture and the max-pooling behind them, as BiT
+    has them: ONNX Runtime (1.31) melts the two into a pooling that does not look at the border's zeros."""
+    aten = torch.ops.aten
+    for pooling in graph.find_nodes(op="call_function", target=aten.max_pool2d.default):
+        padded = pooling.args[0]
+        if padded.target in (aten.pad.default, aten.constant_pad_nd.default):
+            with graph.inserting_before(pooling):
+                same = graph.call_function(aten.clamp_min.default, (padded, LEAST))
+            same.meta = dict(padded.meta)
+            pooling.replace_input_with(padded, same)
+
+
+def run_onnx(path: Path, images: Tensor) -> list[Tensor]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return [torch.from_numpy(each) for each in session.run(None, {"images": images.numpy()})]
+
+
+def write_torch(outputs: Outputs, program: torch.export.ExportedProgram, path: Path) -> None:
+    torch.export.save(program, path, extra_files={f"{k}.json": v for k, v in told(outputs.model).items()})
+
+
+def run_torch(path: Path, images: Tensor) -> list[Tensor]:
+    answer: Any = torch.export.load(path).module()(images)
+    return list(answer)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the exporter's remarks about itself, and about packages that are not needed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+FORMATS = {
+    "onnx": Format(".onnx", write_onnx, run_onnx),
+    "torch": Format(".pt2", write_torch, run_torch),
+}

@@ -1,0 +1,147 @@
+"""Exported programs compute what the model computes, run by their own engines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import vitreous as vt
+from vitreous.cli import run
+from vitreous.deployment import exporting
+from vitreous.deployment.exporting import export
+from vitreous.errors import InputError
+from vitreous.models.bit import BiTConfig
+from vitreous.models.names import Model, build_model
+from vitreous.models.segmenter import SegmenterConfig
+
+TINY: dict[str, Any] = {
+    "image_size": 16,
+    "patch_size": 8,
+    "width": 16,
+    "depth": 2,
+    "heads": 2,
+    "mlp_dim": 24,
+    "num_classes": 3,
+}
+RESNET = {"kind": "resnet", "layers": (1,), "width_factor": 0.5}
+CONFIGS = {
+    "plain": vt.ViTConfig(**TINY),
+    "no head, oblong": vt.ViTConfig(**{**TINY, "num_classes": None, "image_size": (16, 24)}),
+    "hybrid, relative, registers, mean": vt.ViTConfig(
+        **{
+            **TINY,
+            "image_size": 32,
+            "patch_size": 16,
+            "stem": RESNET,
+            "position": {"kind": "relative", "where": "every-layer"},
+            "registers": 2,
+            "pooling": "mean",
+            "class_token": False,
+        }
+    ),
+    "padded, distilled": vt.ViTConfig(
+        **{
+            **TINY,
+            "image_size": (14, 20),
+            "pad": True,
+            "distillation_token": True,
+            "pooling": "class+distillation",
+        }
+    ),
+    "BiT": BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5),
+    "Segmenter": SegmenterConfig(**TINY),
+}
+
+
+def model_of(kind: str) -> Model:
+    torch.manual_seed(0)
+    model = build_model(CONFIGS[kind], labels=("cat", "dog", "Vögel"))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return model.eval()
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_torch_programs(kind: str, tmp_path: Path) -> None:
+    model = model_of(kind)
+    written = export(model, tmp_path / "model.pt2")
+    told = {"labels.json": "", "preprocessing.json": ""}
+    program = torch.export.load(written.path, extra_files=told).module()
+    images = torch.randn(4, model.config.channels, *model.config.image_size)
+    torch.testing.assert_close(program(images)[0], model(images), atol=1e-5, rtol=1e-5)
+    assert json.loads(told["labels.json"]) == ["cat", "dog", "Vögel"]
+    assert json.loads(told["preprocessing.json"])["size"] == list(model.preprocessing.size)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in ("plain", "Segmenter") else pytest.mark.slow)
+        for kind in CONFIGS
+    ],
+)
+def test_onnx_programs(kind: str, tmp_path: Path) -> None:
+    model = model_of(kind)
+    written = export(model, tmp_path / "model.onnx")
+    assert written.bytes == written.path.stat().st_size
+    onnx.checker.check_model(written.path)
+    session = onnxruntime.InferenceSession(written.path)
+    for count in (1, 5):
+        images = torch.randn(count, model.config.channels, *model.config.image_size)
+        logits, *features = session.run(None, {"images": images.numpy()})
+        np.testing.assert_allclose(logits, model(images).detach(), atol=1e-4)
+        if kind != "Segmenter":
+            np.testing.assert_allclose(features[0], model.features(images).detach(), atol=1e-4)
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["labels"])[2] == "Vögel"
+    assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_program_that_computes_something_else_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(path: Path, images: torch.Tensor) -> list[torch.Tensor]:
+        return [output + 1e-2 for output in exporting.run_torch(path, images)]
+
+    right = exporting.FORMATS["torch"]
+    monkeypatch.setitem(exporting.FORMATS, "torch", right._replace(run=wrong))
+    with pytest.raises(InputError, match=r"differs from the model by 1.0e-02 .* nothing is written"):
+        export(model_of("plain"), tmp_path / "model.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = model_of("plain")
+    with pytest.raises(InputError, match=r"x.bin: its ending names no format: end it in .onnx \(onnx\) or"):
+        export(model, tmp_path / "x.bin")
+    with pytest.raises(InputError, match=r"a file of format onnx ends in \.onnx"):
+        export(model, tmp_path / "x.pt2", "onnx")
+    with pytest.raises(InputError, match=r"unknown format 'onx'.*onnx"):
+        export(model, tmp_path / "x.onnx", "onx")
+    monkeypatch.setattr(exporting, "LARGEST_ONNX", 1000)
+    with pytest.raises(InputError, match="ONNX files hold at most 2"):
+        export(model, tmp_path / "x.onnx")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write"):
+        export(model, tmp_path / "file" / "x.pt2")
+    assert run(["export", "ViT-Ti/16", "--out", str(tmp_path / "x.txt")]) == 2
+    assert "its ending names no format" in capsys.readouterr().err
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vt.save(model_of("plain"), tmp_path / "mine")
+    assert run(["export", str(tmp_path / "mine"), "--out", str(tmp_path / "mine.pt2"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["format"] == "torch"
+    assert result["max_abs_difference"] < 1e-5
+    assert result["bytes"] == (tmp_path / "mine.pt2").stat().st_size
