@@ -19,7 +19,7 @@ from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.pretraining.dino import DINO
 from vitreous.pretraining.objectives import SelfSupervision, build_objective
 from vitreous.training.checkpointing import checkpointed
-from vitreous.training.classifier import trackers, train_loader
+from vitreous.training.classifier import train_loader
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
 from vitreous.training.float8 import out_of_float8
@@ -30,6 +30,7 @@ from vitreous.training.run import Run
 from vitreous.training.shares import SharedStates
 from vitreous.training.starting import starting_model
 from vitreous.training.state import States
+from vitreous.training.surrounding import trackers
 
 
 class Pretrained(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -18,19 +18,13 @@ from vitreous.training.config import RunConfig
 from vitreous.training.display import Display
 from vitreous.training.distillation import Teacher, distillation
 from vitreous.training.distributed import World
-from vitreous.training.float8 import out_of_float8
-from vitreous.training.journal import MetricsFile, TensorBoard, Tracker
-from vitreous.training.learner import Learner
-from vitreous.training.loop import Surroundings, fit
-from vitreous.training.lora import add_lora, merge_lora
+from vitreous.training.loop import fit
 from vitreous.training.objectives import Objective, classification
-from vitreous.training.resuming import resumed
+from vitreous.training.resuming import finished, learner_of
 from vitreous.training.run import Run
 from vitreous.training.setbacks import NotFinite
-from vitreous.training.shares import SharedStates
-from vitreous.training.starting import checkpoint, starting_model
-from vitreous.training.state import States
-from vitreous.training.trackers import open_tracker
+from vitreous.training.starting import checkpoint
+from vitreous.training.surrounding import surrounded
 
 
 class Trained(NamedTuple):
@@ -69,24 +63,14 @@ def train_classifier(
         InputError: the loss stays non-finite, a file cannot be written, or too many pictures cannot be read.
     """
     world = world or World()
-    learner, states = learner_of(run, splits, device, world)
+    learner, states = learner_of(run, splits.train.classes, device, world)
     loader = train_loader(run.config, splits, device, world)
     before = learner.seconds
-    with ExitStack() as stack:
-        surroundings = Surroundings(
-            trackers=trackers(run, learner.step, stack) if world.first else (),
-            states=states,
-            display=stack.enter_context(display or nullcontext()),
-            validate=validate,
-            validate_every=run.config.evaluation.every_epochs,
-            device=device,
-            seed=run.config.seed,
-            world=world,
-        )
-        listed = "bad_files.txt" if world.first else f"bad_files-{world.rank}.txt"
-        stack.callback(loader.bad.write, run.path / listed)
-        if run.config.training.checkpointing:
-            stack.enter_context(checkpointed(learner.model))
+    around = surrounded(
+        run, learner, states, loader.bad, device=device, validate=validate, display=display, world=world
+    )
+    recomputing = checkpointed(learner.model) if run.config.training.checkpointing else nullcontext()
+    with around as surroundings, recomputing:
         try:
             waited = fit(learner, loader, objective_of(run.config, splits), run.config.training, surroundings)
         except NotFinite as error:
@@ -100,17 +84,6 @@ def train_classifier(
     spent = learner.seconds - before
     waiting = waited / spent if spent else 0.0
     return Trained(result, learner.seconds, waiting, dict(loader.bad))
-
-
-def learner_of(
-    run: Run, splits: Splits, device: torch.device, world: World
-) -> tuple[Learner, States | SharedStates]:
-    """The learner at the run's newest saved state, or at its beginning, and where its next states go."""
-    config = run.config
-    model = starting_model(config, splits.train.classes)
-    if config.training.lora.rank:
-        add_lora(model, config.training.lora)
-    return resumed(model, run.states, config.training, device=device, world=world)
 
 
 def train_loader(
@@ -139,23 +112,3 @@ def objective_of(config: RunConfig, splits: Splits) -> Objective:
         return classification(config.training)
     teacher = Teacher(checkpoint(name), config.preprocessing, splits.train.classes)
     return distillation(config.training, teacher)
-
-
-def trackers(run: Run, step: int, stack: ExitStack) -> tuple[Tracker, ...]:
-    """Where the run's numbers go; each is closed with `stack`."""
-    opened: list[Tracker] = [
-        MetricsFile(run.path / "metrics.jsonl", step=step),
-        TensorBoard(run.path, step=step),
-    ]
-    opened += [open_tracker(name, run.path.name, run.config) for name in run.config.training.track]
-    for tracker in opened:
-        stack.callback(tracker.close)
-    return tuple(opened)
-
-
-def finished(learner: Learner) -> Model:
-    """The learner's result, ready for use."""
-    model = learner.result.eval()
-    merge_lora(model)
-    out_of_float8(model)
-    return model.requires_grad_(True)  # type: ignore[return-value]

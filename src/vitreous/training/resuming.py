@@ -1,17 +1,34 @@
-"""A learner from where its run stands: its beginning, or the newest saved state."""
+"""A learner from where its run stands: its beginning, or the newest saved state; and what it became."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
+from vitreous.models.names import Model
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
-from vitreous.training.float8 import into_float8
+from vitreous.training.float8 import into_float8, out_of_float8
 from vitreous.training.learner import Learner
+from vitreous.training.lora import add_lora, merge_lora
+from vitreous.training.run import Run
 from vitreous.training.sharding import shards_for
 from vitreous.training.shares import SharedStates
+from vitreous.training.starting import starting_model
 from vitreous.training.state import States
+
+
+def learner_of(
+    run: Run, classes: Sequence[str], device: torch.device, world: World
+) -> tuple[Learner, States | SharedStates]:
+    """The learner of a run that learns `classes`, and where its next states go."""
+    config = run.config
+    model = starting_model(config, classes)
+    if config.training.lora.rank:
+        add_lora(model, config.training.lora)
+    return resumed(model, run.states, config.training, device=device, world=world)
 
 
 def resumed(
@@ -34,3 +51,11 @@ def resumed(
     if state := saved.newest():
         learner.restore(state, first=world.first)
     return learner, saved
+
+
+def finished(learner: Learner) -> Model:
+    """The learner's result, ready for use: with plain weights."""
+    model = learner.result.eval()
+    merge_lora(model)
+    out_of_float8(model)
+    return model.requires_grad_(True)  # type: ignore[return-value]

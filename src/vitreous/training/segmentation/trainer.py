@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -14,18 +14,13 @@ from vitreous.data.segmentation.masked import MaskSplits
 from vitreous.data.threads import worker_count
 from vitreous.models.segmenter import Segmenter
 from vitreous.training.checkpointing import checkpointed
-from vitreous.training.classifier import finished, trackers
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
-from vitreous.training.learner import Learner
-from vitreous.training.loop import Surroundings, fit
-from vitreous.training.lora import add_lora
-from vitreous.training.resuming import resumed
+from vitreous.training.loop import fit
+from vitreous.training.resuming import finished, learner_of
 from vitreous.training.run import Run
 from vitreous.training.segmentation.objective import segmentation
-from vitreous.training.shares import SharedStates
-from vitreous.training.starting import starting_model
-from vitreous.training.state import States
+from vitreous.training.surrounding import surrounded
 
 
 class TrainedSegmenter(NamedTuple):
@@ -59,38 +54,17 @@ def train_segmenter(
     config, world = run.config, world or World()
     learner, states = learner_of(run, splits.train.classes, device, world)
     loader = mask_loader(run, splits, world)
-    with ExitStack() as stack:
-        surroundings = Surroundings(
-            trackers=trackers(run, learner.step, stack) if world.first else (),
-            states=states,
-            display=stack.enter_context(display or nullcontext()),
-            validate=validate,
-            validate_every=config.evaluation.every_epochs,
-            device=device,
-            seed=config.seed,
-            world=world,
-        )
-        listed = "bad_files.txt" if world.first else f"bad_files-{world.rank}.txt"
-        stack.callback(loader.bad.write, run.path / listed)
-        if config.training.checkpointing:
-            stack.enter_context(checkpointed(learner.model))
+    around = surrounded(
+        run, learner, states, loader.bad, device=device, validate=validate, display=display, world=world
+    )
+    recomputing = checkpointed(learner.model) if config.training.checkpointing else nullcontext()
+    with around as surroundings, recomputing:
         fit(learner, loader, segmentation(config.training), config.training, surroundings)
     model = finished(learner)
     assert isinstance(model, Segmenter)  # as the configuration says
     if world.first:
         run.save_model(model)
     return TrainedSegmenter(model, learner.seconds, dict(loader.bad))
-
-
-def learner_of(
-    run: Run, classes: tuple[str, ...], device: torch.device, world: World
-) -> tuple[Learner, States | SharedStates]:
-    """The learner at the run's newest saved state, or at its beginning, and where its next states go."""
-    config = run.config
-    model = starting_model(config, classes)
-    if config.training.lora.rank:
-        add_lora(model, config.training.lora)
-    return resumed(model, run.states, config.training, device=device, world=world)
 
 
 def mask_loader(run: Run, splits: MaskSplits, world: World | None = None) -> MaskLoader:

@@ -1,0 +1,62 @@
+"""What stands around the loop when a model learns in a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+
+import torch
+from torch import nn
+
+from vitreous.data.pictures import BadFiles
+from vitreous.training.display import Display
+from vitreous.training.distributed import World
+from vitreous.training.journal import MetricsFile, TensorBoard, Tracker
+from vitreous.training.learner import Learner
+from vitreous.training.loop import Surroundings
+from vitreous.training.run import Run
+from vitreous.training.shares import SharedStates
+from vitreous.training.state import States
+from vitreous.training.trackers import open_tracker
+
+
+@contextmanager
+def surrounded(
+    run: Run,
+    learner: Learner,
+    states: States | SharedStates,
+    bad: BadFiles,
+    *,
+    device: torch.device,
+    validate: Callable[[nn.Module], Mapping[str, float]] | None,
+    display: Display | None,
+    world: World,
+) -> Iterator[Surroundings]:
+    """The surroundings that the run's configuration asks for. However training ends, the trackers are closed,
+    and each process lists the pictures that it could not read."""
+    with ExitStack() as stack:
+        surroundings = Surroundings(
+            trackers=trackers(run, learner.step, stack) if world.first else (),
+            states=states,
+            display=stack.enter_context(display or nullcontext()),
+            validate=validate,
+            validate_every=run.config.evaluation.every_epochs,
+            device=device,
+            seed=run.config.seed,
+            world=world,
+        )
+        listed = "bad_files.txt" if world.first else f"bad_files-{world.rank}.txt"
+        stack.callback(bad.write, run.path / listed)
+        yield surroundings
+
+
+def trackers(run: Run, step: int, stack: ExitStack) -> tuple[Tracker, ...]:
+    """Where the run's numbers go; each is closed with `stack`."""
+    opened: list[Tracker] = [
+        MetricsFile(run.path / "metrics.jsonl", step=step),
+        TensorBoard(run.path, step=step),
+    ]
+    opened += [open_tracker(name, run.path.name, run.config) for name in run.config.training.track]
+    for tracker in opened:
+        stack.callback(tracker.close)
+    return tuple(opened)
