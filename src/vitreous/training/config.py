@@ -125,10 +125,16 @@ class EvaluationConfig(Config):
     fewshot: bool = Field(default=False, description="few-shot accuracy of the features there, too")
 
 
-class RunConfig(Config):
-    """All of a run. `config.toml` is this, complete; `vitreous train --config` runs it again."""
+class CommandConfig(Config):
+    """All of a run, whatever it trains. `config.toml` is this, complete; the command runs it again."""
 
-    command: ClassVar[str] = "train"  # the command that runs it
+    command: ClassVar[str]
+
+
+class RunConfig(CommandConfig):
+    """All of a run that learns from pictures."""
+
+    command: ClassVar[str] = "train"
     vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind that `model` is where it is no BiT
 
     source: str = Field(default="digits", description="the DATA argument")

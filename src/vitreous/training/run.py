@@ -5,19 +5,22 @@ from __future__ import annotations
 import tomllib
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from vitreous.errors import InputError
 from vitreous.models.names import Model
-from vitreous.training.config import RunConfig
+from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import World, restarted, said_first
 from vitreous.training.journal import read_metrics
 from vitreous.training.settings import to_toml, validated
 from vitreous.training.state import States, write_text
 
+AnyConfig = TypeVar("AnyConfig", bound=CommandConfig)
+Directory = TypeVar("Directory", bound="RunDirectory[Any]")
 
-class Run:
-    """What lies where in a run directory.
+
+class RunDirectory(Generic[AnyConfig]):
+    """What every run directory has, whatever is trained in it.
 
     Attributes:
         path: the directory.
@@ -25,20 +28,29 @@ class Run:
         states: what `--resume` goes on from.
     """
 
-    def __init__(self, path: Path, config: RunConfig) -> None:
+    def __init__(self, path: Path, config: AnyConfig) -> None:
         self.path = path
         self.config = config
         self.states = States(path / "checkpoints", config.command)
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig) -> Run:
+    def create(cls: type[Directory], path: Path, config: AnyConfig) -> Directory:
         """A new run directory.
 
         Raises:
             InputError: there is something at `path` already, or it cannot be written.
         """
-        make_directory(path, to_toml(config), config.command)
+        check_free(path, config.command)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_text(path / "config.toml", to_toml(config))
+        except OSError as error:
+            raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
         return cls(path, config)
+
+
+class Run(RunDirectory[RunConfig]):
+    """The directory of a run that learns from pictures: the model and its numbers lie there, too."""
 
     @classmethod
     def shared(cls, path: Path, config: RunConfig, world: World) -> Run:
@@ -115,16 +127,6 @@ class Run:
                 f"cannot save the model in {self.path / 'model'} ({error.strerror}): make room, then go on "
                 f"with vitreous {self.config.command} --resume {self.path}"
             ) from error
-
-
-def make_directory(path: Path, toml: str, command: str) -> None:
-    """A new run directory with its config.toml. Raises InputError where it cannot be."""
-    check_free(path, command)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        write_text(path / "config.toml", toml)
-    except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
 
 
 def check_free(path: Path, command: str) -> None:

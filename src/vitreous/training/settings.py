@@ -15,7 +15,7 @@ from vitreous.models.names import config_of
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.settings import explain, known_fields
 from vitreous.models.settings import merged as merged
-from vitreous.training.config import RunConfig
+from vitreous.training.config import CommandConfig, RunConfig
 
 Tree = Mapping[str, Any]
 AnyRun = TypeVar("AnyRun", bound=RunConfig)  # pre-training has a run configuration of its own
@@ -158,7 +158,7 @@ def choices(annotation: Any) -> set[Any]:
     return {choice for part in get_args(annotation) for choice in choices(part)}
 
 
-def to_toml(config: RunConfig) -> str:
+def to_toml(config: CommandConfig) -> str:
     """Every leaf, with what the field means behind it."""
     document = tomlkit.document()
     document.add(tomlkit.comment(f"Run this again with: vitreous {config.command} --config config.toml"))

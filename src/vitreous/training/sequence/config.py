@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-import tomlkit
 from pydantic import Field, ValidationError, model_validator
 
 from vitreous.errors import InputError
@@ -16,8 +15,8 @@ from vitreous.models.config import Config, Positive, Probability
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.settings import check_names, explain
-from vitreous.training.config import TrainingConfig
-from vitreous.training.settings import fill, merged, without_none_words
+from vitreous.training.config import CommandConfig, TrainingConfig
+from vitreous.training.settings import merged, without_none_words
 
 Kind = TypeVar("Kind", bound="SequenceConfig")
 
@@ -35,10 +34,8 @@ class AveragingConfig(Config):
     every: Positive = Field(default=100, description="steps between two of them")
 
 
-class SequenceConfig(Config):
+class SequenceConfig(CommandConfig):
     """What the two have in common."""
-
-    command: ClassVar[str]  # the command that runs it
 
     source: str = Field(default="", description="the data")
     seed: int = Field(default=0, ge=0)
@@ -135,11 +132,3 @@ def read_config(path: Path) -> TranslationConfig | ReadingConfig:
     raise InputError(
         f"{path.parent} is no run of a model that writes text: its config.toml names no such task"
     )
-
-
-def config_toml(config: SequenceConfig) -> str:
-    """Every leaf, with what the field means behind it."""
-    document = tomlkit.document()
-    document.add(tomlkit.comment(f"Run this again with: vitreous {config.command} --config config.toml"))
-    fill(document, config)
-    return tomlkit.dumps(document)

@@ -20,38 +20,13 @@ from vitreous.training.journal import MetricsFile, TensorBoard
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Loader, Surroundings, fit
 from vitreous.training.objectives import Objective
-from vitreous.training.run import make_directory
+from vitreous.training.run import RunDirectory
 from vitreous.training.sequence.averaging import LastCheckpoints
-from vitreous.training.sequence.config import (
-    ReadingConfig,
-    TranslationConfig,
-    config_toml,
-    read_config,
-)
-from vitreous.training.state import States
+from vitreous.training.sequence.config import ReadingConfig, TranslationConfig, read_config
 
 
-class SequenceRun:
-    """What lies where in the run directory of a translator or a reader of pictures.
-
-    Attributes:
-        config: all of the run, as config.toml has it.
-        states: what `--resume` goes on from.
-    """
-
-    def __init__(self, path: Path, config: TranslationConfig | ReadingConfig) -> None:
-        self.path, self.config = path, config
-        self.states = States(path / "checkpoints", config.command)
-
-    @classmethod
-    def create(cls, path: Path, config: TranslationConfig | ReadingConfig) -> SequenceRun:
-        """A new run directory.
-
-        Raises:
-            InputError: there is something at `path` already, or it cannot be written.
-        """
-        make_directory(path, config_toml(config), config.command)
-        return cls(path, config)
+class SequenceRun(RunDirectory[TranslationConfig | ReadingConfig]):
+    """The run directory of a translator or a reader of pictures."""
 
     @classmethod
     def open(cls, path: Path) -> SequenceRun:
