@@ -14,6 +14,7 @@ from vitreous.data.text.tokeniser import Tokeniser, tokeniser_from_json, up_to_e
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.decoding import beam_search
+from vitreous.training.sequence.belonging import check_belong
 
 BATCH = 64  # pictures read together
 
@@ -36,11 +37,7 @@ class Reader:
     """
 
     def __init__(self, model: Captioner, tokeniser: Tokeniser) -> None:
-        if len(tokeniser) > model.config.decoder.vocabulary:
-            raise InputError(
-                f"the tokeniser has {len(tokeniser)} tokens, the model knows "
-                f"{model.config.decoder.vocabulary}: they do not belong together"
-            )
+        check_belong(tokeniser, model.config.decoder)
         self.model, self.tokeniser = model, tokeniser
 
     @classmethod

@@ -15,6 +15,7 @@ from vitreous.data.text.tokeniser import END, Tokeniser, tokeniser_from_json, up
 from vitreous.errors import InputError
 from vitreous.models.decoding import beam_search, greedy
 from vitreous.models.transformer import Transformer
+from vitreous.training.sequence.belonging import check_belong
 
 BATCH = 128  # texts decoded together
 
@@ -37,11 +38,7 @@ class Translator:
     """
 
     def __init__(self, model: Transformer, tokeniser: Tokeniser) -> None:
-        if len(tokeniser) > model.config.vocabulary:
-            raise InputError(
-                f"the tokeniser has {len(tokeniser)} tokens, the model knows {model.config.vocabulary}: "
-                "they do not belong together"
-            )
+        check_belong(tokeniser, model.config)
         self.model, self.tokeniser = model, tokeniser
 
     @classmethod
