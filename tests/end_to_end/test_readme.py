@@ -71,7 +71,17 @@ def test_every_block_runs(folder: Path) -> None:
             elif words[1] in ("train", "pretrain") and "--resume" not in words:
                 words += ["--set", "training.epochs=2"]
             run([sys.executable, "-m", *words], folder)
-    assert {"train", "evaluate", "predict", "describe", "inspect", "convert", "pretrain", "serve"} <= ran
+    assert {
+        "train",
+        "evaluate",
+        "predict",
+        "describe",
+        "inspect",
+        "convert",
+        "export",
+        "pretrain",
+        "serve",
+    } <= ran
 
 
 def serve(command: list[str], folder: Path) -> None:

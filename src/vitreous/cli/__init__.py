@@ -85,6 +85,13 @@ COMMANDS = {
             "vitreous export runs/mine --out mine.onnx --json",
         ),
     ),
+    "bench": Command(
+        "Speed, side by side with the peers that are installed.",
+        (
+            "vitreous bench --model ViT-Ti/16 --image-size 32 --rounds 3",
+            "vitreous bench --train --image-size 32 --batch-size 4 --rounds 2 --json",
+        ),
+    ),
     "data": Command(
         "Check a data set, or pack it into shards for fast epochs.",
         ("vitreous data check photos/", "vitreous data pack photos/ packed/"),

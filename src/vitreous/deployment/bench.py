@@ -1,0 +1,224 @@
+"""How fast a ViT is here, beside the same ViT of the peers that are installed.
+
+All take turns, call by call, so that a machine that slows down slows all of them; a ratio is the median over
+the rounds. The peers compute the same function's operations with weights of their own: sizes, not numbers,
+decide the speed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.errors import InputError, nearest
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import build_model
+from vitreous.training.precision import Precision
+
+Call = Callable[[], object]
+
+
+class Contender(NamedTuple):
+    """Pictures a second, and how many times as fast as vitreous in the same rounds."""
+
+    name: str
+    version: str
+    pictures_per_second: float
+    ratio: float
+
+
+class Comparison(NamedTuple):
+    """absent: the peers that could not be imported, with the reason."""
+
+    contenders: tuple[Contender, ...]
+    absent: dict[str, str]
+
+
+class Way(NamedTuple):
+    """How models are called: in training a step of AdamW, else the logits alone."""
+
+    batch: int = 16
+    rounds: int = 10
+    training: bool = False
+    precision: Precision = "fp32"
+    compiled: bool = False
+    device: torch.device = torch.device("cpu")
+
+
+def compare(config: ViTConfig, way: Way, peers: Sequence[str] | None = None) -> Comparison:
+    """vitreous and its peers on the same pictures.
+
+    Args:
+        config: a plain ViT: the peers have no registers, relative positions, ...
+        peers: of `PEERS`; None for all that are installed.
+
+    Raises:
+        InputError: no such peer, or it is wanted and cannot be imported; the peers have no such model.
+    """
+    if unknown := [name for name in peers or () if name not in PEERS]:
+        raise InputError(f"unknown peer {unknown[0]!r}: {nearest(unknown[0], list(PEERS))}")
+    check_plain(config)
+    models: dict[str, nn.Module] = {"vitreous": build_model(config)}
+    absent = {}
+    for name in PEERS if peers is None else peers:
+        try:
+            models[name] = PEERS[name].build(config)
+        except Exception as error:  # whatever another package stumbles on when it is imported
+            if peers is not None:
+                raise InputError(f"{name} cannot be used here: {error}; leave it out of --peers") from error
+            absent[name] = str(error).split("\n")[0]
+    calls = {name: prepared(model, config, way) for name, model in models.items()}
+    times = take_turns(calls, way)
+    ours = times["vitreous"]
+    contenders = tuple(
+        Contender(
+            name,
+            version(PEERS[name].package if name in PEERS else "vitreous"),
+            round(way.batch / statistics.median(taken), 2),
+            round(statistics.median(mine / theirs for mine, theirs in zip(ours, taken, strict=True)), 3),
+        )
+        for name, taken in times.items()
+    )
+    return Comparison(contenders, absent)
+
+
+def take_turns(calls: dict[str, Call], way: Way) -> dict[str, list[float]]:
+    """Seconds of each call of each; the order turns round from round to round."""
+    for call in calls.values():  # compiling, and what is set up once
+        call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(way.rounds):
+        for name in calls if turn % 2 else reversed(calls):
+            wait(way.device)
+            began = time.perf_counter()
+            calls[name]()
+            wait(way.device)
+            times[name].append(time.perf_counter() - began)
+    return times
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def prepared(model: nn.Module, config: ViTConfig, way: Way) -> Call:
+    """One call of a model, with everything that it needs."""
+    model = model.to(way.device).train(way.training)
+    forward = torch.compile(model) if way.compiled else model
+    random = torch.Generator().manual_seed(0)
+    images = torch.randn(way.batch, config.channels, *config.image_size, generator=random).to(way.device)
+
+    def precise() -> AbstractContextManager[Any]:
+        if way.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(way.device.type, dtype=torch.bfloat16)
+
+    def answer() -> None:
+        with torch.inference_mode(), precise():
+            forward(images)
+
+    if not way.training:
+        return answer
+    optimiser = torch.optim.AdamW(model.parameters(), fused=True)
+    targets = torch.randint(config.num_classes or 1, (way.batch,), generator=random).to(way.device)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        with precise():
+            loss = nn.functional.cross_entropy(logits(forward(images)), targets)
+        torch.autograd.backward(loss)
+        optimiser.step()
+
+    return step
+
+
+def logits(output: Any) -> Tensor:
+    """Hugging Face wraps its logits."""
+    return output if isinstance(output, Tensor) else output.logits
+
+
+def check_plain(config: ViTConfig) -> None:
+    """Raises InputError for a model that the peers do not have."""
+    sizes = ("image_size", "patch_size", "channels", "num_classes", "width", "depth", "heads", "mlp_dim")
+    plain = ViTConfig(**{name: getattr(config, name) for name in sizes})
+    if config != plain or config.num_classes is None or len({*config.image_size}) != 1:
+        raise InputError(
+            "the peers have only plain ViTs of square pictures, with a head: compare a name such as ViT-B/16"
+        )
+
+
+def build_timm(config: ViTConfig) -> nn.Module:
+    return importlib.import_module("timm.models.vision_transformer").VisionTransformer(
+        img_size=config.image_size[0],
+        patch_size=config.patch_size[0],
+        in_chans=config.channels,
+        num_classes=config.num_classes,
+        embed_dim=config.width,
+        depth=config.depth,
+        num_heads=config.heads,
+        mlp_ratio=config.mlp_dim / config.width,
+    )
+
+
+def build_huggingface(config: ViTConfig) -> nn.Module:
+    transformers = importlib.import_module("transformers")
+    return transformers.ViTForImageClassification(
+        transformers.ViTConfig(
+            image_size=config.image_size[0],
+            patch_size=config.patch_size[0],
+            num_channels=config.channels,
+            num_labels=config.num_classes,
+            hidden_size=config.width,
+            num_hidden_layers=config.depth,
+            num_attention_heads=config.heads,
+            intermediate_size=config.mlp_dim,
+        )
+    )
+
+
+def build_torchvision(config: ViTConfig) -> nn.Module:
+    return importlib.import_module("torchvision.models").VisionTransformer(
+        image_size=config.image_size[0],
+        patch_size=config.patch_size[0],
+        num_classes=config.num_classes,
+        num_layers=config.depth,
+        num_heads=config.heads,
+        hidden_dim=config.width,
+        mlp_dim=config.mlp_dim,
+    )
+
+
+def build_vit_pytorch(config: ViTConfig) -> nn.Module:
+    return importlib.import_module("vit_pytorch").ViT(
+        image_size=config.image_size[0],
+        patch_size=config.patch_size[0],
+        channels=config.channels,
+        num_classes=config.num_classes,
+        dim=config.width,
+        depth=config.depth,
+        heads=config.heads,
+        dim_head=config.width // config.heads,
+        mlp_dim=config.mlp_dim,
+    )
+
+
+class Peer(NamedTuple):
+    package: str
+    build: Callable[[ViTConfig], nn.Module]
+
+
+PEERS = {
+    "timm": Peer("timm", build_timm),
+    "huggingface": Peer("transformers", build_huggingface),
+    "torchvision": Peer("torchvision", build_torchvision),
+    "vit-pytorch": Peer("vit-pytorch", build_vit_pytorch),
+}
