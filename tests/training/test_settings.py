@@ -54,6 +54,15 @@ def test_one_leaf_changes_one_leaf() -> None:
     assert changed == {"training.optimiser.clip_norm"}
 
 
+def test_one_name_is_a_list_of_one() -> None:
+    tree = {"track": "wandb", "freeze": "backbone", "lora": {"parts": "mlp"}}
+    training = configure(RunConfig(), {"training": tree}).training
+    assert (training.track, training.freeze, training.lora.parts) == (("wandb",), ("backbone",), ("mlp",))
+    assert configure(RunConfig(), {"training": {"track": "none"}}).training.track == ()
+    with pytest.raises(InputError, match=r"training\.track.*'wandb', 'mlflow' or 'trackio'"):
+        configure(RunConfig(), {"training": {"track": "wandbb"}})
+
+
 @pytest.mark.parametrize(
     ("tree", "sentence"),
     [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.models.bit import BiTConfig
@@ -14,6 +14,16 @@ from vitreous.models.preprocessing import Preprocessing
 
 Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
+
+
+def several(value: Any) -> Any:
+    """A single name stands for a list of one, none for an empty list: --set training.track=wandb."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else value
+
+
+Names = BeforeValidator(several)
 
 
 class OptimiserConfig(Config):
@@ -63,7 +73,7 @@ class LoRAConfig(Config):
 
     rank: int = Field(default=0, ge=0, description="0: no LoRA")
     alpha: float = Field(default=16.0, gt=0)
-    parts: tuple[Literal["attention", "mlp"], ...] = ("attention", "mlp")
+    parts: Annotated[tuple[Literal["attention", "mlp"], ...], Names] = ("attention", "mlp")
 
 
 class TrainingConfig(Config):
@@ -84,7 +94,7 @@ class TrainingConfig(Config):
     label_smoothing: Probability = 0.0
     distillation: DistillationConfig = DistillationConfig()
     initialisation: Scheme = "google"
-    freeze: tuple[str, ...] = Field(
+    freeze: Annotated[tuple[str, ...], Names] = Field(
         default=(), description='parts that do not learn: "stem", "blocks.0"; "backbone": all but the head'
     )
     lora: LoRAConfig = LoRAConfig()
@@ -95,7 +105,7 @@ class TrainingConfig(Config):
         default=False, description="several processes: each keeps a share of every weight (FSDP)"
     )
     checkpointing: bool = Field(default=False, description="recompute each layer in the backward pass")
-    track: tuple[Literal["wandb", "mlflow", "trackio"], ...] = Field(
+    track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = Field(
         default=(), description="trackers beside metrics.jsonl and TensorBoard"
     )
     save_every: NotNegative = Field(default=60.0, description="seconds between saved states")
