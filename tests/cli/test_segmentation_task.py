@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from vitreous.data.segmentation.palette import mask_picture
+from vitreous.errors import InputError
 
 SMALL = (
     "--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "model.depth=1",
@@ -147,6 +148,20 @@ def test_an_interrupted_run_goes_on_without_being_told_the_task(run, command, st
     done = command("train", "--resume", path, "--json")
     assert done.code == 0, done.err
     assert "step 7/7" in done.err
+
+
+def test_a_run_that_goes_on_hears_of_shards(run, command, monkeypatch):
+    heard = []
+
+    def listening(path, *, shard):
+        heard.append(shard)
+        raise InputError("enough heard")
+
+    monkeypatch.setattr("vitreous.training.segmentation.plan.reopened", listening)
+    monkeypatch.setattr("vitreous.cli.train.check_shard", lambda shard: None)  # as under torchrun
+    for shard in ((), ("--no-shard",), ("--shard",)):
+        assert "enough heard" in command("train", "--resume", run, *shard).err
+    assert heard == [None, False, True]
 
 
 def test_pictures_that_cannot_be_read_are_listed(streets, command, tmp_path, workplace):

@@ -1,6 +1,7 @@
 """`vitreous train --task text`, and what other commands do with such a run."""
 
 import json
+import tomllib
 
 import pytest
 
@@ -81,6 +82,11 @@ def test_inspect_shows_where_letters_were_read(reader, command, tmp_path):
         (("--task", "text", "--resume", "runs/mine"), "no run of a model that writes text"),
         (("--task", "text", "--set", "model.encoder.widht=3"), "model.encoder.width"),
         (("--task", "words"), "words"),
+        (("--task", "text", "--shard"), "--shard does not go with --task text"),
+        (("--task", "text", "--strict"), "--strict does not go with --task text"),
+        (("--task", "text", "--batch-size", "auto"), "--batch-size auto does not go with --task text"),
+        (("--task", "text", "--precision", "fp8"), "take auto, bf16 or fp32"),
+        (("--task", "text", "--set", "training.track=wandbb"), "'wandb', 'mlflow' or 'trackio'"),
     ],
 )
 def test_bad_input_is_one_sentence(command, arguments, said):
@@ -88,6 +94,33 @@ def test_bad_input_is_one_sentence(command, arguments, said):
     assert done.code == 2
     assert said in done.err
     assert len(done.err.strip().splitlines()) == 1, done.err
+
+
+def test_epochs_and_precision_are_heard(manifest, command, tmp_path):
+    """Also where settings ask for epochs, and a recipe has steps."""
+    done = command(
+        "train", manifest, "--task", "text", "--out", tmp_path / "run", *SMALL[2:], "--epochs", "1",
+        "--precision", "bf16",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    told = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["training"]
+    assert (told["epochs"], told["steps"], told["precision"]) == (1, "none", "bf16")
+
+
+def test_a_run_goes_on_without_being_told_the_task(manifest, command, tmp_path):
+    path = tmp_path / "run"
+    assert command("train", manifest, "--task", "text", "--out", path, *SMALL).code == 0
+    toml = path / "config.toml"
+    toml.write_text(toml.read_text().replace("steps = 2", "steps = 4"))
+    done = command("train", "--resume", path, "--json")
+    assert done.code == 0, done.err
+    assert "step 4/4" in done.err
+
+
+def test_several_processes_are_refused(command, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = command("train", "--task", "text")
+    assert (done.code, "without torchrun" in done.err) == (2, True)
 
 
 @pytest.mark.slow

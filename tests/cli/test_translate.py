@@ -100,6 +100,9 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
         (("translate", "train", "--resume", "runs/mine"), "no run of a model that writes text"),
         (("translate", "train", "pairs.tsv", "--resume", "runs/pairs"), "give no other settings"),
         (("translate", "train", "pairs.tsv", "--out", "runs/pairs"), "exists already"),
+        (("train", "--resume", "runs/pairs"), "vitreous translate train --resume runs/pairs"),
+        (("translate", "runs/pairs", "two", "--steps", "3"), "all else is for vitreous translate train"),
+        (("translate", "runs/pairs", "two", "--out", "x"), "all else is for vitreous translate train"),
     ],
 )
 def test_bad_input_is_one_sentence(translator, command, arguments, said):
@@ -108,6 +111,12 @@ def test_bad_input_is_one_sentence(translator, command, arguments, said):
     assert said in done.err
     assert len(done.err.strip().splitlines()) == 1, done.err
     assert done.out == ""
+
+
+def test_several_processes_are_refused(command, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = command("translate", "train")
+    assert (done.code, "without torchrun" in done.err) == (2, True)
 
 
 @pytest.mark.slow

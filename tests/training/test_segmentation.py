@@ -99,6 +99,12 @@ def test_pixels_of_255_teach_nothing():
     assert objective(model, nothing)[0] == 0
 
 
+def test_a_run_goes_on_in_shards_where_that_is_asked(folder, tmp_path):
+    planned(folder, tmp_path / "run")
+    assert not reopened(tmp_path / "run")[0].config.training.shard
+    assert reopened(tmp_path / "run", shard=True)[0].config.training.shard
+
+
 class StopAt(Display):
     """Asks for a stop, as Ctrl-C does, when a step is shown."""
 

@@ -1,6 +1,8 @@
 """Training what writes text: the paper's schedule, checkpoint averaging, resumed runs, saved models."""
 
 import json
+import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -214,6 +216,54 @@ def test_settings_are_checked():
         configure_sequence(TranslationConfig(), {"model": {"width": 20}})
     with pytest.raises(vt.InputError, match=r"preprocessing\.size"):
         plan_reading(None, {"preprocessing": {"size": (8, 8)}})
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"ema_decay": 0.9},
+        {"loss": "sigmoid"},
+        {"distillation": {"teacher": "ViT-B/16"}},
+        {"initialisation": "timm"},
+        {"freeze": "encoder"},
+        {"lora": {"rank": 2}},
+        {"shard": True},
+        {"checkpointing": True},
+        {"precision": "fp8"},
+        {"optimiser": {"layer_decay": 0.5}},
+        {"optimiser": {"kind": "muon"}},
+    ],
+)
+def test_what_this_training_does_not_do_is_refused(asked):
+    for base in (numbers_config(), digit_lines_config()):
+        with pytest.raises(vt.InputError, match=rf"training\.{next(iter(asked))}.* what writes text"):
+            configure_sequence(base, {"training": asked})
+
+
+def test_who_asks_for_epochs_gets_them():
+    for base in (numbers_config(), digit_lines_config()):
+        assert configure_sequence(base, {"training": {"epochs": 2}}).training.total_steps(7) == 14
+        assert configure_sequence(base, {"training": {"epochs": 2, "steps": 3}}).training.total_steps(7) == 3
+
+
+def test_the_precision_is_decided_once(tmp_path, tiny):
+    auto = configure_sequence(tiny, {"training": {"precision": "auto"}})
+    run = SequenceRun.begin(tmp_path / "run", auto, CPU)
+    assert run.config.training.precision in ("fp32", "bf16")
+    assert SequenceRun.open(run.path).config == run.config
+
+
+def test_trackers_are_sent_every_row(tmp_path, tiny, data, monkeypatch):
+    rows, settings = [], {}
+    library = ModuleType("wandb")
+    library.init = lambda project, name, config: settings.update(config)
+    library.log = lambda row, step: rows.append(step)
+    library.finish = lambda: rows.append("closed")
+    monkeypatch.setitem(sys.modules, "wandb", library)
+    config = configure_sequence(tiny, {"training": {"steps": 2, "log_every": 1, "track": "wandb"}})
+    trained(tmp_path / "run", config, data)
+    assert rows == [1, 2, "closed"]
+    assert settings["model.width"] == "16"
 
 
 def test_pairs_of_every_length_learn_nothing_from_each_other(tiny):

@@ -54,6 +54,14 @@ def test_one_leaf_changes_one_leaf() -> None:
     assert changed == {"training.optimiser.clip_norm"}
 
 
+def test_who_asks_for_epochs_gets_them() -> None:
+    steps = recipe("paper-fine-tuning").config
+    assert steps.training.steps
+    asked = configure(steps, {"training": {"epochs": 2}})
+    assert asked.training.total_steps(7) == 14
+    assert configure(asked, {"training": {"steps": 3}}).training.total_steps(7) == 3
+
+
 def test_one_name_is_a_list_of_one() -> None:
     tree = {"track": "wandb", "freeze": "backbone", "lora": {"parts": "mlp"}}
     training = configure(RunConfig(), {"training": tree}).training

@@ -24,15 +24,20 @@ def train_segmentation(
     init: str | None,
     out: Path | None,
     resume: Path | None,
+    shard: bool | None,
     device: str,
     json: bool,
 ) -> int:
-    """Train a segmenter, judge it on what was held out, print the scores."""
+    """Train a segmenter, judge it on what was held out, print the scores.
+
+    Args:
+        shard: how a run that goes on keeps its weights; of a new one the settings say it.
+    """
     from vitreous.training.segmentation.plan import plan_segmentation, reopened
 
     def start(here: torch.device, world: World) -> tuple[Run, MaskSplits]:
         if resume:
-            return reopened(resume)
+            return reopened(resume, shard=shard)
         planned = plan_segmentation(source, settings, init=init)
         return begun(planned, out, device=here, world=world), planned.splits
 
@@ -41,14 +46,11 @@ def train_segmentation(
 
 def begun(planned: SegmentationPlan, out: Path | None, *, device: torch.device, world: World) -> Run:
     """A new run directory."""
-    from vitreous.training.precision import pick_precision
+    from vitreous.training.precision import decided
     from vitreous.training.run import default_path
 
-    training = planned.config.training
-    precision = pick_precision(training.precision, device)
-    settled = planned.config.model_copy(
-        update={"training": training.model_copy(update={"precision": precision})}
-    )
+    training = decided(planned.config.training, device)
+    settled = planned.config.model_copy(update={"training": training})
     return new_run(out or default_path(planned.splits.name), settled, planned.reasons, world)
 
 

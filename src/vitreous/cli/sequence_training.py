@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.options import print_json
 from vitreous.cli.training import STOPPED, how_to_go_on
+from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from vitreous.training.sequence.plan import Prepared
     from vitreous.training.sequence.run import SequenceRun
+
+
+def check_alone() -> None:
+    """Raises InputError where torchrun has begun several processes."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("what writes text is trained by one process: begin it without torchrun")
 
 
 def carry_out(

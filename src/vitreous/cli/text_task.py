@@ -8,15 +8,33 @@ from typing import Any
 from vitreous.cli.options import check_resume
 from vitreous.errors import InputError
 
+INSTEAD = "use --set model.encoder.width=96 and its like"
+MEMORY = "give a number, and --set training.accumulate=2 cuts such a batch into parts"
+LEFT_OUT = "leave it out; pictures that cannot be read are listed in the run's bad_files.txt"
 
-def refuse(**options: object) -> None:
-    """Raise for options that this task has not."""
-    for name, value in options.items():
-        if value is not None:
-            option = "--" + name.replace("_", "-")
-            raise InputError(
-                f"{option} does not go with --task text: use --set model.encoder.width=96 and its like"
-            )
+
+def refuse(
+    *,
+    model: str | None,
+    init: str | None,
+    recipe: str | None,
+    image_size: str | None,
+    shard: bool | None,
+    fit_memory: bool,
+    strict: bool,
+) -> None:
+    """Raise InputError for options that this task has not."""
+    for option, given, instead in (
+        ("--model", model, INSTEAD),
+        ("--init", init, INSTEAD),
+        ("--recipe", recipe, INSTEAD),
+        ("--image-size", image_size, INSTEAD),
+        ("--shard", shard, "leave it out; one process trains"),
+        ("--batch-size auto", fit_memory, MEMORY),
+        ("--strict", strict, LEFT_OUT),
+    ):
+        if given:
+            raise InputError(f"{option} does not go with --task text: {instead}")
 
 
 def train_text(
@@ -30,16 +48,18 @@ def train_text(
 ) -> int:
     """Train a reader of pictures, read what was held out, print the scores."""
     from vitreous.cli.inspect_sequences import some_pictures
-    from vitreous.cli.sequence_training import carry_out
+    from vitreous.cli.sequence_training import carry_out, check_alone
     from vitreous.data.text.captions import open_captions
     from vitreous.evaluation.reading import evaluate_reader
     from vitreous.inspection.sequence_report import write_reading_report
+    from vitreous.training.device import pick_device
     from vitreous.training.run import check_free, default_path
     from vitreous.training.sequence.config import ReadingConfig
     from vitreous.training.sequence.plan import plan_reading, prepare_reading
     from vitreous.training.sequence.reader import Reader
     from vitreous.training.sequence.run import SequenceRun
 
+    check_alone()
     check_resume(resume, source, settings, out)
     if resume:
         run = SequenceRun.open(resume)
@@ -51,11 +71,9 @@ def train_text(
     else:
         if out:
             check_free(out, ReadingConfig.command)
-        if "epochs" in settings.get("training", {}):
-            settings["training"].setdefault("steps", None)
         config, data = plan_reading(source, settings)
         prepared = prepare_reading(config, data)
-        run = SequenceRun.create(out or default_path(data.name), config)
+        run = SequenceRun.begin(out or default_path(data.name), config, pick_device(device))
     try:
         return carry_out(
             run,

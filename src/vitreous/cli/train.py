@@ -83,17 +83,36 @@ def train(
     if resume and task == "classes":
         from vitreous.cli.kinds import task_of
 
-        task = "segmentation" if task_of(resume) == "segmentation" else task
+        match task_of(resume):
+            case "text":
+                task = "text"
+            case "segmentation":
+                task = "segmentation"
     check_minutes(minutes, epochs, task)
+    fit_memory = batch_size == "auto"
     if task == "text":
         from vitreous.cli.text_task import refuse, train_text
 
-        refuse(model=model, init=init, recipe=recipe, image_size=image_size, precision=precision)
-        wanted = chosen({"training.epochs": epochs, "training.batch_size": batch_size, "seed": seed})
+        refuse(
+            model=model,
+            init=init,
+            recipe=recipe,
+            image_size=image_size,
+            shard=shard,
+            fit_memory=fit_memory,
+            strict=strict,
+        )
+        wanted = chosen(
+            {
+                "training.epochs": epochs,
+                "training.batch_size": batch_size,
+                "training.precision": precision,
+                "seed": seed,
+            }
+        )
         settings = with_leaves(settings_tree(config, set), wanted)
         return train_text(data, settings, out=out, resume=resume, device=device, json=json)
     warnings.showwarning = one_line
-    fit_memory = batch_size == "auto"
     options = {
         "model.name": model,
         "model.image_size": parse_size(image_size),
@@ -113,7 +132,9 @@ def train(
 
         if recipe or fit_memory:
             raise InputError("--recipe and --batch-size auto do not go with --task segmentation: use --set")
-        return train_segmentation(data, settings, init=init, out=out, resume=resume, device=device, json=json)
+        return train_segmentation(
+            data, settings, init=init, out=out, resume=resume, shard=shard, device=device, json=json
+        )
 
     def start(here: torch.device, world: World) -> tuple[Run, Splits]:
         if resume:

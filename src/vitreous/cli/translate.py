@@ -48,7 +48,9 @@ def translate(
     """
     if not words:
         raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
+    given = chosen({"seed": seed, "training.steps": steps, "training.batch_size": batch_size})
     if words[0] != "train":
+        check_translating(given, set, config, out, resume)
         return translate_texts(
             Path(words[0]),
             words[1:],
@@ -57,7 +59,6 @@ def translate(
             device=device,
             json=json,
         )
-    given = chosen({"seed": seed, "training.steps": steps, "training.batch_size": batch_size})
     check_resume(resume, words[1:], given, set, config, out)
     return train_and_judge(
         ",".join(words[1:]) or None,
@@ -65,9 +66,19 @@ def translate(
         out=out,
         resume=resume,
         beams=beams,
+        length_penalty=length_penalty,
         device=device,
         json=json,
     )
+
+
+def check_translating(*given: object) -> None:
+    """Raises InputError where a run that is there is told how to train."""
+    if any(given):
+        raise InputError(
+            "a run that translates takes only --beams, --length-penalty, --device and --json: all else is "
+            "for vitreous translate train"
+        )
 
 
 def translate_texts(
@@ -113,21 +124,24 @@ def train_and_judge(
     out: Path | None,
     resume: Path | None,
     beams: int,
+    length_penalty: float,
     device: str,
     json: bool,
 ) -> int:
     """Train, translate what was held out, print the scores."""
     from vitreous.cli.inspect_sequences import some_texts
-    from vitreous.cli.sequence_training import carry_out
+    from vitreous.cli.sequence_training import carry_out, check_alone
     from vitreous.data.text.parallel import open_parallel
     from vitreous.evaluation.translation import evaluate_translator
     from vitreous.inspection.sequence_report import write_translation_report
+    from vitreous.training.device import pick_device
     from vitreous.training.run import check_free, default_path
     from vitreous.training.sequence.config import TranslationConfig
     from vitreous.training.sequence.plan import plan_translation, prepare_translation
     from vitreous.training.sequence.run import SequenceRun
     from vitreous.training.sequence.translator import Translator
 
+    check_alone()
     if resume:
         run = SequenceRun.open(resume)
         config = run.config
@@ -142,12 +156,12 @@ def train_and_judge(
             check_free(out, TranslationConfig.command)
         config, data = plan_translation(source, settings)
         prepared = prepare_translation(config, data)
-        run = SequenceRun.create(out or default_path(data.name), config)
+        run = SequenceRun.begin(out or default_path(data.name), config, pick_device(device))
     return carry_out(
         run,
         prepared,
         judge=lambda model: evaluate_translator(
-            Translator(model, prepared.tokeniser), data.test, beams=beams
+            Translator(model, prepared.tokeniser), data.test, beams=beams, length_penalty=length_penalty
         ).to_json(),
         report=lambda model: (
             write_translation_report(

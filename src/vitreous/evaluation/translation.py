@@ -74,14 +74,14 @@ def pairs_to_judge(config: TranslationConfig, data: str | None) -> list[Pair]:
 
 
 def evaluate_translator(
-    translator: Translator, pairs: Sequence[Pair], *, beams: int = 4
+    translator: Translator, pairs: Sequence[Pair], *, beams: int = 4, length_penalty: float = 0.6
 ) -> TranslationEvaluation:
     """Translate every source with a beam, and compare."""
     longest = translator.model.config.max_length
     readable = [len(translator.tokeniser.encode(pair.source)) < longest for pair in pairs]
     begun = time.perf_counter()
     sources = [pair.source for pair, can in zip(pairs, readable, strict=True) if can]
-    found = iter(translator.translate(sources, beams=beams))
+    found = iter(translator.translate(sources, beams=beams, length_penalty=length_penalty))
     texts = [next(found).text if can else "" for can in readable]
     seconds = time.perf_counter() - begun
     bleu, chrf, signature = scores(texts, [pair.target for pair in pairs])

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 
 from vitreous.errors import InputError
+from vitreous.training.config import TrainingConfig
 from vitreous.training.float8 import check_float8
 
 SIDE, TRIES = 1024, 5
@@ -29,6 +30,11 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device) ->
         return wanted
     faster = product_seconds(torch.float32, device) / product_seconds(torch.bfloat16, device)
     return "bf16" if faster > CLEARLY_FASTER else "fp32"
+
+
+def decided(training: TrainingConfig, device: torch.device) -> TrainingConfig:
+    """With the precision that is picked for the device, once, so that config.toml says it."""
+    return training.model_copy(update={"precision": pick_precision(training.precision, device)})
 
 
 def answering_precision(wanted: str, device: torch.device) -> Precision:

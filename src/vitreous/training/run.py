@@ -94,7 +94,12 @@ class Run(RunDirectory[RunConfig]):
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read {file}: {error}") from None
         wanted = kind.model_fields["task"].default if "task" in kind.model_fields else "classes"
-        if (task := tree.get("task", "classes")) != wanted:
+        if (task := tree.get("task", "classes")) == "translation":
+            raise InputError(
+                f"{path} is a translator's run, and this is for runs of --task {wanted}: to go on with it, "
+                f"vitreous translate train --resume {path}"
+            )
+        if task != wanted:
             raise InputError(f"{path} is a run of --task {task}, and this is for runs of --task {wanted}")
         return cls(path, validated(tree, kind))
 

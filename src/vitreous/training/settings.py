@@ -31,7 +31,7 @@ def configure(base: AnyRun, *overrides: Tree) -> AnyRun:
     """
     tree: dict[str, Any] = base.model_dump()
     for override in overrides:
-        override = named_model(override, type(base))
+        override = by_epochs(named_model(override, type(base)))
         check_known(override, type(base))
         tree = merged(tree, override)
         tree = with_model_of_its_kind(tree, override, type(base))
@@ -42,6 +42,14 @@ def configure(base: AnyRun, *overrides: Tree) -> AnyRun:
         }
         tree = merged(tree, {"preprocessing": following})
     return validated(tree, type(base))
+
+
+def by_epochs(tree: Tree) -> Tree:
+    """Who asks for epochs does not want the steps of a recipe, which would win."""
+    training = tree.get("training")
+    if isinstance(training, Mapping) and "epochs" in training and "steps" not in training:
+        return {**tree, "training": {**training, "steps": None}}
+    return tree
 
 
 def square(size: Any) -> Any:

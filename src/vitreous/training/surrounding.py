@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from vitreous.training.distributed import World
 from vitreous.training.journal import MetricsFile, TensorBoard, Tracker
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Surroundings
-from vitreous.training.run import Run
+from vitreous.training.run import Run, RunDirectory
 from vitreous.training.shares import SharedStates
 from vitreous.training.state import States
 from vitreous.training.trackers import open_tracker
@@ -50,7 +51,7 @@ def surrounded(
         yield surroundings
 
 
-def trackers(run: Run, step: int, stack: ExitStack) -> tuple[Tracker, ...]:
+def trackers(run: RunDirectory[Any], step: int, stack: ExitStack) -> tuple[Tracker, ...]:
     """Where the run's numbers go; each is closed with `stack`."""
     opened: list[Tracker] = [
         MetricsFile(run.path / "metrics.jsonl", step=step),

@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import Any, Literal
 
 from vitreous.errors import InputError
-from vitreous.training.config import RunConfig
+from vitreous.training.config import CommandConfig
 from vitreous.training.journal import Row, Tracker
 from vitreous.training.settings import leaves
 
 Name = Literal["wandb", "mlflow", "trackio"]
 
 
-def open_tracker(name: Name, run: str, config: RunConfig) -> Tracker:
+def open_tracker(name: Name, run: str, config: CommandConfig) -> Tracker:
     """The tracker called `name`, with the run begun in it.
 
     Raises:

@@ -16,7 +16,7 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.settings import check_names, explain
 from vitreous.training.config import CommandConfig, TrainingConfig
-from vitreous.training.settings import merged, without_none_words
+from vitreous.training.settings import by_epochs, merged, without_none_words
 
 Kind = TypeVar("Kind", bound="SequenceConfig")
 
@@ -34,6 +34,20 @@ class AveragingConfig(Config):
     every: Positive = Field(default=100, description="steps between two of them")
 
 
+# What stands in `TrainingConfig`, and this training does not do. What it begins with is always drawn anew, in
+# one way, so there is nothing to freeze, to change at low rank, or to draw otherwise.
+FOR_OTHERS = (
+    "ema_decay",
+    "loss",
+    "distillation",
+    "initialisation",
+    "freeze",
+    "lora",
+    "shard",
+    "checkpointing",
+)
+
+
 class SequenceConfig(CommandConfig):
     """What the two have in common."""
 
@@ -43,6 +57,22 @@ class SequenceConfig(CommandConfig):
     tokeniser: TokeniserConfig = TokeniserConfig()
     training: TrainingConfig = TrainingConfig()
     averaging: AveragingConfig = AveragingConfig()
+
+    @model_validator(mode="after")
+    def _nothing_ignored(self) -> SequenceConfig:
+        asked, default = self.training, TrainingConfig()
+        for name in FOR_OTHERS:
+            if getattr(asked, name) != getattr(default, name):
+                instead = "set averaging.checkpoints" if name == "ema_decay" else "leave it out"
+                raise ValueError(f"training.{name} is not for what writes text: {instead}")
+        if asked.optimiser.layer_decay or asked.optimiser.kind == "muon":
+            raise ValueError(
+                "training.optimiser.layer_decay and muon know the layers of an encoder alone: leave them out "
+                "for what writes text"
+            )
+        if asked.precision == "fp8":
+            raise ValueError("training.precision=fp8 is not for what writes text: take auto, bf16 or fp32")
+        return self
 
 
 class TranslationConfig(SequenceConfig):
@@ -105,7 +135,7 @@ def configure_sequence(base: Kind, *overrides: Mapping[str, Any]) -> Kind:
             raise InputError(problem)
         if vocabulary := override.get("tokeniser", {}).get("vocabulary"):
             tree["model"] = with_vocabulary(tree["model"], vocabulary)
-        tree = merged(tree, override)
+        tree = merged(tree, by_epochs(override))
     try:
         return type(base)(**without_none_words(tree, type(base)))
     except ValidationError as error:

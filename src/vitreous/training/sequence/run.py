@@ -16,17 +16,26 @@ from vitreous.data.text.tokeniser import PAD, Tokeniser
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
 from vitreous.training.display import Display
-from vitreous.training.journal import MetricsFile, TensorBoard
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Loader, Surroundings, fit
 from vitreous.training.objectives import Objective
+from vitreous.training.precision import decided
 from vitreous.training.run import RunDirectory
 from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.sequence.config import ReadingConfig, TranslationConfig, read_config
+from vitreous.training.surrounding import trackers
 
 
 class SequenceRun(RunDirectory[TranslationConfig | ReadingConfig]):
     """The run directory of a translator or a reader of pictures."""
+
+    @classmethod
+    def begin(
+        cls, path: Path, config: TranslationConfig | ReadingConfig, device: torch.device
+    ) -> SequenceRun:
+        """A new one, with what depends on the machine decided."""
+        training = decided(config.training, device)
+        return cls.create(path, config.model_copy(update={"training": training}))
 
     @classmethod
     def open(cls, path: Path) -> SequenceRun:
@@ -93,15 +102,9 @@ def train_sequence_model(
     if state := run.states.newest():
         learner.restore(state)
     with ExitStack() as stack:
-        trackers = (
-            MetricsFile(run.path / "metrics.jsonl", step=learner.step),
-            TensorBoard(run.path, step=learner.step),
-        )
-        for tracker in trackers:
-            stack.callback(tracker.close)
         stack.enter_context(display or nullcontext())
         surroundings = Surroundings(
-            trackers=trackers,
+            trackers=trackers(run, learner.step, stack),
             states=run.states,
             display=display,
             validate=validate,
