@@ -13,12 +13,15 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
+from vitreous.data.pictures import BadPicture
 from vitreous.data.sources import Splits, open_data
 from vitreous.errors import InputError
 from vitreous.pretraining.config import OBJECTIVES, PretrainingRunConfig
 from vitreous.pretraining.plan import open_unlabelled, plan
 from vitreous.pretraining.pretrainer import pretrain
+from vitreous.training.distributed import World
 from vitreous.training.run import Run
+from vitreous.training.setbacks import NotFinite
 
 CPU = torch.device("cpu")
 TINY = {
@@ -169,3 +172,26 @@ def test_training_begins_with_the_encoder(tmp_path):
     assert model.config.num_classes == 10
     assert torch.equal(model.blocks[0].attention.qkv.weight, encoder.blocks[0].attention.qkv.weight)
     assert not model.head.weight.any()
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path):
+    settings = {**TINY, "preprocessing": {"std": [0.0]}, "training": {"steps": 99, "batch_size": 32}}
+    run = Run.create(tmp_path / "run", plan("digits", settings, objective="mae").config)
+    splits = open_data("digits", DataConfig())
+    with (
+        pytest.warns(UserWarning, match="not finite"),
+        pytest.raises(NotFinite, match=r"they are in .*model"),
+    ):
+        pretrain(run, splits, device=CPU)
+    assert all(torch.isfinite(weight).all() for weight in vt.load(run.path).parameters())
+
+
+def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
+    def reading(learner, loader, *rest):
+        loader.bad.add(BadPicture("torn.jpg", "no picture"))
+
+    monkeypatch.setattr("vitreous.pretraining.pretrainer.fit", reading)
+    run, splits = tiny_run(tmp_path / "run")
+    for rank in range(2):
+        pretrain(run, splits, device=CPU, world=World(rank=rank, size=2))
+    assert {path.name for path in run.path.glob("bad_files*")} == {"bad_files.txt", "bad_files-1.txt"}

@@ -30,6 +30,7 @@ from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.segmentation.objective import segmentation
 from vitreous.training.segmentation.plan import plan_segmentation, reopened
 from vitreous.training.segmentation.trainer import train_segmenter
+from vitreous.training.setbacks import NotFinite
 from vitreous.training.settings import to_toml
 from vitreous.training.signals import Interrupted
 from vitreous.training.starting import starting_model
@@ -103,6 +104,17 @@ def test_a_run_goes_on_in_shards_where_that_is_asked(folder, tmp_path):
     planned(folder, tmp_path / "run")
     assert not reopened(tmp_path / "run")[0].config.training.shard
     assert reopened(tmp_path / "run", shard=True)[0].config.training.shard
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(folder, tmp_path):
+    settings = {**TINY, "preprocessing": {"std": [0.0, 0.0, 0.0]}}
+    run, splits = planned(folder, tmp_path / "run", {**settings, "training": {"steps": 99, "batch_size": 4}})
+    with (
+        pytest.warns(UserWarning, match="not finite"),
+        pytest.raises(NotFinite, match=r"they are in .*model"),
+    ):
+        train_segmenter(run, splits, device=CPU)
+    assert all(torch.isfinite(weight).all() for weight in weights(run.path).values())
 
 
 class StopAt(Display):

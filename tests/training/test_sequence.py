@@ -20,6 +20,7 @@ from vitreous.training.sequence.reader import Reader
 from vitreous.training.sequence.recipes import digit_lines_config, numbers_config, pairs_config, paper_rate
 from vitreous.training.sequence.run import SequenceRun, fresh_model, next_token, train_sequence_model
 from vitreous.training.sequence.translator import Translator
+from vitreous.training.setbacks import NotFinite
 
 CPU = torch.device("cpu")
 
@@ -264,6 +265,31 @@ def test_trackers_are_sent_every_row(tmp_path, tiny, data, monkeypatch):
     trained(tmp_path / "run", config, data)
     assert rows == [1, 2, "closed"]
     assert settings["model.width"] == "16"
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path, tiny, data, monkeypatch):
+    calls = []
+
+    def broken(smoothing):
+        whole = next_token(smoothing)
+
+        def objective(model, batch):
+            calls.append(0)
+            loss, measures = whole(model, batch)
+            return loss * (1 if len(calls) < 3 else float("nan")), measures
+
+        return objective
+
+    monkeypatch.setattr("vitreous.training.sequence.run.next_token", broken)
+    config = configure_sequence(tiny, {"training": {"steps": 99}})
+    with (
+        pytest.warns(UserWarning, match="not finite"),
+        pytest.raises(NotFinite, match=r"they are in .*model"),
+    ):
+        trained(tmp_path / "run", config, data)
+    kept = weights(Translator.load(tmp_path / "run").model)
+    assert torch.isfinite(kept).all()
+    assert not torch.equal(kept, weights(fresh_model(config)))  # two steps were good
 
 
 def test_pairs_of_every_length_learn_nothing_from_each_other(tiny):

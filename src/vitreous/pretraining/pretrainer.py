@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -24,13 +25,14 @@ from vitreous.training.display import Display
 from vitreous.training.distributed import World
 from vitreous.training.float8 import out_of_float8
 from vitreous.training.learner import Learner
-from vitreous.training.loop import Surroundings, fit
+from vitreous.training.loop import fit
 from vitreous.training.resuming import resumed
 from vitreous.training.run import Run
+from vitreous.training.setbacks import kept_if_not_finite
 from vitreous.training.shares import SharedStates
 from vitreous.training.starting import starting_model
 from vitreous.training.state import States
-from vitreous.training.surrounding import trackers
+from vitreous.training.surrounding import surrounded
 
 
 class Pretrained(NamedTuple):
@@ -72,27 +74,33 @@ def pretrain(
     loader = train_loader(run.config, splits, device, world)
     batches = config.training.total_steps(loader.steps_per_epoch)
     learner, states = learner_of(run, config, device, world, batches=batches)
-    with ExitStack() as stack:
-        surroundings = Surroundings(
-            trackers=trackers(run, learner.step, stack) if world.first else (),
-            states=states,
-            display=stack.enter_context(display or nullcontext()),
-            validate=measures(splits, config),
-            validate_every=config.evaluation.every_epochs,
-            device=device,
-            seed=config.seed,
-            world=world,
-        )
-        stack.callback(loader.bad.write, run.path / "bad_files.txt")
-        if config.training.checkpointing:
-            stack.enter_context(checkpointed(learner.model.encoder))  # type: ignore[arg-type]
+    around = surrounded(
+        run,
+        learner,
+        states,
+        loader.bad,
+        device=device,
+        validate=measures(splits, config),
+        display=display,
+        world=world,
+    )
+    encoder: Any = learner.model.encoder
+    recomputing = checkpointed(encoder) if config.training.checkpointing else nullcontext()
+    save = partial(saved, run, learner, world)
+    with around as surroundings, recomputing, kept_if_not_finite(save, run.path / "model"):
         fit(learner, loader, self_supervised, config.training, surroundings)
+    objective = save()
+    return Pretrained(objective.encoder, objective, learner.seconds, dict(loader.bad))
+
+
+def saved(run: Run, learner: Learner, world: World) -> SelfSupervision:
+    """The objective on the CPU. The first process has written its encoder into the run's model/."""
     objective: SelfSupervision = learner.result.cpu().eval()  # type: ignore[assignment]
     out_of_float8(objective)
     encoder = objective.encoder.requires_grad_(True)
     if world.first:
         run.save_model(encoder)
-    return Pretrained(encoder, objective, learner.seconds, dict(loader.bad))
+    return objective
 
 
 def learner_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -20,9 +21,9 @@ from vitreous.training.distillation import Teacher, distillation
 from vitreous.training.distributed import World
 from vitreous.training.loop import fit
 from vitreous.training.objectives import Objective, classification
-from vitreous.training.resuming import finished, learner_of
+from vitreous.training.resuming import learner_of, saved
 from vitreous.training.run import Run
-from vitreous.training.setbacks import NotFinite
+from vitreous.training.setbacks import kept_if_not_finite
 from vitreous.training.starting import checkpoint
 from vitreous.training.surrounding import surrounded
 
@@ -70,17 +71,10 @@ def train_classifier(
         run, learner, states, loader.bad, device=device, validate=validate, display=display, world=world
     )
     recomputing = checkpointed(learner.model) if run.config.training.checkpointing else nullcontext()
-    with around as surroundings, recomputing:
-        try:
-            waited = fit(learner, loader, objective_of(run.config, splits), run.config.training, surroundings)
-        except NotFinite as error:
-            result = finished(learner)
-            if world.first:
-                run.save_model(result)
-            raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
-    result = finished(learner)
-    if world.first:
-        run.save_model(result)
+    objective, save = objective_of(run.config, splits), partial(saved, run, learner, world)
+    with around as surroundings, recomputing, kept_if_not_finite(save, run.path / "model"):
+        waited = fit(learner, loader, objective, run.config.training, surroundings)
+    result = save()
     spent = learner.seconds - before
     waiting = waited / spent if spent else 0.0
     return Trained(result, learner.seconds, waiting, dict(loader.bad))

@@ -53,6 +53,14 @@ def resumed(
     return learner, saved
 
 
+def saved(run: Run, learner: Learner, world: World) -> Model:
+    """The learner's result, which the first process has written into the run's model/."""
+    model = finished(learner)
+    if world.first:
+        run.save_model(model)
+    return model
+
+
 def finished(learner: Learner) -> Model:
     """The learner's result, ready for use: with plain weights."""
     model = learner.result.eval()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from vitreous.errors import InputError
 from vitreous.training.distributed import World
@@ -17,6 +20,17 @@ SLOWER = 0.5  # what the learning rate is multiplied by each time
 
 class NotFinite(InputError):
     """Training stopped because its loss was no longer finite. The learner holds the last good weights."""
+
+
+@contextmanager
+def kept_if_not_finite(save: Callable[[], object], path: Path) -> Iterator[None]:
+    """Around training: where its loss is no longer finite, the last good weights are saved, and it is said
+    where."""
+    try:
+        yield
+    except NotFinite as error:
+        save()
+        raise NotFinite(f"{error}; they are in {path}") from None
 
 
 class Setbacks:

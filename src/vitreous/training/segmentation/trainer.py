@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -17,9 +18,10 @@ from vitreous.training.checkpointing import checkpointed
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
 from vitreous.training.loop import fit
-from vitreous.training.resuming import finished, learner_of
+from vitreous.training.resuming import learner_of, saved
 from vitreous.training.run import Run
 from vitreous.training.segmentation.objective import segmentation
+from vitreous.training.setbacks import kept_if_not_finite
 from vitreous.training.surrounding import surrounded
 
 
@@ -58,12 +60,11 @@ def train_segmenter(
         run, learner, states, loader.bad, device=device, validate=validate, display=display, world=world
     )
     recomputing = checkpointed(learner.model) if config.training.checkpointing else nullcontext()
-    with around as surroundings, recomputing:
+    save = partial(saved, run, learner, world)
+    with around as surroundings, recomputing, kept_if_not_finite(save, run.path / "model"):
         fit(learner, loader, segmentation(config.training), config.training, surroundings)
-    model = finished(learner)
+    model = save()
     assert isinstance(model, Segmenter)  # as the configuration says
-    if world.first:
-        run.save_model(model)
     return TrainedSegmenter(model, learner.seconds, dict(loader.bad))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from vitreous.training.precision import decided
 from vitreous.training.run import RunDirectory
 from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.sequence.config import ReadingConfig, TranslationConfig, read_config
+from vitreous.training.setbacks import kept_if_not_finite
 from vitreous.training.surrounding import trackers
 
 
@@ -112,7 +114,15 @@ def train_sequence_model(
             seed=config.seed,
         )
         objective = next_token(config.training.label_smoothing)
-        fit(learner, loader, objective, config.training, surroundings)
-    result: Any = learner.result.cpu().eval()
-    save_sequence_model(result, run.path / "model", tokeniser=tokeniser.to_json())
-    return TrainedSequence(result, learner.seconds)
+        # Where training breaks off, the mean of its last checkpoints is still to come.
+        save = partial(saved, run, learner.model, tokeniser)
+        with kept_if_not_finite(save, run.path / "model"):
+            fit(learner, loader, objective, config.training, surroundings)
+    return TrainedSequence(saved(run, learner.result, tokeniser), learner.seconds)
+
+
+def saved(run: SequenceRun, model: Any, tokeniser: Tokeniser) -> SequenceModel:
+    """The model on the CPU, written into the run's model/ with its tokeniser."""
+    model = model.cpu().eval()
+    save_sequence_model(model, run.path / "model", tokeniser=tokeniser.to_json())
+    return model
