@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitreous.cli.segmentation_runs import save
 from vitreous.data.segmentation.palette import mask_picture
 from vitreous.errors import InputError
 
@@ -86,6 +87,10 @@ def test_evaluate_judges_the_held_out_part_or_other_data(run, streets, command):
     other = json.loads(command("evaluate", run, streets / "train", "--json").out)
     assert (same["test_count"], same["part"]) == (3, "held-out part")
     assert (other["test_count"], other["part"]) == (9, "all of it")
+    pages = command("evaluate", run, "digit-pages")
+    assert (pages.code, "has other classes than the model" in pages.err) == (2, True)
+    unknown = command("evaluate", run, "--set", "training.steps=3")
+    assert "all of its settings begin with data." in unknown.err
     table = command("evaluate", run).out
     assert "mean IoU" in table
     assert "car" in table
@@ -114,6 +119,17 @@ def test_pictures_of_one_name_get_masks_of_their_own(run, command, tmp_path):
     done = command("predict", run, "photos/3/0.jpg", "photos/7/0.jpg", "--out", tmp_path, "--json")
     assert len({each["mask"] for each in json.loads(done.out)["predictions"]}) == 2
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_mask_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    def full(picture, path, format):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    with pytest.raises(InputError, match=r"cannot write .*mask\.png: No space left"):
+        save(Image.new("L", (2, 2)), tmp_path / "mask.png")
+    assert not list(tmp_path.iterdir())
 
 
 def test_describe_ends_with_maps(run, command):

@@ -12,6 +12,7 @@ from PIL import Image
 from vitreous.data.pictures import BadPicture
 from vitreous.data.segmentation.masked import MaskedSubset
 from vitreous.errors import InputError
+from vitreous.evaluation.held_out import held_out_masks
 from vitreous.evaluation.segmentation import (
     SegmentationEvaluation,
     confusion_of,
@@ -110,3 +111,10 @@ def test_nothing_to_judge_is_said():
     config = SegmenterConfig(image_size=16, patch_size=8, num_classes=3, width=8, depth=1, heads=1, mlp_dim=8)
     with pytest.raises(InputError, match="not one of 1 pictures can be judged: picture 1: torn"):
         evaluate_segmenter(Segmenter(config), MaskedSubset(Three(), np.array([1])))
+
+
+def test_the_bundled_pages_have_a_part_to_judge_on():
+    found = held_out_masks("Seg-Ti/16", "digit-pages", {}, None)
+    assert (found.source, found.part) == ("digit-pages", "held-out part")
+    with pytest.raises(InputError, match="name the data"):
+        held_out_masks("Seg-Ti/16", None, {}, None)

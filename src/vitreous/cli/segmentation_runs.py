@@ -15,7 +15,6 @@ from vitreous.errors import InputError
 if TYPE_CHECKING:
     from PIL import Image
 
-    from vitreous.data.segmentation.masked import MaskedPictures
     from vitreous.models.segmenter import Segmenter
 
 UNASKED = 12  # held-out pictures to look at where none are named
@@ -50,10 +49,11 @@ def judge_segmenter(
     """`vitreous evaluate`: mean IoU on the run's held-out part, or on other data."""
     from vitreous.cli.progress import progress_bar
     from vitreous.cli.segmentation_task import print_scores
+    from vitreous.evaluation.held_out import held_out_masks
     from vitreous.evaluation.segmentation import evaluate_segmenter
 
     model = opened(run, image_size, device)
-    source, part, pictures = held_out(run, data, settings, tuple(model.labels or ()) or None)
+    source, part, pictures = held_out_masks(run, data, settings, tuple(model.labels or ()) or None)
     with progress_bar("judging") as progress:
         evaluation = evaluate_segmenter(
             model,
@@ -70,40 +70,6 @@ def judge_segmenter(
     print_scores(result)
     for path, reason in evaluation.failed.items():
         print(f"could not be decoded: {path}: {reason}")
-
-
-def held_out(
-    run: str, data: str | None, settings: dict[str, Any], classes: tuple[str, ...] | None
-) -> tuple[str, str, MaskedPictures]:
-    """(source, part in words, pictures): what a run was trained on is split as it was then; of other data the
-    test part is taken where it has one, and everything where not."""
-    from vitreous.data.segmentation.sources import open_masked
-    from vitreous.evaluation.held_out import data_settings
-    from vitreous.training.plan import data_config
-    from vitreous.training.run import Run
-    from vitreous.training.segmentation.config import SegmentationConfig
-    from vitreous.training.starting import absolute_source
-
-    data_settings("evaluate", settings)
-    trained = None
-    if (Path(run) / "config.toml").is_file():
-        trained = Run.open(Path(run), SegmentationConfig).config
-    if data is None and trained is None:
-        raise InputError(f"{run} is no run directory, so it does not say what to evaluate on: name the data")
-    source = data or (trained.source if trained else "")
-    same = trained is not None and absolute_source(source) == absolute_source(trained.source)
-    base = trained.data.model_dump() if trained and same else {"validation_fraction": 0.0}
-    if not same and Path(source).is_dir():
-        base["test_fraction"] = 0.0
-    config = data_config({"data": {**base, **settings.get("data", {})}})
-    splits = open_masked(source, config, classes=classes)
-    if splits.test is not None:
-        return source, "held-out part", splits.test
-    if splits.validation is not None:
-        return source, "validation part", splits.validation
-    if same:
-        raise InputError(f"{run} was trained on all of {source}: name other data to evaluate it on")
-    return source, "all of it", splits.train
 
 
 def segment_pictures(
@@ -177,13 +143,12 @@ def names_for(paths: list[str], folder: Path) -> dict[str, Path]:
 
 def save(picture: Image.Image, path: Path) -> None:
     """A PNG, written beside and renamed."""
-    import os
+    from vitreous.checkpoints.whole_files import whole
 
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture.save(beside, format="PNG")
-        os.replace(beside, path)
+        with whole(path) as beside:
+            picture.save(beside, format="PNG")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from None
 
@@ -225,8 +190,9 @@ def unasked_pictures(model: str, segmenter: Segmenter) -> Shown:
     """Held-out pictures of the run."""
     from vitreous.data.pictures import BadPicture
     from vitreous.deployment.predictor import Failure
+    from vitreous.evaluation.held_out import held_out_masks
 
-    source, part, pictures = held_out(model, None, {}, tuple(segmenter.labels or ()) or None)
+    source, part, pictures = held_out_masks(model, None, {}, tuple(segmenter.labels or ()) or None)
     found, failed = [], []
     for index in range(0, len(pictures), max(len(pictures) // UNASKED, 1))[:UNASKED]:
         try:

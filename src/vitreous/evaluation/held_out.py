@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from vitreous.data.config import DataConfig
 from vitreous.data.pictures import Pictures
+from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
+from vitreous.data.segmentation.masked import MaskedPictures
+from vitreous.data.segmentation.sources import open_masked
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.training.config import RunConfig
 from vitreous.training.plan import data_config
 from vitreous.training.run import Run
+from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.settings import check_known
 from vitreous.training.starting import absolute_source
 
+Shown = TypeVar("Shown", Pictures, MaskedPictures)
 
-class HeldOut(NamedTuple):
+
+class HeldOut(NamedTuple, Generic[Shown]):
     """Pictures to judge on. part: which part of the data they are, in words."""
 
     source: str
     part: str
-    pictures: Pictures
+    pictures: Shown
 
 
-def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldOut:
+class Asked(NamedTuple):
+    """The data to judge on, how to open them, and whether the model has learned from a part of them."""
+
+    source: str
+    config: DataConfig
+    learned: bool
+
+
+def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldOut[Pictures]:
     """The pictures of `vitreous evaluate MODEL [DATA]`.
 
     What a run was trained on is split as it was then, and its held-out part is taken. Of other data the test
@@ -38,26 +52,50 @@ def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldO
     Raises:
         InputError: no such run or data, unknown settings, or nothing was held out.
     """
+    asked = asked_for(model, data, settings, RunConfig)
+    splits = open_data(asked.source, asked.config)
+    return judged(model, asked, splits.train, splits.validation, splits.test)
+
+
+def held_out_masks(
+    model: str, data: str | None, settings: Mapping[str, Any], classes: tuple[str, ...] | None
+) -> HeldOut[MaskedPictures]:
+    """The same for a segmenter: pictures with masks of its classes; None: of the classes of the data."""
+    asked = asked_for(model, data, settings, SegmentationConfig)
+    splits = open_masked(asked.source, asked.config, classes=classes)
+    return judged(model, asked, splits.train, splits.validation, splits.test)
+
+
+def asked_for(model: str, data: str | None, settings: Mapping[str, Any], kind: type[RunConfig]) -> Asked:
+    """What is to be opened. Data that were not learned from are not split, but the bundled pages are made of
+    digits that are."""
     check_data_settings("evaluate", settings)
     is_run = (Path(model) / "config.toml").is_file()
     if data is None and not is_run:
         raise InputError(
             f"{model} is no run directory, so it does not say what to evaluate on: name the data"
         )
-    trained = Run.open(Path(model)).config if is_run else None
+    trained = Run.open(Path(model), kind).config if is_run else None
     source = data or (trained.source if trained else "")
-    same = trained is not None and absolute_source(source) == absolute_source(trained.source)
-    base = (
-        trained.data.model_dump() if trained and same else {"test_fraction": 0.0, "validation_fraction": 0.0}
-    )
-    splits = open_data(source, data_config({"data": {**base, **settings.get("data", {})}}))
-    if splits.test is not None:
-        return HeldOut(source, "held-out part", splits.test)
-    if splits.validation is not None:
-        return HeldOut(source, "validation part", splits.validation)
-    if same:
-        raise InputError(f"{model} was trained on all of {source}: name other data to evaluate it on")
-    return HeldOut(source, "all of it", splits.train)
+    learned = trained is not None and absolute_source(source) == absolute_source(trained.source)
+    whole: dict[str, Any] = {"validation_fraction": 0.0}
+    if source != DIGIT_PAGES:
+        whole["test_fraction"] = 0.0
+    base = trained.data.model_dump() if trained and learned else whole
+    return Asked(source, data_config({"data": {**base, **settings.get("data", {})}}), learned)
+
+
+def judged(
+    model: str, asked: Asked, train: Shown, validation: Shown | None, test: Shown | None
+) -> HeldOut[Shown]:
+    """The part of the data that the model has not learned from."""
+    if test is not None:
+        return HeldOut(asked.source, "held-out part", test)
+    if validation is not None:
+        return HeldOut(asked.source, "validation part", validation)
+    if asked.learned:
+        raise InputError(f"{model} was trained on all of {asked.source}: name other data to evaluate it on")
+    return HeldOut(asked.source, "all of it", train)
 
 
 def data_settings(command: str, settings: Mapping[str, Any]) -> DataConfig:
