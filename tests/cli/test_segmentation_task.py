@@ -221,6 +221,7 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
     for arguments, said in (
         (("convert", run, tmp_path / "model.npz", "--format", "google"), "save its encoder"),
         (("evaluate", run, "photos"), "no folder of pictures and masks"),
+        (("evaluate", run, "--workers", "2"), "--workers does not go with a segmenter"),
         (("predict", "runs/mine", "photo.jpg", "--out", tmp_path), "--out is where masks go"),
         (("inspect", run, "photo.jpg", "--label", "car"), "leave them out"),
         (("predict", "Seg-Ti/16", "photo.jpg"), "a name without weights"),

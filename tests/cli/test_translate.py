@@ -101,6 +101,14 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
         (("translate", "train", "pairs.tsv", "--resume", "runs/pairs"), "give no other settings"),
         (("translate", "train", "pairs.tsv", "--out", "runs/pairs"), "exists already"),
         (("train", "--resume", "runs/pairs"), "vitreous translate train --resume runs/pairs"),
+        (
+            ("evaluate", "runs/pairs", "--image-size", "32"),
+            "--image-size does not go with a model that writes",
+        ),
+        (
+            ("evaluate", "runs/pairs", "--set", "data.strict=true"),
+            "--set does not go with a model that writes",
+        ),
         (("translate", "runs/pairs", "two", "--steps", "3"), "all else is for vitreous translate train"),
         (("translate", "runs/pairs", "two", "--out", "x"), "all else is for vitreous translate train"),
     ],

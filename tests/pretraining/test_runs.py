@@ -195,3 +195,25 @@ def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
     for rank in range(2):
         pretrain(run, splits, device=CPU, world=World(rank=rank, size=2))
     assert {path.name for path in run.path.glob("bad_files*")} == {"bad_files.txt", "bad_files-1.txt"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"loss": "sigmoid"},
+        {"label_smoothing": 0.1},
+        {"lora": {"rank": 2}},
+        {"distillation": {"form": "soft"}},
+    ],
+)
+def test_what_pre_training_does_not_do_is_refused(asked):
+    with pytest.raises(InputError, match=rf"training\.{next(iter(asked))} is not for pre-training"):
+        plan("digits", {**TINY, "training": asked}, objective="mae")
+
+
+def test_the_precision_is_decided_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("vitreous.training.precision.pick_precision", lambda wanted, device: "fp32")
+    settings = [f"--set=training.{each}" for each in ("steps=1", "batch_size=32", "precision=auto")]
+    path = tmp_path / "run"
+    assert command(["pretrain", "digits", "--device", "cpu", "--out", str(path), *settings]) == 0
+    assert Run.open(path, PretrainingRunConfig).config.training.precision == "fp32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from vitreous.cli.options import (
     resized,
     settings_tree,
 )
+from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from vitreous.evaluation.classification import Evaluation
@@ -56,12 +58,15 @@ def evaluate(
 
     here = pick_device(device)
     if is_segmenter(run):
+        refuse("a segmenter", {"--workers": workers})
         tree = settings_tree(config, set)
         with computing(precision, here):
             return judge_segmenter(
                 run, data, tree, batch_size=batch_size, image_size=image_size, device=device, json=json
             )
     if kind_of_run(Path(run)):
+        given = {"--image-size": image_size, "--workers": workers, "--set": set, "--config": config}
+        refuse("a model that writes text", given)
         with computing(precision, here):
             return judge_again(Path(run), data, device=device, json=json)
     from vitreous.cli.progress import progress_bar
@@ -89,6 +94,13 @@ def evaluate(
     else:
         print(f"{run} on {source}, {part}: {evaluation.count} pictures in {evaluation.seconds:.1f} s\n")
         show(evaluation)
+
+
+def refuse(kind: str, given: Mapping[str, object]) -> None:
+    """Raises InputError for an option that a kind of model has no use for."""
+    for option, value in given.items():
+        if value is not None:
+            raise InputError(f"{option} does not go with {kind}: leave it out")
 
 
 def show(evaluation: Evaluation | MultiLabelEvaluation) -> None:

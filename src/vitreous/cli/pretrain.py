@@ -85,17 +85,25 @@ def pretrain(
     def start(here: torch.device, world: World) -> tuple[Run, Splits]:
         if resume:
             return reopened(resume, shard=shard)
-        return begun(data, with_leaves(settings_tree(config, set), given), init=init, out=out, world=world)
+        settings = with_leaves(settings_tree(config, set), given)
+        return begun(data, settings, init=init, out=out, device=here, world=world)
 
     return in_processes(start, carry_out, show=print_result, device=device, json=json)
 
 
 def begun(
-    data: str | None, settings: dict[str, Any], *, init: str | None, out: Path | None, world: World
+    data: str | None,
+    settings: dict[str, Any],
+    *,
+    init: str | None,
+    out: Path | None,
+    device: torch.device,
+    world: World,
 ) -> tuple[Run, Splits]:
     """A new run directory, and the data that it names."""
     from vitreous.pretraining.config import OBJECTIVES
     from vitreous.pretraining.plan import plan
+    from vitreous.training.precision import decided
     from vitreous.training.run import default_path
 
     objective = settings.get("pretraining", {}).get("objective", "mae")
@@ -104,7 +112,8 @@ def begun(
     source = data or settings.get("source", "digits")
     planned = plan(source, settings, objective=objective, init=init or settings.get("init"))
     path = out or default_path(f"{planned.splits.name}-{objective}")
-    return new_run(path, planned.config, planned.reasons, world), planned.splits
+    settled = planned.config.model_copy(update={"training": decided(planned.config.training, device)})
+    return new_run(path, settled, planned.reasons, world), planned.splits
 
 
 def reopened(path: Path, *, shard: bool | None) -> tuple[Run, Splits]:
