@@ -63,6 +63,23 @@ def test_several_labels_are_rows(photos):
     assert splits.summary.multi_label
 
 
+def test_a_missing_label_does_not_make_the_task_multi_label(photos):
+    """One empty field would change what every other row means."""
+    path = write(photos / "list.csv", [*ROWS[:3], ("cat/2.jpg", " "), *ROWS[4:]])
+    with pytest.raises(InputError, match=r"^line 4 of .*list\.csv has no label: write its class"):
+        open_data(path, DataConfig())
+
+
+def test_a_missing_label_in_parquet_is_no_class_of_that_name(photos):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"path": [row[0] for row in ROWS[1:]], "label": [None, *(row[1] for row in ROWS[2:])]}
+    parquet.write_table(pyarrow.table(columns), photos / "list.parquet")
+    with pytest.raises(InputError, match=r"^row 1 of .*list\.parquet has no label"):
+        open_data(str(photos / "list.parquet"), DataConfig())
+
+
 def test_soft_labels(photos):
     rows = [ROWS[0], ("cat/0.jpg", "cat:0.7 | dog:0.3"), ("cat/1.jpg", "dog")]
     splits = open_data(write(photos / "list.csv", rows), DataConfig(test_fraction=0))

@@ -139,6 +139,21 @@ def test_a_heap_of_pictures_needs_no_classes(heap, tmp_path):
         open_unlabelled(str(tmp_path / "empty"), DataConfig())
 
 
+def test_a_packed_folder_is_taken_as_training_takes_it(heap, tmp_path):
+    """What `vitreous data pack` writes: shards, and nothing that looks like a picture from outside."""
+    from vitreous.data.packing import Packing, pack
+
+    for name in ("cat", "dog"):
+        shutil.copytree(heap, tmp_path / "photos" / name)
+    packed = tmp_path / "packed"
+    pack(open_data(str(tmp_path / "photos"), DataConfig()), packed, Packing(workers=1))
+    ours, theirs = open_unlabelled(str(packed), DataConfig()), open_data(str(packed), DataConfig())
+    assert len(ours.train) > 0
+    assert [ours.train.name(i) for i in range(len(ours.train))] == [
+        theirs.train.name(i) for i in range(len(theirs.train))
+    ]
+
+
 def test_the_command_and_fine_tuning_from_its_run(heap, tmp_path, capsys):
     sizes = ["model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16", "training.steps=2"]
     tiny = [word for setting in sizes for word in ("--set", setting)]

@@ -63,12 +63,14 @@ def plan(source: str, settings: Tree, *, objective: ObjectiveName, init: str | N
 
 
 def open_unlabelled(source: str, data: DataConfig) -> Splits:
-    """Any DATA, and a folder of pictures in whatever sub-folders. Where there are classes, the held-out part
+    """Any DATA, shards among them, and a folder of pictures in whatever sub-folders. Where there are classes, the held-out part
     is the one that `vitreous train` holds out, so that it stays unseen until then."""
     folder = Path(source).expanduser()
     if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
         return open_data(source, data)
     table = index_folder(folder, (".",)).table
+    if not len(table) and any(folder.glob("*.tar")):
+        return open_data(source, data)
     if not len(table):
         raise InputError(f"{folder} holds no pictures")
     pictures = FilePictures(folder, table, np.zeros(len(table), dtype=np.int64), ("picture",))

@@ -1,7 +1,7 @@
 """A table of pictures: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
 
-A label is a class name; several, separated by `data.label_separator` ("|"), make the task multi-label; a
-number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute, or relative to the manifest's
+A label is a class name; several, separated by `data.label_separator` ("|"), make the task multi-label, in
+which a picture may have none; a number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute, or relative to the manifest's
 folder. split is train, val (also valid, validation) or test; without it the pictures are split class by
 class.
 """
@@ -28,11 +28,13 @@ COLUMNS = "the columns path, label and, if wanted, split"
 
 
 class Rows(NamedTuple):
-    """A manifest's columns, of equal length; splits is empty if there is no such column."""
+    """A manifest's columns, of equal length; splits is empty if there is no such column. lines: where each
+    row stands in the file, in words."""
 
     paths: list[str]
     labels: list[str]
     splits: list[str]
+    lines: list[str]
 
 
 def open_manifest(path: Path, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
@@ -40,7 +42,7 @@ def open_manifest(path: Path, config: DataConfig) -> tuple[Pictures, Pictures | 
     rows = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
     if not rows.paths:
         raise InputError(f"{path} lists no picture: write {COLUMNS}, a line for each picture")
-    targets, classes = read_labels(rows.labels, config.label_separator, path)
+    targets, classes = read_labels(rows, config.label_separator, path)
     table = FileTable.of(rows.paths)
     pictures = FilePictures(path.parent, table, targets, classes)
     if not rows.splits:
@@ -64,7 +66,8 @@ def read_text(path: Path) -> Rows:
                 f"{path}, line {number} has {len(line)} fields and not {len(header)}: quote fields that hold "
                 "the separator"
             )
-    return Rows(*(column([line for _, line in lines], header, name) for name in ("path", "label", "split")))
+    columns = (column([line for _, line in lines], header, name) for name in ("path", "label", "split"))
+    return Rows(*columns, [f"line {number}" for number, _ in lines])
 
 
 def column(lines: Sequence[Sequence[str]], header: Sequence[str], name: str) -> list[str]:
@@ -87,10 +90,12 @@ def read_parquet(path: Path) -> Rows:
         raise InputError(f"{path} is no Parquet file: {error}") from None
     check_columns(table.column_names, path)
     columns = [
-        [str(value) for value in table.column(name).to_pylist()] if name in table.column_names else []
+        ["" if value is None else str(value) for value in table.column(name).to_pylist()]
+        if name in table.column_names
+        else []
         for name in ("path", "label", "split")
     ]
-    return Rows(*columns)
+    return Rows(*columns, [f"row {number}" for number in range(1, len(table) + 1)])
 
 
 def check_columns(header: Sequence[str], path: Path) -> None:
@@ -103,9 +108,9 @@ def check_columns(header: Sequence[str], path: Path) -> None:
             )
 
 
-def read_labels(labels: Sequence[str], separator: str, path: Path) -> tuple[NDArray[Any], tuple[str, ...]]:
+def read_labels(rows: Rows, separator: str, path: Path) -> tuple[NDArray[Any], tuple[str, ...]]:
     """(targets, classes): numbers where every picture has one plain label, else a row for each picture."""
-    parsed = [parse_label(text, separator, path) for text in labels]
+    parsed = [parse_label(text, separator, path) for text in rows.labels]
     classes = tuple(sorted({name for label in parsed for name in label}))
     if len(classes) < 2:
         raise InputError(
@@ -114,7 +119,12 @@ def read_labels(labels: Sequence[str], separator: str, path: Path) -> tuple[NDAr
             else f"{path} names no class: fill its column label"
         )
     number = {name: index for index, name in enumerate(classes)}
-    if all(len(label) == 1 and 1.0 in label.values() for label in parsed):
+    if all(len(label) == 1 and 1.0 in label.values() for label in parsed if label):
+        if not all(parsed):
+            raise InputError(
+                f"{rows.lines[parsed.index({})]} of {path} has no label: write its class, or remove the line "
+                f"(none at all is for manifests that give some picture several, as in 'cat{separator}dog')"
+            )
         return np.array([number[next(iter(label))] for label in parsed], dtype=np.int64), classes
     targets = np.zeros((len(parsed), len(classes)), dtype=np.float32)
     for row, label in zip(targets, parsed, strict=True):
