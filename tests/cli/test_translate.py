@@ -61,12 +61,24 @@ def test_translate_texts(translator, command):
 def test_translate_lines_of_standard_input(translator, command, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("<de> two\n\n<en> zwei\n"))
     done = command("translate", translator, "--json")
-    assert [each["source"] for each in json.loads(done.out)["translations"]] == ["<de> two", "<en> zwei"]
+    sources = [each["source"] for each in json.loads(done.out)["translations"]]
+    assert sources == ["<de> two", "", "<en> zwei"]
     assert "skipped 1: empty lines" in done.err
     monkeypatch.setattr("sys.stdin", io.StringIO("\n \n"))
     done = command("translate", translator)
     assert done.code == 2
     assert "no text to translate, neither behind the run nor in standard input" in done.err
+
+
+def test_an_empty_line_gives_an_empty_line(translator, command, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("<de> two\n\n<en> zwei\n \n"))
+    read = command("translate", translator)
+    given = command("translate", translator, "<de> two", "", "<en> zwei", " ")
+    assert read.code == given.code == 0, read.err + given.err
+    alone = command("translate", translator, "<de> two", "<en> zwei").out.splitlines()
+    assert read.out.split("\n") == given.out.split("\n") == [alone[0], "", alone[1], "", ""]
+    assert "skipped 2: empty lines" in read.err
+    assert "skipped 2: empty lines" in given.err
 
 
 def test_evaluate_never_judges_by_what_was_learned(translator, pairs, command):
@@ -91,9 +103,10 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
         (("translate", "nowhere", "text"), "no such run"),
         (("predict", "runs/pairs", "photo.jpg"), "use vitreous translate"),
         (("translate", "runs/mine", "text"), "no model that writes text"),
-        (("translate", "runs/pairs", ""), "empty line"),
+        (("translate", "runs/pairs", ""), "no text to translate"),
         (("translate", "runs/pairs", "word " * 500), "sentence by sentence"),
         (("translate", "runs/pairs", "two", "--beams", "0"), "--beams 0"),
+        (("translate", "train", "pairs.tsv", "--beams", "0"), "--beams 0: at least one is needed"),
         (("translate", "train", "nowhere.tsv"), "cannot read"),
         (("translate", "train", "photo.jpg"), "not UTF-8"),
         (("translate", "train", "--set", "model.widht=3"), "model.width"),

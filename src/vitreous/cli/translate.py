@@ -60,6 +60,7 @@ def translate(
             json=json,
         )
     check_resume(resume, words[1:], given, set, config, out)
+    check_beams(beams)
     return train_and_judge(
         ",".join(words[1:]) or None,
         with_leaves(settings_tree(config, set), given),
@@ -86,29 +87,36 @@ def translate_texts(
 ) -> int:
     """Print a translation of each text, or one JSON object."""
     from vitreous.training.device import pick_device
-    from vitreous.training.sequence.translator import Translator
+    from vitreous.training.sequence.translator import Translation, Translator
 
     if not run.exists():
         raise InputError(f"no such run: {run}; to make one: vitreous translate train")
-    if beams < 1:
-        raise InputError(f"--beams {beams}: at least one is needed")
+    check_beams(beams)
     translator = Translator.load(run)
     translator.model.to(pick_device(device))
-    texts = texts or lines_of_standard_input()
-    found = translator.translate(texts, beams=beams, length_penalty=length_penalty)
+    lines = texts or sys.stdin.read().removesuffix("\n").split("\n")
+    found = iter(
+        translator.translate(lines_with_text(lines), beams=beams, length_penalty=length_penalty),
+    )
+    # A line for each line, so that both sides of a file stay beside each other: empty ones stay empty.
+    rows = [(line, next(found) if line.strip() else Translation("", None, [])) for line in lines]
     if json:
-        rows = zip(texts, found, strict=True)
-        told = [{"source": text, "text": each.text, "score": each.score} for text, each in rows]
+        told = [{"source": line, "text": each.text, "score": each.score} for line, each in rows]
         print_json({"translations": told})
     else:
         # One line each, also where a model that learned little writes line breaks.
-        print("\n".join(" ".join(each.text.split()) for each in found))
+        print("\n".join(" ".join(each.text.split()) for _, each in rows))
     return 0
 
 
-def lines_of_standard_input() -> list[str]:
-    """Those with text; how many have none is told."""
-    lines = sys.stdin.read().removesuffix("\n").split("\n")
+def check_beams(beams: int) -> None:
+    """Raises InputError where the search would follow nothing."""
+    if beams < 1:
+        raise InputError(f"--beams {beams}: at least one is needed")
+
+
+def lines_with_text(lines: Sequence[str]) -> list[str]:
+    """Those to translate; how many are empty is told."""
     texts = [line for line in lines if line.strip()]
     if not texts:
         raise InputError("there is no text to translate, neither behind the run nor in standard input")
