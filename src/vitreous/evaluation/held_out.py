@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from vitreous.data.config import DataConfig
 from vitreous.data.pictures import Pictures
@@ -23,12 +23,20 @@ from vitreous.training.starting import absolute_source
 Shown = TypeVar("Shown", Pictures, MaskedPictures)
 
 
-class HeldOut(NamedTuple, Generic[Shown]):
+class HeldOut(NamedTuple):
     """Pictures to judge on. part: which part of the data they are, in words."""
 
     source: str
     part: str
-    pictures: Shown
+    pictures: Pictures
+
+
+class HeldOutMasks(NamedTuple):
+    """The same with masks."""
+
+    source: str
+    part: str
+    pictures: MaskedPictures
 
 
 class Asked(NamedTuple):
@@ -39,7 +47,7 @@ class Asked(NamedTuple):
     learned: bool
 
 
-def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldOut[Pictures]:
+def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldOut:
     """The pictures of `vitreous evaluate MODEL [DATA]`.
 
     What a run was trained on is split as it was then, and its held-out part is taken. Of other data the test
@@ -54,16 +62,16 @@ def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldO
     """
     asked = asked_for(model, data, settings, RunConfig)
     splits = open_data(asked.source, asked.config)
-    return judged(model, asked, splits.train, splits.validation, splits.test)
+    return HeldOut(*judged(model, asked, splits.train, splits.validation, splits.test))
 
 
 def held_out_masks(
     model: str, data: str | None, settings: Mapping[str, Any], classes: tuple[str, ...] | None
-) -> HeldOut[MaskedPictures]:
+) -> HeldOutMasks:
     """The same for a segmenter: pictures with masks of its classes; None: of the classes of the data."""
     asked = asked_for(model, data, settings, SegmentationConfig)
     splits = open_masked(asked.source, asked.config, classes=classes)
-    return judged(model, asked, splits.train, splits.validation, splits.test)
+    return HeldOutMasks(*judged(model, asked, splits.train, splits.validation, splits.test))
 
 
 def asked_for(model: str, data: str | None, settings: Mapping[str, Any], kind: type[RunConfig]) -> Asked:
@@ -87,15 +95,15 @@ def asked_for(model: str, data: str | None, settings: Mapping[str, Any], kind: t
 
 def judged(
     model: str, asked: Asked, train: Shown, validation: Shown | None, test: Shown | None
-) -> HeldOut[Shown]:
-    """The part of the data that the model has not learned from."""
+) -> tuple[str, str, Shown]:
+    """The source, and the part of it that the model has not learned from: its name and its pictures."""
     if test is not None:
-        return HeldOut(asked.source, "held-out part", test)
+        return asked.source, "held-out part", test
     if validation is not None:
-        return HeldOut(asked.source, "validation part", validation)
+        return asked.source, "validation part", validation
     if asked.learned:
         raise InputError(f"{model} was trained on all of {asked.source}: name other data to evaluate it on")
-    return HeldOut(asked.source, "all of it", train)
+    return asked.source, "all of it", train
 
 
 def data_settings(command: str, settings: Mapping[str, Any]) -> DataConfig:
