@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from vitreous.training.diagnosis.examine import examine_data, examine_run
 from vitreous.training.diagnosis.of_course import course_findings
 from vitreous.training.diagnosis.of_data import data_findings
 from vitreous.training.diagnosis.of_model import model_findings
+from vitreous.training.resuming import model_so_far
 from vitreous.training.run import Run
 from vitreous.training.setbacks import NotFinite
 from vitreous.training.settings import configure
@@ -227,3 +229,13 @@ def test_the_command_prints_findings_with_their_fix(
     assert "fix: set model.patch_size=1" in said
     assert command(["doctor", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"][0]["check"] == "patch size"
+
+
+def test_a_stopped_run_is_judged_by_its_newest_state(broken: Broken, tiny: RunConfig) -> None:
+    path = broken({"training": {"epochs": 20, "save_every": 0}})
+    learned = Run.open(path).model().state_dict()
+    shutil.rmtree(path / "model")
+    run = Run.open(path)
+    assert found(path) == {}
+    so_far = model_so_far(run, [str(digit) for digit in range(10)]).state_dict()
+    assert all(torch.equal(so_far[name], tensor) for name, tensor in learned.items())

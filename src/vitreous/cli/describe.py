@@ -32,6 +32,7 @@ def describe(
     """
     from vitreous.models.changing import change
     from vitreous.models.costs import describe as describe_config
+    from vitreous.training.run import check_finished
 
     tree = settings_tree(config, settings)
     if strange := [name for name in tree if name != "model"]:
@@ -39,6 +40,7 @@ def describe(
     changes = dict(tree.get("model", {}))
     if size := parse_size(image_size):
         changes["image_size"] = size
+    check_finished(Path(model))
     description = describe_config(change(config_named(model), changes))
     if json:
         print_json({"model": model, **description.to_json()})

@@ -36,9 +36,11 @@ def export(
     from vitreous.checkpoints import open_model
     from vitreous.deployment.exporting import export as export_model
     from vitreous.deployment.exporting import format_of
+    from vitreous.training.run import check_finished
 
     path = out or Path(named(model) + (".pt2" if format == "torch" else ".onnx"))
     format = format_of(path, format)
+    check_finished(Path(model))
     opened = open_model(model, **opening(image_size, settings))
     print(f"vitreous: tracing the model and writing {path} ...", file=sys.stderr)
     began = time.perf_counter()

@@ -9,7 +9,14 @@ from pathlib import Path
 
 def kind_in(path: Path) -> str | None:
     """ "ViT", "Segmenter", "Captioner", ... of a run directory or a model's folder; None for any other
-    place."""
+    place.
+
+    Raises:
+        InputError: a run that was stopped has no model yet.
+    """
+    from vitreous.training.run import check_finished
+
+    check_finished(path)
     for config in (path / "model" / "config.json", path / "config.json"):
         if config.is_file():
             try:

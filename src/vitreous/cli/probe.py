@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -60,10 +61,12 @@ def probe(
     from vitreous.evaluation.probing import probe as probe_features
     from vitreous.evaluation.trained import has_weights
     from vitreous.training.device import pick_device
+    from vitreous.training.run import check_finished
 
     numbers = tuple(shots or SHOTS)
     check_draws(numbers, draws)
     settings = settings_tree(config, set)
+    check_finished(Path(model))
     opened = open_model(model, **settings.pop("model", {}), **resized(image_size))
     splits = open_data(data, data_settings("probe", settings))
     if not has_weights(model):

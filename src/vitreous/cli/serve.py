@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -50,6 +51,9 @@ def serve(
     from vitreous.deployment.serving.page import page_of
     from vitreous.deployment.serving.uploads import Limits
     from vitreous.training.device import pick_device
+    from vitreous.training.run import check_finished
+
+    check_finished(Path(model))
 
     address, chosen = running.bind(host, port), pick_device(device)
     with running.one_thread() as thread:

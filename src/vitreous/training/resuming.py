@@ -61,6 +61,14 @@ def saved(run: Run, learner: Learner, world: World) -> Model:
     return model
 
 
+def model_so_far(run: Run, classes: Sequence[str]) -> Model:
+    """What the newest saved state of a run would give, on the CPU; its beginning where nothing is saved."""
+    training = run.config.training.model_copy(update={"precision": "fp32"})  # fp8 needs its own GPU
+    here = Run(run.path, run.config.model_copy(update={"training": training}))
+    learner, _ = learner_of(here, classes, torch.device("cpu"), World())
+    return finished(learner)
+
+
 def finished(learner: Learner) -> Model:
     """The learner's result, ready for use: with plain weights."""
     model = learner.result.eval()

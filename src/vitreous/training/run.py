@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -93,6 +94,8 @@ class Run(RunDirectory[RunConfig]):
             tree = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read {file}: {error}") from None
+        if (command := command_of(tree)) != kind.command and "pretrain" in (command, kind.command):
+            raise InputError(of_another_command(path, command))
         wanted = kind.model_fields["task"].default if "task" in kind.model_fields else "classes"
         if (task := tree.get("task", "classes")) == "translation":
             raise InputError(
@@ -132,6 +135,42 @@ class Run(RunDirectory[RunConfig]):
                 f"cannot save the model in {self.path / 'model'} ({error.strerror}): make room, then go on "
                 f"with vitreous {self.config.command} --resume {self.path}"
             ) from error
+
+
+def command_of(tree: Mapping[str, Any]) -> str:
+    """What goes on with the run of a config.toml: vitreous COMMAND --resume RUN."""
+    if "pretraining" in tree:
+        return "pretrain"
+    return "translate train" if tree.get("task") == "translation" else "train"
+
+
+def of_another_command(path: Path, command: str) -> str:
+    """One sentence for a run that was to be pre-trained and is not, or the other way round."""
+    if command == "pretrain":
+        return (
+            f"{path} is a pre-training run and has no classes: use vitreous probe, inspect or train --init; "
+            f"it goes on with vitreous pretrain --resume {path}"
+        )
+    return (
+        f"{path} is no pre-training run: it goes on with vitreous {command} --resume {path}; to pre-train "
+        f"from what it has learned: vitreous pretrain DATA --init {path}"
+    )
+
+
+def check_finished(path: Path) -> None:
+    """Raises InputError for a run directory that has no model yet: it was stopped, or is still going on."""
+    file = path / "config.toml"
+    if not file.is_file() or (path / "model").exists():
+        return
+    try:
+        command = command_of(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {file}: {error}") from None
+    steps = States(path / "checkpoints").steps()
+    where = f"at step {steps[-1]}" if steps else "before its first state was saved"
+    raise InputError(
+        f"{path} was stopped {where} and has no model yet: go on with vitreous {command} --resume {path}"
+    )
 
 
 def check_free(path: Path, command: str) -> None:

@@ -14,6 +14,7 @@ from vitreous.models.initialisation import initialise
 from vitreous.models.names import Model, build_model
 from vitreous.models.settings import merged
 from vitreous.training.config import RunConfig
+from vitreous.training.run import check_finished
 from vitreous.training.settings import AnyRun, configure
 
 
@@ -34,6 +35,7 @@ def checkpoint(source: str, **overrides: Any) -> Model:
     """The model in a checkpoint of any format, or in a run."""
     from vitreous.checkpoints import load
 
+    check_finished(Path(source))
     return load(source, **overrides)
 
 

@@ -10,8 +10,8 @@ from vitreous.training.diagnosis.findings import Finding
 from vitreous.training.diagnosis.of_course import course_findings
 from vitreous.training.diagnosis.of_data import data_findings
 from vitreous.training.diagnosis.of_model import model_findings
+from vitreous.training.resuming import model_so_far
 from vitreous.training.run import Run
-from vitreous.training.starting import starting_model
 
 
 def examine_data(source: str) -> list[Finding]:
@@ -20,11 +20,11 @@ def examine_data(source: str) -> list[Finding]:
 
 
 def examine_run(path: Path) -> list[Finding]:
-    """What is wrong with a run: its data, its course, its model (as begun, where none is saved yet)."""
+    """What is wrong with a run: its data, its course, its model (of a run that was stopped, as its newest
+    state has it)."""
     run = Run.open(path)
     splits = open_data(run.config.source, run.config.data)
-    saved = (path / "model").exists()
-    model = run.model() if saved else starting_model(run.config, splits.train.classes)
+    model = run.model() if (path / "model").exists() else model_so_far(run, splits.train.classes)
     held_out = splits.test or splits.validation or splits.train
     return [
         *data_findings(splits),

@@ -1,0 +1,81 @@
+"""Runs that a command has no use for: pre-trained ones without classes, stopped ones without a model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vitreous.models.vit import ViT
+from vitreous.pretraining.config import PretrainingRunConfig
+from vitreous.training.run import Run
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _runs(workplace: Path) -> None:
+    """runs/pre: a pre-training run. runs/stopped: one that has a saved state and no model."""
+    mine = Run.open(workplace / "runs" / "mine").config
+    encoder = mine.model.model_copy(update={"num_classes": None})
+    run = Run.create(
+        workplace / "runs" / "pre",
+        PretrainingRunConfig(source="digits", model=encoder, preprocessing=mine.preprocessing),
+    )
+    run.save_model(ViT(encoder, preprocessing=mine.preprocessing))  # type: ignore[arg-type]
+    stopped = workplace / "runs" / "stopped"
+    shutil.copytree(workplace / "runs" / "mine", stopped)
+    shutil.rmtree(stopped / "model")
+    (stopped / "checkpoints").mkdir()
+    (stopped / "checkpoints" / "step-000000065.json").write_text(json.dumps({"sha256": {}}))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "RUN"),
+        ("evaluate", "RUN", "photos"),
+        ("doctor", "RUN"),
+        ("predict", "RUN", "photo.jpg"),
+        ("serve", "RUN", "--port", "0"),
+        ("train", "--resume", "RUN"),
+    ],
+)
+def test_a_pre_training_run_says_what_it_is(words: tuple[str, ...], command: Call) -> None:
+    code, out, err = command(*("runs/pre" if word == "RUN" else word for word in words))
+    assert (code, out) == (2, "")
+    assert err == (
+        "vitreous: runs/pre is a pre-training run and has no classes: use vitreous probe, inspect or train "
+        "--init; it goes on with vitreous pretrain --resume runs/pre\n"
+    )
+
+
+def test_pre_training_does_not_go_on_with_a_classifier(command: Call) -> None:
+    code, _, err = command("pretrain", "--resume", "runs/mine")
+    assert code == 2
+    assert "runs/mine is no pre-training run: it goes on with vitreous train --resume runs/mine" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "RUN", "photo.jpg"),
+        ("inspect", "RUN"),
+        ("describe", "RUN"),
+        ("evaluate", "RUN"),
+        ("serve", "RUN", "--port", "0"),
+        ("probe", "RUN"),
+        ("export", "RUN"),
+        ("train", "photos", "--init", "RUN"),
+    ],
+)
+def test_a_stopped_run_says_how_it_goes_on(words: tuple[str, ...], command: Call) -> None:
+    code, out, err = command(*("runs/stopped" if word == "RUN" else word for word in words))
+    assert (code, out) == (2, "")
+    assert err == (
+        "vitreous: runs/stopped was stopped at step 65 and has no model yet: go on with vitreous train "
+        "--resume runs/stopped\n"
+    )
