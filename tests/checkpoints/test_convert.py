@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 
 import vitreous as vt
 from vitreous.cli import run
+from vitreous.errors import InputError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 
@@ -53,3 +56,58 @@ def test_what_the_file_does_not_tell(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert vt.load(target).config.grid == (6, 4)
     assert run(["convert", source, target, "--set", "heads=4"]) == 2
     assert "write --set model.heads" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("taken", ["folder", "file"])
+def test_nothing_is_written_over(tiny: Any, tmp_path: Path, capsys: Any, taken: str) -> None:
+    """Where something lies, a run or another model, it stays as it was."""
+    vt.save(tiny(), tmp_path / "mine")
+    target = tmp_path / "taken"
+    if taken == "folder":
+        vt.save(tiny(width=24, heads=2), target)
+    else:
+        target.write_bytes(b"something else")
+    files = sorted(target.iterdir()) if taken == "folder" else [target]
+    before = [file.read_bytes() for file in files]
+    assert run(["convert", str(tmp_path / "mine"), str(target)]) == 2
+    assert capsys.readouterr().err == (
+        f"vitreous: {target} is there already: choose another path, nothing is written over\n"
+    )
+    assert [file.read_bytes() for file in files] == before
+    (tmp_path / "empty").mkdir()
+    assert run(["convert", str(tmp_path / "mine"), str(tmp_path / "empty")]) == 0
+    assert vt.load(tmp_path / "empty").config.width == tiny().config.width
+
+
+@pytest.mark.parametrize("target", ["/proc/folder", "/proc/a/b.npz"])
+def test_a_path_that_cannot_be_written_is_one_sentence(
+    tiny: Any, tmp_path: Path, capsys: Any, target: str
+) -> None:
+    vt.save(tiny(mlp="gelu_tanh"), tmp_path / "mine")
+    assert run(["convert", str(tmp_path / "mine"), target]) == 2
+    assert capsys.readouterr().err == (
+        f"vitreous: cannot write {target}: No such file or directory; make room, or choose another path\n"
+    )
+    (tmp_path / "file").write_text("no folder")
+    assert run(["convert", str(tmp_path / "mine"), str(tmp_path / "file" / "m")]) == 2
+    told = capsys.readouterr().err
+    assert told == f"vitreous: {tmp_path / 'file'} is a file and no folder: choose another path\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("m", "vitreous"), ("m", "timm"), ("m", "huggingface"), ("m.npz", "google"), ("m.pth", "torchvision")],
+)
+def test_a_full_disk_leaves_nothing(tiny: Any, tmp_path: Path, name: str, format: str) -> None:
+    """A limit on the size of files stands for the disk."""
+    model = tiny(mlp="gelu_tanh" if format == "google" else "gelu")
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(InputError, match=r"^cannot write .*; make room, or choose another path$"):
+            vt.save(model, tmp_path / name, format=format)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert not list(tmp_path.iterdir())

@@ -13,6 +13,7 @@ from vitreous.checkpoints.absorbing import Limits, check_limits, only_vit, plain
 from vitreous.checkpoints.algebra import Row, Token, pair, same, tokens_and_positions, write_rows
 from vitreous.checkpoints.reading import Reading, Told, asked_heads, assumed_preprocessing, vit_config
 from vitreous.checkpoints.source import Source, square_grid
+from vitreous.checkpoints.tensor_files import write_torch
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
@@ -112,4 +113,4 @@ def write(model: Model, path: Path) -> None:
     config, weights = plain(only_vit(model, "dinov2"), keep=("layer_scale", "qkv_bias"))
     check_limits(config, LIMITS, "dinov2")
     mask_token = {"mask_token": torch.zeros(1, config.width)}  # not used after pre-training, but expected
-    torch.save(write_rows(rows(config), weights) | mask_token, path)
+    write_torch(write_rows(rows(config), weights) | mask_token, path)

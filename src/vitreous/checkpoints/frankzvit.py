@@ -15,6 +15,7 @@ from vitreous.checkpoints.absorbing import Limits, check_limits, plain, vit_with
 from vitreous.checkpoints.algebra import Row, Token, one, pair, tokens_and_positions, write_rows
 from vitreous.checkpoints.reading import Reading, Told, asked_heads, assumed_preprocessing, vit_config
 from vitreous.checkpoints.source import Source, square_grid
+from vitreous.checkpoints.tensor_files import write_torch
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 
@@ -111,4 +112,4 @@ def qkv(ours: str, theirs: str, config: ViTConfig) -> list[Row]:
 def write(model: Model, path: Path) -> None:
     config, weights = plain(vit_with_head(model, "frankzvit"))
     check_limits(config, LIMITS, "frankzvit")
-    torch.save(write_rows(rows(config), weights), path)
+    write_torch(write_rows(rows(config), weights), path)

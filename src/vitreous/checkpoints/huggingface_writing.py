@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from vitreous.checkpoints.absorbing import Limits, check_limits, plain, without_patch_bias
 from vitreous.checkpoints.algebra import write_rows
 from vitreous.checkpoints.huggingface import CLIP, DINOV2, SIGLIP, VIT, Family, rows
 from vitreous.checkpoints.huggingface_preprocessing import label_fields, preprocessor_config
+from vitreous.checkpoints.tensor_files import write_safetensors
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
@@ -105,7 +105,7 @@ def write(model: Model, path: Path) -> None:
     if model.preprocessing.resize == "fit":
         log.warning("huggingface has no preprocessing that pads pictures: it is written as crop")
     path.mkdir(parents=True, exist_ok=True)
-    save_file(named, path / "model.safetensors", metadata={"format": "pt"})
+    write_safetensors(named, path / "model.safetensors")
     description = common(config) | told | (label_fields(model) if family in (VIT, DINOV2) else {})
     for name, content in (
         ("config", description),

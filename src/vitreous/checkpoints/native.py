@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from safetensors.torch import save_file
 
 from vitreous.checkpoints.building import empty_model, fill, stored
 from vitreous.checkpoints.files import read_json, read_safetensors
+from vitreous.checkpoints.tensor_files import write_safetensors
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
@@ -36,7 +36,7 @@ def save_native(model: Model, folder: str | Path) -> Path:
     weights, config = folder / "model.safetensors", folder / "config.json"
     with whole(config) as new_config, whole(weights) as new_weights:
         tensors = {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}
-        save_file(tensors, new_weights, metadata={"format": "pt"})
+        write_safetensors(tensors, new_weights)
         new_config.write_text(json.dumps(description(model), indent=2, ensure_ascii=False) + "\n", "utf-8")
     return folder
 

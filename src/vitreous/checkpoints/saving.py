@@ -72,7 +72,8 @@ STATE_DICT = (*PLAIN, "pooling", "mlp", "norm_eps")
 
 
 def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequence[str] = ()) -> float:
-    """Write `model` in a format, read it back, compare.
+    """Write `model` in a format, read it back, compare. What is at `path` already is replaced: a file, or the
+    files of the same names in a folder (`vitreous convert` refuses instead).
 
         save(model, "out.npz", format="google")
         save(model, "folder", format="huggingface", drop=("representation",))
@@ -89,8 +90,8 @@ def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequ
         what was read back, for two random pictures.
 
     Raises:
-        InputError: the format cannot hold a part (it is named), the path has a wrong ending, or the
-            difference is too large; then nothing is left behind.
+        InputError: the format cannot hold a part (it is named), the path has a wrong ending or cannot be
+            written, or the difference is too large; then nothing is left behind.
     """
     if format not in WRITERS:
         raise InputError(f"unknown format {format!r}: {nearest(format, FORMATS)}")
@@ -103,14 +104,19 @@ def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequ
     if writer.endings and path.suffix not in writer.endings:
         raise InputError(f"{path}: a file of format {format} ends in {' or '.join(writer.endings)}")
     model = dropped(in_memory(model), drop, writer.limits(model))
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         writer.write(model, unfinished)
         alone = format == "timm" and path.suffix in timm_writing.STATE_DICTS
         untold = STATE_DICT if alone else writer.untold
         difference = checked(model, unfinished, format, told_by(model, untold))
         put(unfinished, path)
+    except FileExistsError as error:  # a file where a folder is needed
+        raise InputError(f"{error.filename} is a file and no folder: choose another path") from error
+    except OSError as error:
+        reason = f"{error.strerror}; make room, or choose another path"
+        raise InputError(f"cannot write {path}: {reason}") from error
     finally:
         remove(unfinished)
     if writer.endings and model.labels:
@@ -183,5 +189,5 @@ def put(unfinished: Path, path: Path) -> None:
 def remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    elif path.exists():
+        path.unlink()

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import torch
 from pydantic import ValidationError
-from safetensors.torch import save_file
 
 from vitreous.checkpoints.building import compute_positions, fill, stored
 from vitreous.checkpoints.files import read_json, read_safetensors
+from vitreous.checkpoints.tensor_files import write_safetensors
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
@@ -43,7 +43,7 @@ def save_sequence_model(model: SequenceModel, folder: str | Path, *, tokeniser: 
         whole(folder / "model.safetensors") as weights,
     ):
         tensors = {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}
-        save_file(tensors, weights, metadata={"format": "pt"})
+        write_safetensors(tensors, weights)
         words.write_text(tokeniser, encoding="utf-8")
         told = json.dumps(description(model, tokeniser), indent=2, ensure_ascii=False)
         config.write_text(told + "\n", encoding="utf-8")

@@ -8,11 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
-
 from vitreous.checkpoints.absorbing import check_limits, plain, without_patch_bias
 from vitreous.checkpoints.algebra import write_rows
+from vitreous.checkpoints.tensor_files import write_safetensors, write_torch
 from vitreous.checkpoints.timm import LIMITS
 from vitreous.checkpoints.timm_table import Names, rows
 from vitreous.errors import InputError
@@ -52,13 +50,13 @@ def write(model: Model, path: Path) -> None:
     tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     if path.suffix in STATE_DICTS:
         if path.suffix == ".safetensors":
-            save_file(tensors, path, metadata={"format": "pt"})
+            write_safetensors(tensors, path)
         else:
-            torch.save(tensors, path)
+            write_torch(tensors, path)
         return
     told = description(config, model)
     path.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    write_safetensors(tensors, path / "model.safetensors")
     (path / "config.json").write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vitreous.checkpoints.absorbing import Limits, check_limits, plain, vit_with_head
 from vitreous.checkpoints.algebra import Row, Token, pair, same, tokens_and_positions, write_rows
 from vitreous.checkpoints.reading import Reading, Told, asked_heads, assumed_preprocessing, vit_config
 from vitreous.checkpoints.source import Source, square_grid
+from vitreous.checkpoints.tensor_files import write_torch
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
@@ -108,4 +107,4 @@ def write(model: Model, path: Path) -> None:
     """A state dict with the keys of the published files."""
     config, weights = plain(vit_with_head(model, "torchvision"))
     check_limits(config, LIMITS, "torchvision")
-    torch.save(write_rows(rows(config, published=True), weights), path)
+    write_torch(write_rows(rows(config, published=True), weights), path)

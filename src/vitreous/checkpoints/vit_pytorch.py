@@ -24,6 +24,7 @@ from vitreous.checkpoints.reading import (
     vit_config,
 )
 from vitreous.checkpoints.source import Source, square_grid
+from vitreous.checkpoints.tensor_files import write_torch
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -228,7 +229,7 @@ def write(model: Model, path: Path) -> None:
     tensors = write_rows(rows(config, names), weights)
     if not simple and not config.class_token:
         tensors["cls_token"] = torch.zeros(0, config.width)
-    torch.save(tensors, path)
+    write_torch(tensors, path)
 
 
 def without_qkv_bias(config: ViTConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:

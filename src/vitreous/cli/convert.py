@@ -31,7 +31,7 @@ def convert(
     source
         A checkpoint of any format, a run directory, hf:org/name, an https: address, or a model name.
     destination
-        A folder (vitreous, timm, huggingface) or a file (the others).
+        A new folder (vitreous, timm, huggingface) or file (the others); nothing is written over.
     format
         vitreous, google, timm, huggingface, torchvision, vit-pytorch, frankzvit, dinov2 or bit. Left out:
         google for .npz, else vitreous.
@@ -48,6 +48,7 @@ def convert(
     overrides = dict(tree.get("model", {}))
     if size := parse_size(image_size):
         overrides["image_size"] = size
+    check_free(destination)
     target = format or ("google" if destination.suffix == ".npz" else "vitreous")
     model = open_model(source, format=source_format, **overrides)
     difference = save(model, destination, format=target, drop=drop or ())
@@ -65,3 +66,13 @@ def convert(
     if drop:
         print(f"left out: {', '.join(drop)}; the comparison is with the model without it", file=sys.stderr)
     print(f"{destination} ({target}), largest difference {difference:.1e}")
+
+
+def check_free(path: Path) -> None:
+    """Raises InputError where something would be written over: the model of a finished run, say."""
+    try:
+        taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another path") from None
+    if taken:
+        raise InputError(f"{path} is there already: choose another path, nothing is written over")

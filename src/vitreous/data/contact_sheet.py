@@ -41,6 +41,7 @@ def describe(target: Tensor, classes: Sequence[str]) -> str:
         return classes[int(target)]
     weights = sorted(zip(target.tolist(), classes, strict=True), key=lambda pair: -pair[0])
     named = [(weight, name) for weight, name in weights if weight >= LEAST]
-    if all(weight == 1 for weight, _ in named):
+    # Of pictures of one class that were mixed, rounding leaves a little less than all.
+    if all(round(weight, 2) == 1 for weight, _ in named):
         return " + ".join(name for _, name in named) or "none"
     return " + ".join(f"{name} {weight:.0%}" for weight, name in named)

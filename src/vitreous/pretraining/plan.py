@@ -63,8 +63,8 @@ def plan(source: str, settings: Tree, *, objective: ObjectiveName, init: str | N
 
 
 def open_unlabelled(source: str, data: DataConfig) -> Splits:
-    """Any DATA, shards among them, and a folder of pictures in whatever sub-folders. Where there are classes, the held-out part
-    is the one that `vitreous train` holds out, so that it stays unseen until then."""
+    """Any DATA, shards among them, and a folder of pictures in whatever sub-folders. Where there are classes,
+    the held-out part is the one that `vitreous train` holds out, so that it stays unseen until then."""
     folder = Path(source).expanduser()
     if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
         return open_data(source, data)

@@ -1,9 +1,9 @@
 """A table of pictures: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
 
 A label is a class name; several, separated by `data.label_separator` ("|"), make the task multi-label, in
-which a picture may have none; a number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute, or relative to the manifest's
-folder. split is train, val (also valid, validation) or test; without it the pictures are split class by
-class.
+which a picture may have none; a number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute,
+or relative to the manifest's folder. split is train, val (also valid, validation) or test; without it the
+pictures are split class by class.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def read_text(path: Path) -> Rows:
                 f"{path}, line {number} has {len(line)} fields and not {len(header)}: quote fields that hold "
                 "the separator"
             )
-    columns = (column([line for _, line in lines], header, name) for name in ("path", "label", "split"))
-    return Rows(*columns, [f"line {number}" for number, _ in lines])
+    fields = [line for _, line in lines]
+    paths, labels, splits = (column(fields, header, name) for name in ("path", "label", "split"))
+    return Rows(paths, labels, splits, [f"line {number}" for number, _ in lines])
 
 
 def column(lines: Sequence[Sequence[str]], header: Sequence[str], name: str) -> list[str]:
@@ -89,13 +90,13 @@ def read_parquet(path: Path) -> Rows:
     except ArrowInvalid as error:
         raise InputError(f"{path} is no Parquet file: {error}") from None
     check_columns(table.column_names, path)
-    columns = [
+    paths, labels, splits = (
         ["" if value is None else str(value) for value in table.column(name).to_pylist()]
         if name in table.column_names
         else []
         for name in ("path", "label", "split")
-    ]
-    return Rows(*columns, [f"row {number}" for number in range(1, len(table) + 1)])
+    )
+    return Rows(paths, labels, splits, [f"row {number}" for number in range(1, len(table) + 1)])
 
 
 def check_columns(header: Sequence[str], path: Path) -> None:
