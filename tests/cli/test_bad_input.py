@@ -42,6 +42,23 @@ WRONG = {
     "too many shots": (["probe", "runs/mine", "photos", "--shots", "50"], "fewer shots"),
     "unknown study": (["study", "position"], "positions"),
     "no seeds": (["study", "head", "--seeds", "0"], "use 1 or more"),
+    "empty batches": (["evaluate", "runs/mine", "--batch-size", "0"], "--batch-size 0 is too low"),
+    "batches of less than nothing": (
+        ["predict", "runs/mine", "photo.jpg", "--batch-size", "-1"],
+        "--batch-size -1 is too low",
+    ),
+    "an empty step": (["train", "photos", "--batch-size", "0"], "batch_size"),
+    "an empty step without labels": (
+        ["pretrain", "photos", "--batch-size", "0"],
+        "--batch-size 0 is too low",
+    ),
+    "less than no threads": (["evaluate", "runs/mine", "--workers", "-1"], "--workers -1 is too low"),
+    "less than no threads to probe": (["probe", "runs/mine", "--workers", "-1"], "--workers -1 is too low"),
+    "another recipe than none": (["recipe", "--diff", "deit"], "vitreous recipe NAME --diff deit"),
+    "odd size on the command line": (
+        ["describe", "ViT-B/16", "--image-size", "222"],
+        "--set model.pad=true",
+    ),
     "checkpoint cut short": (["predict", "cut", "photo.jpg"], "cut"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -70,3 +71,17 @@ def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
         [sys.executable, "-m", "vitreous", "--version"], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.stdout.strip() == f"vitreous {__version__}"
+
+
+@pytest.mark.parametrize("words", [["recipe", "deit"], ["recipe", "deit", "--json"], ["recipe"], ["--help"]])
+def test_a_closed_pipe_ends_quietly(words: list[str]) -> None:
+    """Whatever reads stdout goes before a word is written, as `head` may."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vitreous", *words], stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    _, said = process.communicate()
+    assert said == ""
+    assert process.returncode in (1, 141)

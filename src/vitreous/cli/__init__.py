@@ -1,11 +1,12 @@
 """The command line: `vitreous COMMAND`. One file for each command; each is imported when it is called.
 
 Results go to stdout, progress and logs to stderr. Exit codes: 0 done, 2 the user's input is wrong (one
-sentence), 1 anything else, 130 interrupted with the state saved.
+sentence), 1 anything else, 130 interrupted with the state saved, 141 nobody reads stdout any more.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 from vitreous import __version__
 from vitreous.errors import InputError, nearest
+
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
 
 
 class Command(NamedTuple):
@@ -146,7 +149,13 @@ for name, command in DATA_COMMANDS.items():
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read stdout, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = PIPE_CLOSED
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

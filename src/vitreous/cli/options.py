@@ -6,7 +6,7 @@ import json as json_module
 import os
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,17 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from vitreous.errors import InputError
+
+
+def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
+    """Raises InputError where an option's number is lower."""
+
+    def check(_: object, value: int | None) -> None:
+        if value is not None and value < least:
+            raise InputError(f"{option} {value} is too low: use {least} or more")
+
+    return check
+
 
 Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
 Out = Annotated[Path | None, Parameter(name="--out", help="where to write")]
@@ -30,11 +41,19 @@ Shard = Annotated[
     ),
 ]
 Workers = Annotated[
-    int | None, Parameter(name="--workers", help="threads that decode; by default one a core")
+    int | None,
+    Parameter(
+        name="--workers",
+        help="threads that decode; by default one a core",
+        validator=at_least("--workers", 0),
+    ),
 ]
 Seed = Annotated[int, Parameter(name="--seed")]
 Epochs = Annotated[float | None, Parameter(name="--epochs", help="passes over the data")]
-BatchSize = Annotated[int, Parameter(name="--batch-size", help="pictures in one step")]
+BatchSize = Annotated[
+    int,
+    Parameter(name="--batch-size", help="pictures in one step", validator=at_least("--batch-size", 1)),
+]
 Resume = Annotated[Path | None, Parameter(name="--resume", help="a run directory: go on where it stopped")]
 ImageSize = Annotated[str | None, Parameter(name="--image-size", help="pixels: 384, or 384x512 (HxW)")]
 Settings = Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitreous.cli.options import Json, print_json
+from vitreous.errors import InputError
 
 
 def recipe(
@@ -29,6 +30,8 @@ def recipe(
     from vitreous.training.settings import differences, leaves, to_toml
 
     if name is None:
+        if diff is not None:
+            raise InputError(f"--diff compares two recipes: vitreous recipe NAME --diff {diff}")
         lines = {each: named(each).text.splitlines()[0] for each in NAMES}
         print_json({"recipes": lines}) if json else show_names(lines)
         return 0

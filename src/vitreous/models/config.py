@@ -208,7 +208,8 @@ def check_grid(config: ViTConfig) -> None:
         if size % patch and not config.pad:
             near = -(-size // patch) * patch
             raise ValueError(
-                f"image size {size} is not a multiple of patch size {patch}: use {near}, or pad=True"
+                f"image size {size} is not a multiple of patch size {patch}: use {near}, or pad=True "
+                "(--set model.pad=true)"
             )
     stem = config.stem
     if stem.kind == "convolution":
