@@ -1,7 +1,9 @@
 """Shards that train reads back, and reports that find what was planted."""
 
 import json
+import resource
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -145,6 +147,52 @@ def test_packing_twice_gives_the_same_bytes(photos, tmp_path):
 def test_nothing_is_written_over(photos, tmp_path):
     with pytest.raises(InputError, match="there already"):
         pack(open_data(str(photos), DataConfig()), photos, Packing())
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_packing_that_fails_leaves_nothing(photos, tmp_path, capsys, there):
+    """Half a packing would be taken for a whole one, or be in the way of the next."""
+    (photos / "dog" / "9.jpg").write_bytes(b"no picture")
+    packed = tmp_path / "packed"
+    if there:
+        packed.mkdir()
+    assert run(["data", "pack", str(photos), str(packed), "--per-shard", "3", "--strict"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    assert packed.exists() == there
+    assert not list(tmp_path.rglob("*.tar"))
+    assert not list(tmp_path.rglob("*.partial"))
+    assert run(["data", "pack", str(photos), str(packed)]) == 0
+
+
+def test_a_folder_that_cannot_be_packed_into_is_one_sentence(photos, capsys):
+    assert run(["data", "pack", str(photos), "/proc/packed"]) == 2
+    assert capsys.readouterr().err == (
+        "vitreous: cannot pack into /proc/packed: No such file or directory; "
+        "make room, or name another folder\n"
+    )
+
+
+def test_a_full_disk_ends_a_packing_in_one_sentence(photos, tmp_path):
+    """A limit on the size of files stands for the disk."""
+    splits = open_data(str(photos), DataConfig())
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(InputError, match=r"^cannot pack into .*packed: File too large; make room"):
+            pack(splits, tmp_path / "packed", Packing(workers=1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert not (tmp_path / "packed").exists()
+
+
+@pytest.mark.parametrize("arguments", [["check", "{photos}"], ["pack", "{photos}", "{packed}"]])
+def test_fewer_workers_than_none_are_refused(photos, tmp_path, capsys, arguments):
+    told = [each.format(photos=photos, packed=tmp_path / "packed") for each in arguments]
+    assert run(["data", *told, "--workers", "-1"]) == 2
+    assert capsys.readouterr().err.startswith("vitreous: -1 workers cannot be: ask for 1 or more")
+    assert not (tmp_path / "packed").exists()
 
 
 def test_the_commands(photos, tmp_path, capsys):

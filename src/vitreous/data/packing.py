@@ -8,6 +8,7 @@ import os
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -48,14 +49,42 @@ class Packed(NamedTuple):
 def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False) -> Packed:
     """Write `train-00000.tar` and so on, and `classes.txt`: DATA is then the folder itself.
 
-    Raises InputError if the folder holds something.
+    Raises:
+        InputError: the folder holds something, or cannot be written; with `strict`, a picture cannot be read.
+            Then nothing of the packing is kept.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already: name a new folder, nothing is written over")
     if any("\n" in name for name in splits.train.classes):
         raise InputError(f"{splits.name} has a class with a line break in its name: rename it")
+    try:
+        with begun(folder):
+            return write_shards(splits, folder, packing, BadFiles(strict=strict))
+    except OSError as error:
+        raise InputError(
+            f"cannot pack into {folder}: {error.strerror}; make room, or name another folder"
+        ) from error
+
+
+@contextmanager
+def begun(folder: Path) -> Iterator[None]:
+    """A folder that was not there or is empty. When the block fails, what was begun in it goes again: a
+    part of a packing is of no use, and would stand in the way of the next."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is there already: name a new folder, nothing is written over")
+    new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    bad = BadFiles(strict=strict)
+    try:
+        yield
+    except BaseException:
+        for pattern in ("*.tar", "*.partial", CLASSES):
+            for file in folder.glob(pattern):
+                file.unlink()
+        if new and not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+
+
+def write_shards(splits: Splits, folder: Path, packing: Packing, bad: BadFiles) -> Packed:
+    """All parts, and the names of the classes."""
     pictures = size = shards = 0
     with pool(worker_count(packing.workers) or 1) as executor:
         assert executor is not None

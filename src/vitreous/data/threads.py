@@ -12,12 +12,20 @@ from typing import TypeVar
 
 import torch
 
+from vitreous.errors import InputError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def worker_count(asked: int | None) -> int:
-    """As many as asked for, or one per core that this process may use."""
+    """As many as asked for, or one per core that this process may use.
+
+    Raises:
+        InputError: less than none is asked for.
+    """
+    if asked is not None and asked < 0:
+        raise InputError(f"{asked} workers cannot be: ask for 1 or more, or leave it out for one per core")
     if asked is not None:
         return asked
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
