@@ -143,6 +143,7 @@ def test_inspect_shows_what_is_found_and_where_classes_look(run, command, tmp_pa
     told = json.loads(done.out)
     page = (tmp_path / "named" / "report.html").read_text()
     assert "What it finds" in page
+    assert "<dt>classes</dt><dd>3</dd>" in page
     assert "Where each class looks" in page
     with np.load(told["arrays"]) as arrays:
         maps = arrays["class_attention"]
@@ -224,6 +225,7 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
         (("evaluate", run, "--workers", "2"), "--workers does not go with a segmenter"),
         (("predict", "runs/mine", "photo.jpg", "--out", tmp_path), "--out is where masks go"),
         (("inspect", run, "photo.jpg", "--label", "car"), "leave them out"),
+        (("inspect", run, "photo.jpg", "--set", "model.heads=2"), "--set does not go with a segmenter"),
         (("predict", "Seg-Ti/16", "photo.jpg"), "a name without weights"),
         (("train", "--model", "Seg-Ti/16"), "train it with --task segmentation"),
         (("doctor", run), "segment"),

@@ -71,7 +71,16 @@ def test_inspect_shows_where_letters_were_read(reader, command, tmp_path):
     done = command("inspect", reader, "photo.jpg", "--out", tmp_path, "--json")
     assert done.code == 0, done.err
     assert [each["source"] for each in json.loads(done.out)["written"]] == ["photo.jpg"]
-    assert command("inspect", reader, "--out", tmp_path / "unasked").code == 0
+    done = command("inspect", reader, "--out", tmp_path / "unasked", "--json")
+    assert done.code == 0
+    assert all("/" not in each["source"] for each in json.loads(done.out)["written"])
+    for option in (("--patch", "1x1"), ("--label", "x"), ("--compare", "runs/mine"), ("--image-size", "8")):
+        done = command("inspect", reader, "photo.jpg", *option, "--out", tmp_path / "no")
+        assert done.code == 2, option
+        assert done.err == f"vitreous: {option[0]} does not go with a model that writes text: leave it out\n"
+    done = command("inspect", reader, "photo.jpg", "--out", "/proc/nowhere")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "cannot write into /proc/nowhere" in done.err
 
 
 @pytest.mark.parametrize(
@@ -140,3 +149,4 @@ def test_pictures_that_cannot_be_read_are_listed(manifest, command, tmp_path):
     assert done.code == 0, done.err
     listed = tmp_path / "run" / "bad_files.txt"
     assert "torn.jpg" in listed.read_text()
+    assert f"could not be read and were left out: 1, see {listed}" in done.out

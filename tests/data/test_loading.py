@@ -235,7 +235,8 @@ def test_kept_pictures_are_decoded_once(train, monkeypatch):
 
 
 def test_the_contact_sheet_shows_what_is_trained_on(train):
-    sheet = contact_sheet(loader(train), count=6)
+    mixed = AugmentationConfig(mixup=5.0)  # often half and half
+    sheet = contact_sheet(loader(train, mixed), count=6)
     assert sheet.pictures.shape == (6, 3, 16, 24)
     assert sheet.pictures.dtype == torch.uint8
     assert len(sheet.labels) == 6

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.errors import InputError
+from vitreous.inspection.charts import STYLE, WIDE_FONTS, installed
 from vitreous.inspection.close_look import Question, class_number
 from vitreous.inspection.model_report import ModelReport, write_model_report
 from vitreous.models.bit import BiTConfig
@@ -134,6 +137,7 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
     report = write_model_report(model, pictures(4), tmp_path, name="fresh")
     assert "all zeros" in report.summary["left_out"][0]["reason"]
     assert report.summary["prunable_heads"] == []
+    assert report.summary["answers"][0]["answer"] == "no class, since all have 33.3 %"
     with np.load(report.arrays) as arrays:
         assert arrays["lens_agrees"].all()
 
@@ -167,6 +171,60 @@ def test_a_bit_has_filters_only(tmp_path: Path) -> None:
     report = write_model_report(bit, pictures(1), tmp_path, name="BiT")
     assert [each.name for each in report.figures] == ["filters.png"]
     assert "convolutional" in report.summary["left_out"][0]["reason"]
+
+
+CUNEIFORM = "\N{CUNEIFORM SIGN A}"  # in no font that is asked
+
+
+def test_letters_without_a_font_are_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    from vitreous.checkpoints.native import save_native
+
+    model = model_of()
+    model.labels = tuple(f"{CUNEIFORM}{number}" for number in range(3))
+    saved = save_native(model, tmp_path / "checkpoint")
+    pictures(1)[0][0].save(tmp_path / "photo.png")
+    assert run(["inspect", str(saved), str(tmp_path / "photo.png"), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().err
+    assert said.count("are boxes in the PNG figures") == 1
+    assert "Glyph" not in said
+    assert not [each for each in recwarn if "lyph" in str(each.message)]
+    lens = (tmp_path / "out" / "lens.svg").read_text(encoding="utf-8")
+    assert CUNEIFORM in lens
+    assert "others" in lens  # the legend names the grey lines, too
+
+
+def test_only_fonts_that_are_there_are_asked() -> None:
+    assert installed(["No Such Font", "DejaVu Sans"]) == ["DejaVu Sans"]
+    assert STYLE["font.family"] == ["sans-serif", *installed(WIDE_FONTS)]
+
+
+def test_a_bit_takes_no_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from vitreous.checkpoints.native import save_native
+
+    config = BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5)
+    bit = save_native(build_model(config), tmp_path / "bit")
+    assert run(["inspect", str(bit), "--patch", "1x1", "--out", str(tmp_path / "out")]) == 2
+    assert "--patch does not go with a convolutional network" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures(1)[0][0].save(tmp_path / "photo.png")
+    asked = ["inspect", str(checkpoint), str(tmp_path / "photo.png"), "--out"]
+    assert run([*asked, "/proc/nowhere"]) == 2
+    error = capsys.readouterr().err
+    assert "cannot write into /proc/nowhere: No such file or directory; choose another --out" in error
+    assert error.strip().count("\n") == 0
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("vitreous.inspection.model_report.save_arrays", full)
+    assert run([*asked, str(tmp_path / "out")]) == 2
+    assert "No space left on device; choose another --out" in capsys.readouterr().err
 
 
 def test_a_class_by_label_or_number() -> None:

@@ -14,7 +14,12 @@ from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokeniser import Tokeniser
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.sequence_attention import look
-from vitreous.inspection.sequence_report import write_reading_report, write_translation_report
+from vitreous.inspection.sequence_report import (
+    spelt,
+    words,
+    write_reading_report,
+    write_translation_report,
+)
 from vitreous.training.sequence.config import configure_sequence
 from vitreous.training.sequence.plan import plan_translation
 from vitreous.training.sequence.reader import Reader
@@ -69,6 +74,7 @@ def test_a_page_of_translations(translator, tmp_path):
     data = re.search(r'<script type="application/json" id="examples">(.*?)</script>', page, re.DOTALL)
     examples = json.loads(data[1])
     assert [each["source"] for each in examples] == texts
+    assert "▁ marks the one that begins it" in page
     assert "".join(examples[0]["read"]) == "▁<de>▁twenty-one⟨end⟩"
     shape = np.array(examples[0]["maps"]["cross"]).shape
     assert shape == (3, 4, len(examples[0]["written"]) - 1, len(examples[0]["read"]))
@@ -87,6 +93,16 @@ def test_a_page_of_pictures_that_were_read(reader, tmp_path):
     assert page.count("<img") == sum(written) + 2
     with np.load(report.arrays) as arrays:
         assert arrays["cross_0"].shape[-1] == 60
+
+
+def test_letters_written_in_bytes_are_shown_as_letters():
+    tokeniser = Tokeniser.train(["one"], 263)
+    ids = tokeniser.encode("one 2é한")
+    assert any(piece.startswith("<0x") for piece in tokeniser.pieces(ids))
+    assert "".join(words(tokeniser, ids)) == "▁one▁2é⋯한⋯⋯"
+    assert spelt(["<0x32>", "<0xED>", "a", "<0x0A>", "<0xC3>", "<0xA9>"]) == [
+        "2", "<0xED>", "a", "<0x0A>", "é", "⋯",
+    ]  # fmt: skip
 
 
 def test_the_bundled_numbers_are_the_default():

@@ -13,15 +13,18 @@ import torch
 
 import vitreous as vt
 from vitreous.data.contact_sheet import ContactSheet
+from vitreous.data.contact_sheet import describe as label_of
 from vitreous.data.pictures import ArrayPictures
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
-from vitreous.inspection.page import write_page
+from vitreous.inspection.page import Exhibit, write_page
+from vitreous.inspection.training_figures import curves_figure
 from vitreous.inspection.training_report import describe, write_training_report
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
+from vitreous.training.journal import read_metrics
 
 CLASSES = ("cat", "dog", "<b>bold</b>")
 TINY: dict[str, Any] = {
@@ -139,6 +142,21 @@ def test_what_stands_in_the_report(run: Path) -> None:
     assert "tuned kernel SVM (C 10)" in page
     assert "var(--first)" in page
     assert "#0b7285" not in page.split("</style>")[1]  # every chart follows the page's light or dark
+
+
+def test_a_validation_curve_is_explained_where_there_is_one(run: Path) -> None:
+    rows = read_metrics(run / "metrics.jsonl")
+    for validated in (False, True):
+        figure = curves_figure([{**row, "validation_loss": 1.0} for row in rows] if validated else rows)
+        assert isinstance(figure, Exhibit)
+        assert ("validation" in figure.caption) == validated
+        assert "{" not in figure.caption
+
+
+def test_labels_of_mixed_pictures() -> None:
+    """Two pictures of one class, mixed, weigh a little less than one: they show that class alone."""
+    assert label_of(torch.tensor([0.9999, 0.0, 0.0]), CLASSES) == "cat"
+    assert label_of(torch.tensor([0.7, 0.3, 0.0]), CLASSES) == "cat 70% + dog 30%"
 
 
 def test_figures_that_do_not_exist_are_left_out_with_a_reason(run: Path) -> None:

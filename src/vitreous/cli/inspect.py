@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.looking import Shown, named_pictures, parse_patch, told
-from vitreous.cli.options import Device, ImageSize, Json, Out, Settings, opening
+from vitreous.cli.looking import Shown, named_pictures, parse_patch, refuse, told, writing_into
+from vitreous.cli.options import Device, ImageSize, Json, Settings, opening
 from vitreous.errors import InputError
 
 UNASKED = 24  # pictures where none are named
@@ -18,7 +18,7 @@ def inspect(
     model: str,
     /,
     *images: str,
-    out: Out = None,
+    out: Annotated[Path | None, Parameter(help="the folder to make, for the page and all else")] = None,
     label: Annotated[str | None, Parameter(help="the class to explain; else each picture's answer")] = None,
     patch: Annotated[str | None, Parameter(help="the patch to follow, ROWxCOLUMN from 1: 3x5")] = None,
     compare: Annotated[str | None, Parameter(help="another model, to compare layers with")] = None,
@@ -43,12 +43,23 @@ def inspect(
     if kind := kind_of_run(Path(model)):
         from vitreous.cli.inspect_sequences import inspect_sequences
 
+        refuse(
+            "a model that writes text",
+            {
+                "--label": label,
+                "--patch": patch,
+                "--compare": compare,
+                "--image-size": image_size,
+                "--set": set,
+            },
+        )
         return inspect_sequences(Path(model), kind, images, out=out, device=device, json=json)
     if is_segmenter(model):
         if label or compare:
             raise InputError(
                 "--label and --compare are for models that name pictures, not pixels: leave them out"
             )
+        refuse("a segmenter", {"--set": set})
         return inspect_segmenter(
             model, images, out=out, patch=patch, image_size=image_size, device=device, json=json
         )
@@ -56,11 +67,17 @@ def inspect(
     from vitreous.cli.progress import progress_bar
     from vitreous.inspection.close_look import Question
     from vitreous.inspection.model_report import write_model_report
+    from vitreous.models.vit import ViT
     from vitreous.training.device import pick_device
     from vitreous.training.run import default_path
 
     followed = parse_patch(patch)
     opened = open_model(model, **opening(image_size, set)).to(pick_device(device))
+    if not isinstance(opened, ViT):
+        refuse(
+            "a convolutional network, which has no attention",
+            {"--label": label, "--patch": patch, "--compare": compare},
+        )
     question = Question(
         label=label,
         patch=followed,
@@ -71,7 +88,7 @@ def inspect(
     if not Path(model).exists() and ":" not in model:  # a name, not a place
         about = f"Its weights are fresh: it has learned nothing yet. {about}"
     folder = out or default_path(model, root=Path("inspection"))
-    with progress_bar("looking") as progress:
+    with writing_into(folder), progress_bar("looking") as progress:
         report = write_model_report(
             opened,
             pictures,

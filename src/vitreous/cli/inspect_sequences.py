@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vitreous.cli.looking import writing_into
 from vitreous.cli.options import print_json
 from vitreous.cli.sequence_runs import Kind
 from vitreous.errors import InputError
@@ -35,13 +36,15 @@ def inspect_sequences(
         translator = Translator.load(run)
         translator.model.to(pick_device(device))
         sources = list(examples) or unasked_texts(run)
-        report = write_translation_report(translator, sources, folder, name=run.name)
+        with writing_into(folder):
+            report = write_translation_report(translator, sources, folder, name=run.name)
     else:
         reader = Reader.load(run)
         reader.model.to(pick_device(device))
         pictures = named_pictures(examples) if examples else unasked_pictures(run)
         sources = [name for _, name in pictures]
-        report = write_reading_report(reader, pictures, folder, name=run.name)
+        with writing_into(folder):
+            report = write_reading_report(reader, pictures, folder, name=run.name)
     if json:
         written = [
             {"source": source, "text": text} for source, text in zip(sources, report.texts, strict=True)
@@ -88,7 +91,7 @@ def some_pictures(pictures: Pictures) -> list[tuple[Image.Image, str]]:
         if len(shown) == UNASKED:
             break
         with suppress(BadPicture):  # told when the held-out part was judged
-            shown.append((pictures.picture(row), pictures.name(row)))
+            shown.append((pictures.picture(row), Path(pictures.name(row)).name))
     return shown
 
 

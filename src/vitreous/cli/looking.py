@@ -3,7 +3,9 @@ patches is followed, where the report is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,6 +47,23 @@ def parse_patch(text: str | None) -> tuple[int, int] | None:
     return int(row) - 1, int(column) - 1
 
 
+def refuse(kind: str, given: Mapping[str, object]) -> None:
+    """Raises InputError for an option that a kind of model has no use for."""
+    for option, value in given.items():
+        if value:
+            raise InputError(f"{option} does not go with {kind}: leave it out")
+
+
+@contextmanager
+def writing_into(folder: Path) -> Iterator[None]:
+    """Raises InputError where the folder cannot be written, or the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot write into {folder}: {reason}; choose another --out") from None
+
+
 def told(report: ModelReport, failed: Sequence[Failure], *, json: bool) -> int:
     """Say where the report is; the exit code."""
     if json:
@@ -59,4 +78,10 @@ def told(report: ModelReport, failed: Sequence[Failure], *, json: bool) -> int:
         )
     else:
         print(f"{report.report}\n{len(report.figures)} figures and {report.arrays.name} beside it")
+    if report.boxes:
+        print(
+            "letters of some names are boxes in the PNG figures, since no installed font has them (the page "
+            "and the SVG figures are right): Noto Sans CJK has most",
+            file=sys.stderr,
+        )
     return tell_failed(failed)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.kinds import kind_in
-from vitreous.cli.looking import Shown, named_pictures, parse_patch, told
+from vitreous.cli.looking import Shown, named_pictures, parse_patch, told, writing_into
 from vitreous.cli.options import print_json, resized
 from vitreous.cli.pictures import tell_failed
 from vitreous.errors import InputError
@@ -172,15 +172,17 @@ def inspect_segmenter(
 
     segmenter = opened(model, image_size, device)
     pictures, about, failed = named_pictures(images) if images else unasked_pictures(model, segmenter)
-    with progress_bar("looking") as progress:
+    folder = out or default_path(model, root=Path("inspection"))
+    with writing_into(folder), progress_bar("looking") as progress:
         report = write_model_report(
             segmenter.encoder(),
             pictures,
-            out or default_path(model, root=Path("inspection")),
+            folder,
             name=Path(model).name,
             about_pictures=f"Below, the encoder of a segmenter. {about}".strip(),
             question=Question(label=None, patch=parse_patch(patch), other=None, other_name=""),
             more=segmenter_figures(segmenter, pictures),
+            classes=segmenter.config.num_classes,
             progress=progress,
         )
     return told(report, failed, json=json)

@@ -22,10 +22,13 @@ that are used as scratch space.
 """
 
 CURVES = """
-Training pictures are augmented, so their loss may well stay above that of the validation pictures. A curve
-that still falls at the end asks for more epochs; a validation curve that turns while the training curve
-goes on asks for more data, stronger augmentation or a smaller model; a flat one for another learning rate.
+A loss that still falls at the end asks for more epochs, a flat one for another learning rate.{validation}
 """
+
+VALIDATION = """ Training
+pictures are augmented, so their loss may well stay above that of the validation pictures; a validation
+curve that turns while the training curve goes on asks for more data, stronger augmentation or a smaller
+model."""
 
 BASELINES = """
 All methods learned from the same pictures and were asked about the same {count} held-out ones. Bars are 95
@@ -48,8 +51,8 @@ bars rest on few pictures. Expected calibration error: {ece} (0 is perfect).
 
 AUGMENTED = """
 The first {count} pictures of training, exactly as the model saw them: cropped, turned, mixed as the
-configuration says. Can you still tell what they show? If not, the augmentation is too strong. Mixed
-pictures have several labels.
+configuration says. Can you still tell what they show? If not, the augmentation is too strong. Where
+pictures of two classes are mixed, the share of each stands behind its name (shares below 5 % are left out).
 """
 
 MISTAKES = """

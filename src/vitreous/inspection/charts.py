@@ -7,6 +7,7 @@ that the page decides; the files beside the page keep the colours of light paper
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,6 +20,7 @@ from jaxtyping import Float
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from matplotlib.patches import Rectangle
 
 PAPER, INK, MUTED, HAIR, FIRST, SECOND = "#fdfcf9", "#1d2321", "#66706d", "#d9dcd8", "#0b7285", "#c2410c"
@@ -30,8 +32,36 @@ VARIABLES = {
     FIRST: "var(--first)",
     SECOND: "var(--second)",
 }
+# For letters that matplotlib's own font has not; each is asked where those before it have no glyph.
+WIDE_FONTS = (
+    "Noto Sans CJK KR",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Noto Sans KR",
+    "NanumGothic",
+    "Malgun Gothic",
+    "Apple SD Gothic Neo",
+    "AppleGothic",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Hiragino Sans",
+    "PingFang SC",
+    "WenQuanYi Zen Hei",
+    "Arial Unicode MS",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Noto Sans",
+)
+
+
+def installed(names: Sequence[str]) -> list[str]:
+    """Those of the fonts that are on this machine: matplotlib complains of every other that it is told."""
+    there = {font.name for font in fontManager.ttflist}
+    return [name for name in names if name in there]
+
+
 STYLE: Any = {
-    "font.family": "sans-serif",
+    "font.family": ["sans-serif", *installed(WIDE_FONTS)],
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
@@ -66,16 +96,22 @@ def canvas(width: float, height: float, *, columns: int = 1) -> Iterator[tuple[F
 
 
 class Chart:
-    """A finished figure."""
+    """A finished figure.
+
+    Attributes:
+        boxes: whether `save` met letters that no installed font has, which are boxes in its PNG.
+    """
 
     def __init__(self, figure: Figure) -> None:
         self.figure = figure
+        self.boxes = False
 
     @cached_property
     def svg(self) -> str:
         """On light paper."""
         buffer = io.StringIO()
-        with matplotlib.rc_context(STYLE):
+        # Text stays text: whoever shows it looks for the fonts.
+        with matplotlib.rc_context(STYLE), missing_glyphs():
             self.figure.savefig(buffer, format="svg", metadata={"Date": None})
         return buffer.getvalue()
 
@@ -90,9 +126,25 @@ class Chart:
         """`stem`.svg and `stem`.png."""
         paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
         paths[0].write_text(self.svg, encoding="utf-8")
-        with matplotlib.rc_context(STYLE):
+        with matplotlib.rc_context(STYLE), missing_glyphs() as missing:
             self.figure.savefig(paths[1], dpi=160)
+        self.boxes = bool(missing)
         return paths
+
+
+@contextmanager
+def missing_glyphs() -> Iterator[list[str]]:
+    """What matplotlib would say of letters without a glyph, on every drawing anew; all else goes on."""
+    missing: list[str] = []
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        yield missing
+    for each in said:
+        text = str(each.message)
+        if text.startswith("Glyph ") or "does not support" in text:  # the latter of whole scripts
+            missing.append(text)
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def lines(

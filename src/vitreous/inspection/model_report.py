@@ -27,12 +27,17 @@ NO_TOKENS = "a convolutional network has no attention and no tokens"
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What was written, and the numbers in short."""
+    """What was written, and the numbers in short.
+
+    Attributes:
+        boxes: whether letters that no installed font has are boxes in the PNG figures.
+    """
 
     report: Path
     figures: tuple[Path, ...]
     arrays: Path
     summary: Mapping[str, Any]
+    boxes: bool
 
 
 def write_model_report(
@@ -44,6 +49,7 @@ def write_model_report(
     about_pictures: str = "",
     question: Question | None = None,
     more: Sequence[Exhibit] = (),
+    classes: int | None = None,
     progress: Progress | None = None,
 ) -> ModelReport:
     """Look at `model` with pictures (and their names); write report.html, figures, arrays.npz into `folder`.
@@ -52,6 +58,7 @@ def write_model_report(
         name: what the page calls the model.
         about_pictures: a sentence on where the pictures come from.
         more: figures that only this kind of model has; they stand first.
+        classes: how many the whole has, where `model` is but a part of it; else its own.
 
     Raises:
         InputError: no picture; an unknown class, or a patch outside the grid; there is something in `folder`.
@@ -83,16 +90,18 @@ def write_model_report(
         name=name,
         kind=describe(model),
         pictures=about_pictures,
-        facts=facts(model, len(pictures)),
+        facts=facts(model, len(pictures), classes),
         explorer=look.explorer,
         explorer_caption=look.explorer_caption,
         exhibits=exhibits,
         left_out=left_out,
         version=__version__,
     )
+    figures = tuple(path for each in exhibits for path in save_files(each.files, folder))
+    charts = [each for part in exhibits for each in part.files.values() if isinstance(each, Chart)]
     return ModelReport(
         page,
-        tuple(path for each in exhibits for path in save_files(each.files, folder)),
+        figures,
         save_arrays(
             {key: value for each in exhibits for key, value in each.arrays.items()}, folder / "arrays.npz"
         ),
@@ -101,14 +110,15 @@ def write_model_report(
             **look.summary,
             "left_out": [{"figure": each.title, "reason": each.reason} for each in left_out],
         },
+        boxes=any(chart.boxes for chart in charts),
     )
 
 
-def facts(model: Model, pictures: int) -> dict[str, str]:
+def facts(model: Model, pictures: int, classes: int | None) -> dict[str, str]:
     """What stands under the headline."""
     return {
         "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
-        "classes": f"{model.config.num_classes or 0:,}",
+        "classes": f"{classes or model.config.num_classes or 0:,}",
         "pictures": f"{pictures:,}",
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from PIL import Image
 
 from vitreous import __version__
 from vitreous.data.text.batches import padded
-from vitreous.data.text.tokeniser import END, START, Tokeniser
+from vitreous.data.text.tokeniser import BYTES, END, START, Tokeniser
 from vitreous.inspection.arrays import save_arrays
 from vitreous.inspection.page import Exhibit, picture_row, write_page
 from vitreous.inspection.pictures import enlarged, overlay, rgb
@@ -24,6 +25,8 @@ from vitreous.training.sequence.reader import Reader
 from vitreous.training.sequence.translator import Translator
 
 SHOWN = 320  # pixels of a picture's longer side in the page, at least
+LONGEST = 4  # bytes of a letter in UTF-8
+FOLLOWING = "⋯"  # a letter's bytes behind its first
 MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
 LETTERS = (
     "Where the decoder looks while it writes each letter: the attention over the picture's patches, mean of "
@@ -115,16 +118,31 @@ def letters(
     shown = enlarged(rgb(reader.model.preprocessing.denormalise(image).cpu()), SHOWN)
     heads = maps.cross[-1].mean(dim=0)[:, config.prefix :]
     pictures = [(shown, "the picture")]
-    for token, weights in zip(written[1:], heads, strict=True):
-        label = words(reader.tokeniser, [token])[0]
+    labels = words(reader.tokeniser, written[1:])
+    for label, weights in zip(labels, heads, strict=True):
         pictures.append((overlay(shown, weights.reshape(config.grid)), label))
     return Exhibit(f"picture-{number}", title, LETTERS, picture_row(pictures))
 
 
 def words(tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
-    """Tokens as they are shown; the space in front of a word as "▁"."""
-    pieces = tokeniser.pieces(ids)
+    """Tokens as they are shown; the space in front of a word as "▁", a letter that is written in bytes at
+    the first of them."""
+    pieces = spelt(tokeniser.pieces(ids))
     return [MARKS.get(token, piece) for token, piece in zip(ids, pieces, strict=True)]
+
+
+def spelt(pieces: Sequence[str]) -> list[str]:
+    """Bytes as the letters that they spell; those that spell none that can be seen stay bytes."""
+    shown = list(pieces)
+    for start, piece in enumerate(pieces):
+        for end in range(start + 1, min(start + LONGEST, len(pieces)) + 1):
+            if piece not in BYTES or pieces[end - 1] not in BYTES:
+                break
+            with suppress(UnicodeDecodeError):
+                letter = bytes(BYTES.index(each) for each in pieces[start:end]).decode()
+                if len(letter) == 1 and letter.isprintable():
+                    shown[start:end] = [letter, *[FOLLOWING] * (end - start - 1)]
+    return shown
 
 
 def rounded(maps: torch.Tensor) -> Any:

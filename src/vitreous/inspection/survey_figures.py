@@ -22,6 +22,7 @@ from vitreous.inspection.survey import Lens, Survey
 from vitreous.models.config import ViTConfig
 
 PRUNABLE = 0.1  # of the mean head's importance
+ALIKE = 1e-5  # where the largest probability is the mean but for rounding, all are the same
 
 
 def distance_figure(survey: Survey) -> Exhibit:
@@ -199,7 +200,7 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         for place in range(lens.classes.shape[1]):
             probabilities = lens.probabilities[0, :, place].tolist()
             colour, weight = (FIRST, 1.8) if place == 0 else (SECOND, 1.4) if place == 1 else (MUTED, 0.9)
-            name = labels[int(lens.classes[0, place])] if place < 2 else None
+            name = labels[int(lens.classes[0, place])] if place < 2 else "others" if place == 2 else None
             first.plot(layers, probabilities, color=colour, linewidth=weight, label=name)
         first.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
         first.set_title("first picture: probability of its likeliest classes")
@@ -290,7 +291,10 @@ def answers(lens: Lens | None, labels: Sequence[str]) -> list[str]:
     if lens is None:
         return []
     return [
-        f"{labels[number]} ({percent(probability)})"
+        # Of fresh weights, most often: a head of zeros holds all classes for alike.
+        f"no class, since all have {percent(probability)}"
+        if len(labels) > 1 and abs(probability * len(labels) - 1) < ALIKE
+        else f"{labels[number]} ({percent(probability)})"
         for number, probability in zip(
             lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist(), strict=True
         )

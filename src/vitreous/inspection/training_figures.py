@@ -40,6 +40,7 @@ def curves_figure(
     panels = {name: each for name, each in panels.items() if each}
     if not panels:
         return LeftOut(title, "metrics.jsonl holds no numbers yet")
+    validated = any(SERIES["validation_"] in each for each in panels.values())
     with canvas(3.0 * len(panels), 2.5, columns=len(panels)) as (figure, all_axes):
         for axes, (name, series) in zip(all_axes, panels.items(), strict=True):
             lines(
@@ -51,7 +52,7 @@ def curves_figure(
     return Exhibit(
         name="curves",
         title=title,
-        caption=caption,
+        caption=caption.format(validation=captions.VALIDATION if validated else ""),
         html=Chart(figure).inline(),
     )
 
