@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vitreous.checkpoints import load
+from vitreous.cli import run
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.vit import ViT
+from vitreous.studies import complexity
 from vitreous.studies import laboratory as laboratory_module
 from vitreous.studies.catalogue import NAMES, study_named
 from vitreous.studies.findings import Findings, Row, carry_out, verdict
 from vitreous.studies.laboratory import Laboratory, Result
+from vitreous.studies.results_folder import results_folder, written
 from vitreous.studies.selection import select
 from vitreous.studies.study import Effect, Part, Scale, Trial, Variant, settings_of
 from vitreous.studies.writing import markdown, write
@@ -168,6 +174,56 @@ def test_parts_of_the_data() -> None:
 def test_a_small_part_has_small_batches(tmp_path: Path) -> None:
     config, splits = laboratory(tmp_path).prepare(Trial(part=Part(per_class=1)), 0)
     assert config.training.batch_size == len(splits.train) == 10
+
+
+def test_several_labels_for_a_picture_are_refused_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = []
+    for i in range(60):
+        Image.new("L", (8, 8), i).save(tmp_path / f"{i}.png")
+        rows.append(f"{i}.png,{'cat|dog' if i % 2 else 'cat'}\n")
+    (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
+    monkeypatch.setattr(laboratory_module, "train_classifier", lambda *_, **__: pytest.fail("trained"))
+    lab = Laboratory(str(tmp_path / "m.csv"), TINY, cache=tmp_path / "cache", device=torch.device("cpu"))
+    with pytest.raises(InputError, match=r"one class for each picture, and those of .*m\.csv have several"):
+        carry_out(study_named("positions"), lab, 1, tell=lambda _: None)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("study", ["complexity", "positions"])
+def test_a_folder_that_takes_no_files_is_told_before_anything_is_measured(
+    study: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(complexity, "measure", lambda _: pytest.fail("measured"))
+    monkeypatch.setattr(laboratory_module, "train_classifier", lambda *_, **__: pytest.fail("trained"))
+    assert run(["study", study, "--quick", "--out", "/proc/folder"]) == 2
+    assert capsys.readouterr().err == (
+        "vitreous: cannot write to /proc/folder: No such file or directory; "
+        "make room, or choose another --out\n"
+    )
+
+
+def test_results_come_together_or_not_at_all(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk: the table would fit, the plot does not."""
+
+    def write_results() -> None:
+        with results_folder(tmp_path / "new") as folder, written(folder) as beside:
+            (beside / "table.md").write_text("small")
+            (beside / "plot.svg").write_text("large" * 1000)
+
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(InputError, match=r"^cannot write to .*: File too large; make room"):
+            write_results()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert not list(tmp_path.iterdir())
+    write_results()
+    assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["plot.svg", "table.md"]
 
 
 def test_a_half_needs_two_classes() -> None:

@@ -55,6 +55,7 @@ def study(
     from vitreous.evaluation.features import cache_folder
     from vitreous.studies.findings import carry_out
     from vitreous.studies.laboratory import Laboratory
+    from vitreous.studies.results_folder import results_folder
     from vitreous.studies.study import settings_of
     from vitreous.studies.writing import write
     from vitreous.training.device import pick_device
@@ -69,13 +70,14 @@ def study(
         device=pick_device(device),
     )
     try:
-        findings = carry_out(
-            chosen, laboratory, seeds or scale.seeds, tell=lambda line: print(line, file=sys.stderr)
-        )
+        with results_folder(out or Path("studies") / name) as folder:
+            findings = carry_out(
+                chosen, laboratory, seeds or scale.seeds, tell=lambda line: print(line, file=sys.stderr)
+            )
+            files = write(findings, folder)
     except Interrupted:
         print("vitreous: stopped, and the state is saved: the same command goes on", file=sys.stderr)
         return 130
-    files = write(findings, out or Path("studies") / name)
     result: dict[str, Any] = {**findings.to_json(), "files": [str(file) for file in files]}
     if json:
         print_json(result)

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
-from vitreous.training.state import write_text
+from vitreous.studies.results_folder import written
 
 KERNEL = 3
 TITLE = "How does the cost of a layer grow with the length and the width?"
@@ -145,12 +145,14 @@ def exponent(values: Sequence[int], times: Sequence[float]) -> float:
 
 
 def write(results: Sequence[Measured], values: Range, folder: Path) -> list[Path]:
-    """table.md, results.json, plot.svg and plot.png in `folder`, which is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "table.md", markdown(results))
+    """table.md, results.json, plot.svg and plot.png in `folder`, which is made; all of them or none."""
     told = {"place": PLACE, "layers": [each.to_json() for each in results]}
-    write_text(folder / "results.json", json.dumps(told, indent=2, ensure_ascii=False) + "\n")
-    return [folder / "table.md", folder / "results.json", *plot(results, values).save(folder / "plot")]
+    with written(folder) as beside:
+        table, numbers = beside / "table.md", beside / "results.json"
+        table.write_text(markdown(results), encoding="utf-8")
+        numbers.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        files = [table, numbers, *plot(results, values).save(beside / "plot")]
+    return [folder / file.name for file in files]
 
 
 def cells(each: Measured) -> tuple[str, ...]:

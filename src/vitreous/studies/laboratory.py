@@ -6,7 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,18 @@ class Laboratory:
         self.source, self.settings, self.cache, self.device = source, settings, cache, device
 
     def base(self) -> RunConfig:
-        """What the variants are variants of."""
-        return plan(self.source, self.settings).config
+        """What the variants are variants of.
+
+        Raises:
+            InputError: the pictures have several labels, so that there is no accuracy to compare.
+        """
+        planned = plan(self.source, self.settings)
+        if planned.splits.summary.multi_label:
+            raise InputError(
+                f"a study needs one class for each picture, and those of {self.source} have several labels: "
+                "give other data"
+            )
+        return planned.config
 
     def run(self, trial: Trial, seed: int) -> Result:
         """The result of a trial, from the cache or new.
@@ -88,9 +99,21 @@ class Laboratory:
         run = Run(folder, config) if (folder / "config.toml").is_file() else Run.create(folder, config)
         learn = self.pretrained if trial.objective else self.classified
         result = learn(run, splits)
-        write_text(kept, json.dumps(asdict(result)))
+        with self.room():
+            write_text(kept, json.dumps(asdict(result)))
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # only an unfinished run needs them
         return folder, result
+
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """Raises InputError where what is kept for later cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                f"cannot keep results in {self.cache} ({error.strerror}): make room, then the same command "
+                "goes on"
+            ) from error
 
     def prepare(self, trial: Trial, seed: int) -> tuple[RunConfig, Splits]:
         """A trial's configuration and data. Each seed draws its own split, weights and order, the same for
@@ -122,7 +145,8 @@ class Laboratory:
             generator = torch.Generator().manual_seed(seed)
             for parameter in model.get_submodule("position").parameters():
                 nn.init.normal_(parameter, std=0.02, generator=generator)
-            save_native(model, fresh)
+            with self.room():
+                save_native(model, fresh)
         return str(fresh)
 
     def classified(self, run: Run, splits: Splits) -> Result:

@@ -12,18 +12,20 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.studies.findings import Findings, Row
-from vitreous.training.state import write_text
+from vitreous.studies.results_folder import written
 
 TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLOURS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
 
 
 def write(findings: Findings, folder: Path) -> list[Path]:
-    """table.md, results.json, plot.svg and plot.png in `folder`, which is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "table.md", markdown(findings))
-    write_text(folder / "results.json", json.dumps(findings.to_json(), indent=2) + "\n")
-    return [folder / "table.md", folder / "results.json", *plot(findings).save(folder / "plot")]
+    """table.md, results.json, plot.svg and plot.png in `folder`, which is made; all of them or none."""
+    with written(folder) as beside:
+        table, results = beside / "table.md", beside / "results.json"
+        table.write_text(markdown(findings), encoding="utf-8")
+        results.write_text(json.dumps(findings.to_json(), indent=2) + "\n", encoding="utf-8")
+        files = [table, results, *plot(findings).save(beside / "plot")]
+    return [folder / file.name for file in files]
 
 
 def cells(row: Row) -> tuple[str, str, str, str]:
