@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -176,3 +177,41 @@ def test_a_loss_that_is_not_finite_is_one_sentence_and_keeps_a_model(
 def test_resume_takes_no_other_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["train", "--resume", str(tmp_path), "--seed", "1"]) == 2
     assert "own configuration" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--set", "model.width=64"],
+        ["--set", "training.freeze=stam"],
+        ["--set", "training.distillation.teacher=nowhere"],
+    ],
+)
+def test_a_failed_start_leaves_its_place_to_the_corrected_command(
+    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, out = tmp_path / "base", tmp_path / "out"
+    call(capsys, "train", "--out", base, *SMALL, "--set", "training.steps=1")
+    begun = ["train", "--init", str(base), "--out", str(out), "--set", "training.steps=1"]
+    assert command([*begun, *wrong]) == 2
+    assert not out.exists()
+    call(capsys, *begun)
+    assert command([*begun, *wrong]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (out / "model").exists()
+
+
+def test_a_run_that_goes_on_is_never_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, out = tmp_path / "base", tmp_path / "out"
+    call(capsys, "train", "--out", base, *SMALL, "--set", "training.steps=1")
+    Run.create(out, Run.open(base).config.model_copy(update={"init": str(tmp_path / "gone")}))
+    assert command(["train", "--resume", str(out)]) == 2
+    assert (out / "config.toml").exists()
+
+
+def test_the_card_quotes_a_path_with_spaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "my runs"
+    call(capsys, "train", "--out", out, *SMALL, "--set", "training.steps=1")
+    lines = (out / "README.md").read_text().splitlines()
+    used = [shlex.split(line) for line in lines if line.startswith(("vitreous predict", "vitreous evaluate"))]
+    assert [words[2] for words in used] == [str(out)] * 2

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.options import check_resume
+from vitreous.cli.training import print_places
 from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    from vitreous.data.pictures import BadFiles
+    from vitreous.evaluation.reading import ReadingEvaluation
 
 INSTEAD = "use --set model.encoder.width=96 and its like"
 MEMORY = "give a number, and --set training.accumulate=2 cuts such a batch into parts"
@@ -78,7 +83,9 @@ def train_text(
         return carry_out(
             run,
             prepared,
-            judge=lambda model: evaluate_reader(Reader(model, prepared.tokeniser), data.test).to_json(),
+            judge=lambda model: judged(
+                evaluate_reader(Reader(model, prepared.tokeniser), data.test), prepared.bad
+            ),
             report=lambda model: (
                 write_reading_report(
                     Reader(model, prepared.tokeniser),
@@ -95,6 +102,13 @@ def train_text(
         prepared.bad.write(run.path / "bad_files.txt")
 
 
+def judged(evaluation: ReadingEvaluation, bad: BadFiles) -> dict[str, Any]:
+    """The scores, and all pictures that could not be read: to learn from, or to judge by."""
+    bad.reasons.update(evaluation.failed)
+    listed = [{"path": path, "reason": reason} for path, reason in bad]
+    return {**evaluation.to_json(), "bad_files": listed}
+
+
 def print_table(result: dict[str, Any]) -> None:
     """What came out, for people."""
     low, high = result["line_accuracy_interval"]
@@ -105,5 +119,4 @@ def print_table(result: dict[str, Any]) -> None:
         f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} pictures, "
         f"{result['parameters']:,} parameters"
     )
-    print(f"run     {result['run']}")
-    print(f"report  {result['report']}")
+    print_places(result)

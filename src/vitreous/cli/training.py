@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vitreous.cli.options import print_json
+from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +48,9 @@ def in_processes(
         except Interrupted as stopped:
             say(how_to_go_on(stopped.step, run.config.command, run.path), world)
             return STOPPED
+        except InputError:
+            run.forget_failed_start()
+            raise
     if result is not None:
         print_json(result) if json else show(result)
     return 0
@@ -61,7 +66,7 @@ def how_to_go_on(step: int, command: str, run: Path) -> str:
     """One sentence for a training that was stopped."""
     return (
         f"vitreous: stopped at step {step}, and the state is saved: go on with "
-        f"vitreous {command} --resume {run}"
+        f"vitreous {command} --resume {quote(str(run))}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
 from vitreous import __version__
@@ -34,8 +35,8 @@ An image classifier: a Vision Transformer trained with vitreous {__version__}.
 ## Use
 
 ```bash
-vitreous predict {run.path} picture.jpg
-vitreous evaluate {run.path}
+vitreous predict {quote(str(run.path))} picture.jpg
+vitreous evaluate {quote(str(run.path))}
 ```
 
 ```python

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any, Generic, TypeVar
 
 from vitreous.errors import InputError
@@ -51,7 +52,13 @@ class RunDirectory(Generic[AnyConfig]):
 
 
 class Run(RunDirectory[RunConfig]):
-    """The directory of a run that learns from pictures: the model and its numbers lie there, too."""
+    """The directory of a run that learns from pictures: the model and its numbers lie there, too.
+
+    Attributes:
+        new: whether this process has made it, and does not go on with it.
+    """
+
+    new: bool = False
 
     @classmethod
     def shared(cls, path: Path, config: RunConfig, world: World) -> Run:
@@ -62,9 +69,10 @@ class Run(RunDirectory[RunConfig]):
         Raises:
             InputError: as `create`; or a process, on another machine, does not see the directory.
         """
+        new = False
         if world.first:
             path = Path(said_first("run", str(path)))
-            if not (restarted() and (path / "config.toml").exists()):
+            if new := not (restarted() and (path / "config.toml").exists()):
                 cls.create(path, config)
         theirs = Path(world.told(str(path.absolute())))
         world.wait()
@@ -73,7 +81,9 @@ class Run(RunDirectory[RunConfig]):
                 f"this machine does not see {theirs}, where the first process has begun the run: machines "
                 "that train together need a folder that all of them see; give it as --out"
             )
-        return cls.open(path if world.first else theirs, type(config))
+        run = cls.open(path if world.first else theirs, type(config))
+        run.new = new
+        return run
 
     @classmethod
     def open(cls, path: Path, kind: type[RunConfig] = RunConfig) -> Run:
@@ -100,7 +110,7 @@ class Run(RunDirectory[RunConfig]):
         if (task := tree.get("task", "classes")) == "translation":
             raise InputError(
                 f"{path} is a translator's run, and this is for runs of --task {wanted}: to go on with it, "
-                f"vitreous translate train --resume {path}"
+                f"vitreous translate train --resume {quote(str(path))}"
             )
         if task != wanted:
             raise InputError(f"{path} is a run of --task {task}, and this is for runs of --task {wanted}")
@@ -113,6 +123,13 @@ class Run(RunDirectory[RunConfig]):
             return self
         training = self.config.training.model_copy(update={"shard": shard})
         return Run(self.path, self.config.model_copy(update={"training": training}))
+
+    def forget_failed_start(self) -> None:
+        """Remove a new directory that holds nothing yet but its configuration: the corrected command will
+        want the same place."""
+        if self.new and [file.name for file in self.path.iterdir()] == ["config.toml"]:
+            (self.path / "config.toml").unlink()
+            self.path.rmdir()
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl."""
@@ -133,7 +150,7 @@ class Run(RunDirectory[RunConfig]):
         except OSError as error:
             raise InputError(
                 f"cannot save the model in {self.path / 'model'} ({error.strerror}): make room, then go on "
-                f"with vitreous {self.config.command} --resume {self.path}"
+                f"with vitreous {self.config.command} --resume {quote(str(self.path))}"
             ) from error
 
 
@@ -149,11 +166,11 @@ def of_another_command(path: Path, command: str) -> str:
     if command == "pretrain":
         return (
             f"{path} is a pre-training run and has no classes: use vitreous probe, inspect or train --init; "
-            f"it goes on with vitreous pretrain --resume {path}"
+            f"it goes on with vitreous pretrain --resume {quote(str(path))}"
         )
     return (
-        f"{path} is no pre-training run: it goes on with vitreous {command} --resume {path}; to pre-train "
-        f"from what it has learned: vitreous pretrain DATA --init {path}"
+        f"{path} is no pre-training run: it goes on with vitreous {command} --resume {quote(str(path))}; to "
+        f"pre-train from what it has learned: vitreous pretrain DATA --init {quote(str(path))}"
     )
 
 
@@ -169,7 +186,8 @@ def check_finished(path: Path) -> None:
     steps = States(path / "checkpoints").steps()
     where = f"at step {steps[-1]}" if steps else "before its first state was saved"
     raise InputError(
-        f"{path} was stopped {where} and has no model yet: go on with vitreous {command} --resume {path}"
+        f"{path} was stopped {where} and has no model yet: go on with vitreous {command} --resume "
+        f"{quote(str(path))}"
     )
 
 
@@ -178,7 +196,7 @@ def check_free(path: Path, command: str) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(
             f"{path} exists already, and nothing is written over: choose another --out, remove it, or go on "
-            f"with vitreous {command} --resume {path}"
+            f"with vitreous {command} --resume {quote(str(path))}"
         )
 
 

@@ -10,6 +10,7 @@ import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
@@ -77,7 +78,7 @@ class States:
         rest = f"the state of step {kept[-1]} is kept" if kept else "there is no earlier state"
         return (
             f"cannot save the state of step {step} in {self.folder} ({reason}); {rest}: make room, then go "
-            f"on with vitreous {self.command} --resume {self.folder.parent}"
+            f"on with vitreous {self.command} --resume {quote(str(self.folder.parent))}"
         )
 
     def newest(self) -> State | None:

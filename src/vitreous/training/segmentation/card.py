@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
 from vitreous import __version__
@@ -39,8 +40,8 @@ vitreous {__version__}.
 ## Use
 
 ```bash
-vitreous predict {run.path} picture.jpg --out masks/
-vitreous evaluate {run.path}
+vitreous predict {quote(str(run.path))} picture.jpg --out masks/
+vitreous evaluate {quote(str(run.path))}
 ```
 
 ```python

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
 from vitreous.training.sequence.config import ReadingConfig, TranslationConfig
@@ -10,12 +11,13 @@ from vitreous.training.sequence.config import ReadingConfig, TranslationConfig
 
 def card(config: TranslationConfig | ReadingConfig, result: Mapping[str, Any]) -> str:
     """What it is, what it was trained on, how good it is, and how to use it."""
+    run = quote(str(result["run"]))
     if isinstance(config, TranslationConfig):
         title, about, scores = "Translator", translator(config), translation_scores(result)
-        command, again = f'vitreous translate {result["run"]} "..."', "vitreous translate train"
+        command, again = f'vitreous translate {run} "..."', "vitreous translate train"
     else:
         title, about, scores = "Reader of pictures", reader(config), reading_scores(result)
-        command, again = f"vitreous predict {result['run']} picture.png", "vitreous train --task text"
+        command, again = f"vitreous predict {run} picture.png", "vitreous train --task text"
     header = " | ".join(scores)
     skipped = result["skipped"]
     return f"""# {title}
