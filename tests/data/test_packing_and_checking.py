@@ -72,6 +72,32 @@ def test_imbalance_and_small_classes(tmp_path, make):
     assert findings["imbalance"].found == 19
 
 
+def test_an_empty_class_folder_is_one_finding_among_the_others(tmp_path, make, capsys):
+    make(tmp_path, classes=("cat", "dog"), count=3)
+    (tmp_path / "emu").mkdir()
+    (tmp_path / "cat" / "broken.jpg").write_bytes(b"")
+    assert run(["data", "check", str(tmp_path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    findings = {finding["kind"]: finding for finding in report["findings"]}
+    assert findings["empty"]["pictures"] == [str(tmp_path / "emu")]
+    assert findings["empty"]["severity"] == "error"
+    assert findings["broken"]["found"] == 1
+    assert "imbalance" not in findings
+    with pytest.raises(InputError, match="emu holds no picture"):
+        open_data(str(tmp_path), DataConfig())
+
+
+def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):
+    make(tmp_path)
+    paths = [f"{name}/{index}.jpg" for name in ("cat", "dog") for index in range(10)]
+    rows = [f"{path},text {number}\n" for number, path in enumerate(paths)]
+    (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
+    assert "looks like a manifest of texts" in found(tmp_path / "m.csv")["few"].advice
+    rows = [f"{path},{path[:3]}\n" for path in paths[5:15]]
+    (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
+    assert found(tmp_path / "m.csv")["few"].advice == "add pictures, or join classes"
+
+
 def test_a_wrong_label_among_alike_pictures_is_suspect(tmp_path):
     generator = np.random.default_rng(0)
     for name, colours in (("red", (200, 30)), ("blue", (30, 200))):

@@ -135,6 +135,21 @@ def test_what_does_not_belong_together_is_said_before_training(tmp_path, what, s
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("value", "masks", "told"), [(254, 1, True), (254, 2, False), (5, 1, False)])
+def test_a_stray_value_in_one_mask_is_named(tmp_path, caplog, value, masks, told):
+    """It makes a class of its own, and many below it that nothing belongs to."""
+    write(tmp_path)
+    for name in ("c", "d")[:masks]:
+        path = tmp_path / "masks" / f"{name}.png"
+        mask = np.array(Image.open(path))
+        mask[3, 4] = value
+        Image.fromarray(mask).save(path)
+    assert len(open_masked(str(tmp_path), DataConfig()).train.classes) == value + 1
+    said = f"c.png alone has the value {value}, and no other mask one above 2"
+    assert (said in caplog.text) == told
+    assert bool(caplog.records) == told
+
+
 def test_masks_of_sixteen_bits_are_read(tmp_path):
     write(tmp_path)
     path = tmp_path / "masks" / "a.png"

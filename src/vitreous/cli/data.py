@@ -27,11 +27,9 @@ def check(source: str, /, *, workers: int | None = None, json: Json = False) -> 
     workers
         threads; one per core if not given
     """
-    from vitreous.data.checking import check as check_data
-    from vitreous.data.config import DataConfig
-    from vitreous.data.sources import open_data
+    from vitreous.data.checking import check_source
 
-    report = check_data(open_data(source, DataConfig()), workers=workers)
+    report = check_source(source, workers=workers)
     if json:
         print_json({"data": source, **report.to_json()})
     else:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data import duplicates
+from vitreous.data.config import DataConfig
 from vitreous.data.pictures import Indices, Splits
+from vitreous.data.sources import open_data
 from vitreous.data.survey import Survey, survey
 
 SHOWN = 100  # pictures named in a finding
@@ -49,6 +52,19 @@ class DataReport(NamedTuple):
             "classes": self.classes,
             "findings": [finding.to_json() for finding in self.findings],
         }
+
+
+def check_source(source: str, *, workers: int | None = None) -> DataReport:
+    """Open DATA and look at every picture. A class folder without one, with which nothing can be trained, is
+    a finding like others here."""
+    empty: list[Path] = []
+    splits = open_data(source, DataConfig(), empty=empty)
+    report = check(splits, workers=workers)
+    advice = "add some, or remove the folders: nothing can be trained with them"
+    finding = Finding(
+        "empty", "error", "class folders hold no picture", advice, len(empty), tuple(map(str, empty[:SHOWN]))
+    )
+    return report._replace(findings=(finding, *report.findings)) if empty else report
 
 
 def check(splits: Splits, *, workers: int | None = None) -> DataReport:
@@ -131,23 +147,30 @@ def pair_finding(
 
 def imbalance(seen: Survey, counts: list[int]) -> Iterator[Finding]:
     """Classes with few pictures, and much fewer than others."""
+    advice = "add pictures, or join classes"
+    if 2 * counts.count(1) > len(counts):
+        advice = (
+            "this looks like a manifest of texts, one for each picture, which --task text trains on; where "
+            "labels are classes, add pictures"
+        )
     few = [f"{name}: {count}" for name, count in zip(seen.classes, counts, strict=True) if count < FEW]
     yield Finding(
         "few",
         "warning",
         f"classes have fewer than {FEW} pictures",
-        "add pictures, or join classes",
+        advice,
         len(few),
         tuple(few[:SHOWN]),
     )
-    largest, smallest = max(counts), max(min(counts), 1)
+    present = [count or max(counts) for count in counts]  # a class without pictures is told elsewhere
+    largest, smallest = max(present), max(min(present), 1)
     yield Finding(
         "imbalance",
         "warning",
-        f"times as many pictures in the largest class ({largest}) as in the smallest ({min(counts)})",
+        f"times as many pictures in the largest class ({largest}) as in the smallest ({min(present)})",
         "set data.class_balance=true, and look at the recall of each class",
         round(largest / smallest) if largest > IMBALANCE * smallest else 0,
-        (seen.classes[int(np.argmax(counts))], seen.classes[int(np.argmin(counts))]),
+        (seen.classes[int(np.argmax(counts))], seen.classes[int(np.argmin(present))]),
     )
 
 

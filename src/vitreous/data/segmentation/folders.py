@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,9 +23,11 @@ from vitreous.errors import InputError
 IMAGES, MASKS = ("images", "imgs", "image"), ("masks", "labels", "annotations", "mask")
 LAYOUT = "put pictures into images/ and masks of the same names into masks/ (PNG, the value is the class)"
 SAMPLE = 200  # masks that are read before training where classes.txt names the classes
+FAR = 4  # times as many classes as the other masks know: one that makes so many is doubted
 TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 ORIENTATION = 0x0112
 
+log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -197,7 +200,8 @@ def checked(legend: Legend, pairs: Sequence[tuple[Path, Path]]) -> Legend:
 
 def numbered(pairs: Sequence[tuple[Path, Path]]) -> Legend:
     """Classes by number, 0 to the largest value in any mask."""
-    most = max(in_parallel(lambda pair: largest(pair[1], None), pairs))
+    found = in_parallel(lambda pair: largest(pair[1], None), pairs)
+    most = max(found)
     if most < 0:
         raise InputError(f"every pixel of every mask is {IGNORED}, which is left out: {LAYOUT}")
     if most == 0:
@@ -205,7 +209,25 @@ def numbered(pairs: Sequence[tuple[Path, Path]]) -> Legend:
             f"the masks know the single class 0 ({IGNORED} is left out): if {IGNORED} marks what is sought, "
             "save it as 1"
         )
+    warn_of_stray(found, pairs)
     return Legend(tuple(str(number) for number in range(most + 1)))
+
+
+def warn_of_stray(found: Sequence[int], pairs: Sequence[tuple[Path, Path]]) -> None:
+    """One mask alone with a class far beyond all others: more likely a slip of the brush than a class.
+
+    found: the largest class of each mask.
+    """
+    *_, second, most = sorted([0, *found])
+    if len(found) > 1 and most > FAR * (second + 1):
+        log.warning(
+            "the mask %s alone has the value %d, and no other mask one above %d: mend it if that is no "
+            "class, or write classes.txt; as it is, there are %d classes",
+            pairs[found.index(most)][1],
+            most,
+            second,
+            most + 1,
+        )
 
 
 def largest(path: Path, legend: Legend | None) -> int:

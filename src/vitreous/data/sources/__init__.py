@@ -31,13 +31,20 @@ FORMS = (
 Parts = tuple[Pictures, Pictures | None, Pictures | None]
 
 
-def open_data(spec: str, config: DataConfig) -> Splits:
-    """Train, validation and test pictures of a source. Raises InputError for what is no DATA."""
-    train, validation, test = open_parts(spec, config)
+def open_data(spec: str, config: DataConfig, *, empty: list[Path] | None = None) -> Splits:
+    """Train, validation and test pictures of a source.
+
+    Args:
+        empty: takes the class folders without a picture, which are an error where it is not given.
+
+    Raises:
+        InputError: what is no DATA.
+    """
+    train, validation, test = open_parts(spec, config, empty)
     return Splits(train, validation, test, spec, summarise(train))
 
 
-def open_parts(spec: str, config: DataConfig) -> Parts:
+def open_parts(spec: str, config: DataConfig, empty: list[Path] | None) -> Parts:
     """(train, validation, test), by the form of the specification."""
     kind, colon, rest = spec.partition(":")
     if spec == "digits":
@@ -47,7 +54,7 @@ def open_parts(spec: str, config: DataConfig) -> Parts:
     path = Path(spec).expanduser()
     if path.is_dir():
         packed = any(path.glob("*.tar"))
-        return open_shards(f"{path}/*.tar", config) if packed else open_folder(path, config)
+        return open_shards(f"{path}/*.tar", config) if packed else open_folder(path, config, empty=empty)
     if spec.endswith(".tar"):
         return open_shards(spec, config)
     if path.is_file() and path.suffix in SUFFIXES:

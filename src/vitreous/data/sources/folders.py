@@ -16,23 +16,31 @@ from vitreous.data.splitting import VALIDATION, carve, split
 from vitreous.errors import InputError
 
 
-def open_folder(root: Path, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+def open_folder(
+    root: Path, config: DataConfig, *, empty: list[Path] | None = None
+) -> tuple[Pictures, Pictures | None, Pictures | None]:
     """(train, validation, test). A single held-out folder, val/ or test/, is the test set: nothing is chosen
-    by it. With both, val/ is for validation."""
+    by it. With both, val/ is for validation.
+
+    empty: takes the class folders without a picture. Where it is not given, the first one is an error.
+    """
     if not (root / "train").is_dir():
-        return split(class_folder(root), config)
-    train = class_folder(root / "train")
+        return split(class_folder(root, empty=empty), config)
+    train = class_folder(root / "train", empty=empty)
     held = [root / name for name in (*VALIDATION, "test") if (root / name).is_dir()]
     if not held:
         return split(train, config)
-    parts = [class_folder(folder, classes=train.classes) for folder in held]
+    parts = [class_folder(folder, classes=train.classes, empty=empty) for folder in held]
     if len(parts) == 1:
         return *carve(train, config), parts[0]
     return train, parts[0], parts[-1]
 
 
-def class_folder(root: Path, *, classes: tuple[str, ...] | None = None) -> FilePictures:
-    """All pictures below the class folders of `root`. classes: those that there may be, numbered so."""
+def class_folder(
+    root: Path, *, classes: tuple[str, ...] | None = None, empty: list[Path] | None = None
+) -> FilePictures:
+    """All pictures below the class folders of `root`. classes: those that there may be, numbered so. empty:
+    takes the folders without a picture, as long as one has some."""
     found = subfolders(root)
     if not found:
         raise InputError(
@@ -48,12 +56,14 @@ def class_folder(root: Path, *, classes: tuple[str, ...] | None = None) -> FileP
     elif unknown := sorted(set(found) - set(classes)):
         raise InputError(f"{root} has a class {unknown[0]!r} that train/ has not: add it there or remove it")
     index = index_folder(root, found)
-    for name, count in zip(found, index.counts, strict=True):
-        if not count:
-            raise InputError(
-                f"the class folder {root / name} holds no picture ({', '.join(EXTENSIONS)}): add some, or "
-                "remove the folder"
-            )
+    without = [root / name for name, count in zip(found, index.counts, strict=True) if not count]
+    if without and (empty is None or not index.counts.any()):
+        raise InputError(
+            f"the class folder {without[0]} holds no picture ({', '.join(EXTENSIONS)}): add some, or remove "
+            "the folder"
+        )
+    if empty is not None:
+        empty += without
     numbers = np.array([classes.index(name) for name in found], dtype=np.int64)
     return FilePictures(root, index.table, np.repeat(numbers, index.counts), classes)
 
