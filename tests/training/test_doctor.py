@@ -239,3 +239,14 @@ def test_a_stopped_run_is_judged_by_its_newest_state(broken: Broken, tiny: RunCo
     assert found(path) == {}
     so_far = model_so_far(run, [str(digit) for digit in range(10)]).state_dict()
     assert all(torch.equal(so_far[name], tensor) for name, tensor in learned.items())
+
+
+@pytest.mark.parametrize(
+    ("last", "climbs"), [((0.99, 0.86, 0.82, 1.13), False), ((0.82, 0.9, 1.2, 1.3), True)]
+)
+def test_one_hard_epoch_is_no_climbing_loss(last: tuple[float, ...], climbs: bool, tiny: RunConfig) -> None:
+    """Mixup draws how hard an epoch is: losses of a healthy run of the digits."""
+    losses = (2.3, 1.9, 1.4, 1.06, *last)
+    rows = [{"step": 14 * (n + 1), "loss": loss, "waiting": 0.0} for n, loss in enumerate(losses)]
+    checks = {finding.check for finding in course_findings(tiny, rows, classes=10)}
+    assert ("learning rate" in checks) is climbs

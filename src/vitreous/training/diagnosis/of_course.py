@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from vitreous.training.config import RunConfig, TrainingConfig
@@ -48,13 +49,14 @@ def learning(config: RunConfig, rows: Rows, classes: int) -> Iterator[Finding]:
         return
     training, chance = config.training, math.log(classes)
     stuck = training.loss == "softmax" and min(losses) > 0.95 * chance
-    climbing = losses[-1] > 1.3 * min(losses)
+    smooth = [median(losses[max(end - 3, 0) : end]) for end in range(1, len(losses) + 1)]
+    climbing = smooth[-1] > 1.3 * min(smooth)  # a single epoch's loss jumps: Mixup draws how hard it is
     if not (stuck or climbing):
         return
     seen = (
         f"the loss ({losses[-1]:.3f}) is no better than guessing (ln {classes} = {chance:.3f})"
         if stuck
-        else f"the loss climbed from {min(losses):.3f} to {losses[-1]:.3f}"
+        else f"the loss climbed from {min(smooth):.3f} to {smooth[-1]:.3f}"
     )
     yield Finding(
         "learning rate", f"{seen} after {rows[-1]['step']} steps; {rate_in_words(training)}", advice(training)
