@@ -206,11 +206,11 @@ def test_a_full_disk_ends_a_packing_in_one_sentence(photos, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.raises(InputError, match=r"^cannot pack into .*packed: File too large; make room"):
-            pack(splits, tmp_path / "packed", Packing(workers=1))
+            pack(splits, tmp_path / "all" / "packed", Packing(workers=1))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         signal.signal(signal.SIGXFSZ, before)
-    assert not (tmp_path / "packed").exists()
+    assert not (tmp_path / "all").exists()
 
 
 @pytest.mark.parametrize("arguments", [["check", "{photos}"], ["pack", "{photos}", "{packed}"]])

@@ -208,7 +208,7 @@ def test_results_come_together_or_not_at_all(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: the table would fit, the plot does not."""
 
     def write_results() -> None:
-        with results_folder(tmp_path / "new") as folder, written(folder) as beside:
+        with results_folder(tmp_path / "all" / "new") as folder, written(folder) as beside:
             (beside / "table.md").write_text("small")
             (beside / "plot.svg").write_text("large" * 1000)
 
@@ -223,7 +223,7 @@ def test_results_come_together_or_not_at_all(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, before)
     assert not list(tmp_path.iterdir())
     write_results()
-    assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["plot.svg", "table.md"]
+    assert sorted(file.name for file in (tmp_path / "all" / "new").iterdir()) == ["plot.svg", "table.md"]
 
 
 def test_a_half_needs_two_classes() -> None:

@@ -70,7 +70,7 @@ def begun(folder: Path) -> Iterator[None]:
     part of a packing is of no use, and would stand in the way of the next."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already: name a new folder, nothing is written over")
-    new = not folder.exists()
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -78,8 +78,9 @@ def begun(folder: Path) -> Iterator[None]:
         for pattern in ("*.tar", "*.partial", CLASSES):
             for file in folder.glob(pattern):
                 file.unlink()
-        if new and not any(folder.iterdir()):
-            folder.rmdir()
+        for each in new:
+            if not any(each.iterdir()):
+                each.rmdir()
         raise
 
 

@@ -13,20 +13,21 @@ from vitreous.errors import InputError
 
 @contextmanager
 def results_folder(folder: Path) -> Iterator[Path]:
-    """`folder`, made before the time of a study is spent. If it was made here and nothing came into it, it
-    goes again.
+    """`folder`, made before the time of a study is spent. What was made here, parents too, and stays
+    empty goes again.
 
     Raises:
         InputError: it takes no files.
     """
-    new = not os.path.lexists(folder)
+    new = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     with written(folder):
         pass
     try:
         yield folder
     finally:
-        if new and not any(folder.iterdir()):
-            folder.rmdir()
+        for each in new:
+            if not any(each.iterdir()):
+                each.rmdir()
 
 
 @contextmanager
