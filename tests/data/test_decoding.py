@@ -167,3 +167,12 @@ def test_crops_have_the_areas_and_ratios_that_were_asked_for(sampler):
 def test_a_crop_that_never_fits_is_the_centre():
     config = RandomResizedCropConfig(scale=(1, 1), ratio=(1, 1))
     assert random_crop((100, 300), config, picture_chance(0, 0, 0, 0)) == (0, 100, 100, 100)
+
+
+@pytest.mark.parametrize("length", range(2, 24))
+def test_a_jpeg_that_ends_in_its_head_is_bad(length, make_jpeg):
+    head = make_jpeg(1)[:length]
+    with pytest.raises(BadPicture):
+        Encoded(Files(head), 0, 3).pixels()
+    with pytest.raises(BadPicture):
+        Encoded(Files(head[:3] + b"\xff"), 0, 3).pixels()

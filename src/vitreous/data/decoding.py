@@ -92,7 +92,7 @@ def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
 def may_be_turned(data: bytes) -> bool:
     """Whether the segments before a JPEG's pixels hold an EXIF or XMP orientation, or cannot be followed."""
     place = 2
-    while data[place : place + 1] == b"\xff":
+    while place + 4 <= len(data) and data[place] == 0xFF:
         marker, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4])
         if marker == 0xDA:  # the pixels begin
             return False
