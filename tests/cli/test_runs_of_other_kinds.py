@@ -69,6 +69,7 @@ def test_pre_training_does_not_go_on_with_a_classifier(command: Call) -> None:
         ("serve", "RUN", "--port", "0"),
         ("probe", "RUN"),
         ("export", "RUN"),
+        ("convert", "RUN", "copy"),
         ("train", "photos", "--init", "RUN"),
     ],
 )

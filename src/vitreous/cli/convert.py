@@ -41,6 +41,7 @@ def convert(
         A part that the format cannot hold and that is left out: representation, head, norm_eps, mlp.
     """
     from vitreous.checkpoints import open_model, save
+    from vitreous.training.run import check_finished
 
     tree = settings_tree(None, settings)
     if strange := [name for name in tree if name != "model"]:
@@ -49,6 +50,7 @@ def convert(
     if size := parse_size(image_size):
         overrides["image_size"] = size
     check_free(destination)
+    check_finished(Path(source))
     target = format or ("google" if destination.suffix == ".npz" else "vitreous")
     model = open_model(source, format=source_format, **overrides)
     difference = save(model, destination, format=target, drop=drop or ())

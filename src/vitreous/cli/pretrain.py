@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -170,4 +171,4 @@ def print_result(result: dict[str, Any]) -> None:
         print(f"{len(result['bad_files'])} pictures could not be read: see {result['run']}/bad_files.txt")
     print(f"run     {result['run']}")
     print(f"report  {result['report']}")
-    print(f"next    vitreous train DATA --init {result['run']}")
+    print(f"next    vitreous train DATA --init {quote(str(result['run']))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.options import check_resume
@@ -70,7 +71,9 @@ def train_text(
         run = SequenceRun.open(resume)
         config = run.config
         if not isinstance(config, ReadingConfig):
-            raise InputError(f"{resume} translates: go on with vitreous translate train --resume {resume}")
+            raise InputError(
+                f"{resume} translates: go on with vitreous translate train --resume {quote(str(resume))}"
+            )
         data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
         prepared = prepare_reading(config, data)
     else:

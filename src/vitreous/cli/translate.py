@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -155,7 +156,8 @@ def train_and_judge(
         config = run.config
         if not isinstance(config, TranslationConfig):
             raise InputError(
-                f"{resume} reads pictures: go on with vitreous train --task text --resume {resume}"
+                f"{resume} reads pictures: go on with vitreous train --task text --resume "
+                f"{quote(str(resume))}"
             )
         data = open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
         prepared = prepare_translation(config, data)
