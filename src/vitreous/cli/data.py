@@ -13,7 +13,7 @@ from vitreous.cli.options import Json, Seed, print_json
 if TYPE_CHECKING:
     from vitreous.data.checking import DataReport
 
-RAW = "pixels instead of JPEGs: nothing to decode, and some eight times as large"
+RAW = "pixels instead of JPEGs: nothing to decode, and nearly ten times as large"
 SHOWN = 5  # pictures that a finding names on the terminal; --json gives more
 
 
