@@ -91,7 +91,7 @@ def test_inspect_shows_where_letters_were_read(reader, command, tmp_path):
         (("--task", "text", "--resume", "runs/mine"), "no run of a model that writes text"),
         (("--task", "text", "--set", "model.encoder.widht=3"), "model.encoder.width"),
         (("--task", "words"), "words"),
-        (("--task", "text", "--shard"), "--shard does not go with --task text"),
+        (("--task", "text", "--shard"), "--shard spreads the weights over processes, and there is one"),
         (("--task", "text", "--strict"), "--strict does not go with --task text"),
         (("--task", "text", "--batch-size", "auto"), "--batch-size auto does not go with --task text"),
         (("--task", "text", "--precision", "fp8"), "take auto, bf16 or fp32"),
@@ -124,12 +124,6 @@ def test_a_run_goes_on_without_being_told_the_task(manifest, command, tmp_path):
     done = command("train", "--resume", path, "--json")
     assert done.code == 0, done.err
     assert "step 4/4" in done.err
-
-
-def test_several_processes_are_refused(command, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    done = command("train", "--task", "text")
-    assert (done.code, "without torchrun" in done.err) == (2, True)
 
 
 @pytest.mark.slow

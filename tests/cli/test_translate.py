@@ -134,12 +134,6 @@ def test_bad_input_is_one_sentence(translator, command, arguments, said):
     assert done.out == ""
 
 
-def test_several_processes_are_refused(command, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    done = command("translate", "train")
-    assert (done.code, "without torchrun" in done.err) == (2, True)
-
-
 @pytest.mark.slow
 def test_the_bundled_numbers_are_learned(command, tmp_path):
     done = command("translate", "train", "--out", tmp_path / "run", "--json")

@@ -9,9 +9,10 @@ import torch
 
 import vitreous as vt
 from vitreous.checkpoints.sequences import load_sequence_model, save_sequence_model
-from vitreous.data.text.batches import padded
+from vitreous.data.text.batches import TextBatch, padded, tokens_to_write
 from vitreous.data.text.parallel import Pair, Parallel, number_pairs
 from vitreous.data.text.tokeniser import PAD, Tokeniser
+from vitreous.training.distributed import World
 from vitreous.training.schedules import rate
 from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.sequence.config import TranslationConfig, configure_sequence
@@ -45,7 +46,7 @@ def tiny():
 def trained(path, config, data):
     run = SequenceRun.create(path, config)
     prepared = prepare_translation(config, data)
-    return train_sequence_model(run, prepared.loader, prepared.tokeniser, device=CPU).model, prepared
+    return train_sequence_model(run, prepared, device=CPU).model, prepared
 
 
 def weights(model):
@@ -83,20 +84,24 @@ def test_padding_counts_nowhere_in_the_loss(tiny):
     model = fresh_model(tiny).eval()
     source, target = padded([[5, 6, 2], [7, 2]]), padded([[1, 8, 9, 2], [1, 8, 2]])
     objective = next_token(0.1)
-    together, _ = objective(model, (source, target))
+    tokens = tokens_to_write([[1, 8, 9, 2], [1, 8, 2]], 2)
+    together, _ = objective(model, TextBatch(source, target, tokens))
     alone = [
-        objective(model, (source[i : i + 1, :n], target[i : i + 1, :m]))[0]
+        objective(model, TextBatch(source[i : i + 1, :n], target[i : i + 1, :m], torch.tensor([m - 1.0])))[0]
         for i, n, m in ((0, 3, 4), (1, 2, 3))
     ]
     expected = (3 * alone[0] + 2 * alone[1]) / 5
     torch.testing.assert_close(together, expected, atol=1e-5, rtol=1e-5)
+    parts = [objective(model, TextBatch(source[i:][:1], target[i:][:1], tokens[:1]))[0] for i in (0, 1)]
+    torch.testing.assert_close(sum(parts) / 2, expected, atol=1e-5, rtol=1e-5)
     assert target[1, -1] == PAD
 
 
 def test_label_smoothing_is_the_papers(tiny):
     model = fresh_model(tiny).eval()
     source, target = padded([[5, 6, 2]]), padded([[1, 8, 2]])
-    plain, smooth = (next_token(s)(model, (source, target))[0] for s in (0.0, 0.1))
+    batch = TextBatch(source, target, torch.tensor([2.0]))
+    plain, smooth = (next_token(s)(model, batch)[0] for s in (0.0, 0.1))
     log_p = model(source, target[:, :-1]).log_softmax(dim=-1)
     torch.testing.assert_close(smooth, 0.9 * plain - 0.1 * log_p.mean())
 
@@ -110,12 +115,12 @@ def test_a_resumed_run_is_bit_equal(tmp_path, tiny, data):
     run = SequenceRun.create(tmp_path / "half", tiny)
     prepared = prepare_translation(tiny, data)
     stopped = SequenceRun(run.path, half)  # the same run, stopped after 7 steps
-    train_sequence_model(stopped, prepared.loader, prepared.tokeniser, device=CPU)
+    train_sequence_model(stopped, prepared, device=CPU)
     assert run.states.steps()[-1] == 7
     reopened = SequenceRun.open(run.path)
     assert reopened.config == tiny
     # The mean of checkpoints depends on the length of the run, so only what learns is compared.
-    resumed = train_sequence_model(reopened, prepared.loader, prepared.tokeniser, device=CPU).model
+    resumed = train_sequence_model(reopened, prepared, device=CPU).model
     assert resumed is not None
     newest = [SequenceRun.open(tmp_path / name).states.newest().tensors for name in ("whole", "half")]
     learned = [{k: v for k, v in tensors.items() if k.startswith("model/")} for tensors in newest]
@@ -228,7 +233,6 @@ def test_settings_are_checked():
         {"initialisation": "timm"},
         {"freeze": "encoder"},
         {"lora": {"rank": 2}},
-        {"shard": True},
         {"checkpointing": True},
         {"precision": "fp8"},
         {"optimiser": {"layer_decay": 0.5}},
@@ -249,7 +253,7 @@ def test_who_asks_for_epochs_gets_them():
 
 def test_the_precision_is_decided_once(tmp_path, tiny):
     auto = configure_sequence(tiny, {"training": {"precision": "auto"}})
-    run = SequenceRun.begin(tmp_path / "run", auto, CPU)
+    run = SequenceRun.begin(tmp_path / "run", auto, CPU, World())
     assert run.config.training.precision in ("fp32", "bf16")
     assert SequenceRun.open(run.path).config == run.config
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from vitreous.cli.options import check_resume
-from vitreous.cli.training import print_places
+from vitreous.cli.training import bad_files, in_processes, print_places
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
-    from vitreous.data.pictures import BadFiles
-    from vitreous.evaluation.reading import ReadingEvaluation
+    import torch
+
+    from vitreous.data.text.captions import CaptionSplits
+    from vitreous.training.distributed import World
+    from vitreous.training.sequence.run import SequenceRun
 
 INSTEAD = "use --set model.encoder.width=96 and its like"
 MEMORY = "give a number, and --set training.accumulate=2 cuts such a batch into parts"
@@ -25,7 +26,6 @@ def refuse(
     init: str | None,
     recipe: str | None,
     image_size: str | None,
-    shard: bool | None,
     fit_memory: bool,
     strict: bool,
 ) -> None:
@@ -35,7 +35,6 @@ def refuse(
         ("--init", init, INSTEAD),
         ("--recipe", recipe, INSTEAD),
         ("--image-size", image_size, INSTEAD),
-        ("--shard", shard, "leave it out; one process trains"),
         ("--batch-size auto", fit_memory, MEMORY),
         ("--strict", strict, LEFT_OUT),
     ):
@@ -49,67 +48,57 @@ def train_text(
     *,
     out: Path | None,
     resume: Path | None,
+    shard: bool | None,
     device: str,
     json: bool,
 ) -> int:
-    """Train a reader of pictures, read what was held out, print the scores."""
-    from vitreous.cli.inspect_sequences import some_pictures
-    from vitreous.cli.sequence_training import carry_out, check_alone
+    """Train a reader of pictures, read what was held out, print the scores.
+
+    Args:
+        shard: how a run that goes on keeps its weights; of a new one the settings say it.
+    """
     from vitreous.data.text.captions import open_captions
-    from vitreous.evaluation.reading import evaluate_reader
-    from vitreous.inspection.sequence_report import write_reading_report
-    from vitreous.training.device import pick_device
-    from vitreous.training.run import check_free, default_path
+    from vitreous.training.run import default_path
     from vitreous.training.sequence.config import ReadingConfig
-    from vitreous.training.sequence.plan import plan_reading, prepare_reading
-    from vitreous.training.sequence.reader import Reader
+    from vitreous.training.sequence.plan import plan_reading
     from vitreous.training.sequence.run import SequenceRun
 
-    check_alone()
-    check_resume(resume, source, settings, out)
-    if resume:
-        run = SequenceRun.open(resume)
-        config = run.config
-        if not isinstance(config, ReadingConfig):
-            raise InputError(
-                f"{resume} translates: go on with vitreous translate train --resume {quote(str(resume))}"
-            )
-        data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
-        prepared = prepare_reading(config, data)
-    else:
-        if out:
-            check_free(out, ReadingConfig.command)
+    def start(here: torch.device, world: World) -> tuple[SequenceRun, CaptionSplits]:
+        if resume:
+            run = SequenceRun.open(resume, ReadingConfig).spread(shard)
+            config = run.config
+            return run, open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
         config, data = plan_reading(source, settings)
-        prepared = prepare_reading(config, data)
-        run = SequenceRun.begin(out or default_path(data.name), config, pick_device(device))
-    try:
-        return carry_out(
-            run,
-            prepared,
-            judge=lambda model: judged(
-                evaluate_reader(Reader(model, prepared.tokeniser), data.test), prepared.bad
-            ),
-            report=lambda model: (
-                write_reading_report(
-                    Reader(model, prepared.tokeniser),
-                    some_pictures(data.test.pictures),
-                    run.path,
-                    name=run.path.name,
-                ).report
-            ),
-            show=print_table,
-            device=device,
-            json=json,
-        )
-    finally:
-        prepared.bad.write(run.path / "bad_files.txt")
+        return SequenceRun.begin(out or default_path(data.name), config, here, world), data
+
+    return in_processes(start, trained, show=print_table, device=device, json=json)
 
 
-def judged(evaluation: ReadingEvaluation, bad: BadFiles) -> dict[str, Any]:
-    """The scores, and all pictures that could not be read: to learn from, or to judge by."""
-    bad.reasons.update(evaluation.failed)
-    listed = [{"path": path, "reason": reason} for path, reason in bad]
-    return {**evaluation.to_json(), "bad_files": listed}
+def trained(
+    run: SequenceRun, data: CaptionSplits, device: torch.device, world: World
+) -> dict[str, Any] | None:
+    """Train and judge. What came out; None in all processes but the first."""
+    from vitreous.cli.inspect_sequences import some_pictures
+    from vitreous.cli.sequence_training import carry_out
+    from vitreous.evaluation.reading import evaluate_reader
+    from vitreous.inspection.sequence_report import write_reading_report
+    from vitreous.training.sequence.config import ReadingConfig
+    from vitreous.training.sequence.plan import prepare_reading
+    from vitreous.training.sequence.reader import Reader
+
+    assert isinstance(run.config, ReadingConfig)  # as it was opened
+    prepared = prepare_reading(run.config, data, world)
+
+    def judge(model: Any) -> dict[str, Any]:
+        evaluation = evaluate_reader(Reader(model, prepared.tokeniser), data.test)
+        listed = bad_files(run, dict(prepared.bad), evaluation.failed)
+        return {**evaluation.to_json(), "bad_files": listed}
+
+    def report(model: Any) -> Path:
+        reader, pictures = Reader(model, prepared.tokeniser), some_pictures(data.test.pictures)
+        return write_reading_report(reader, pictures, run.path, name=run.path.name).report
+
+    return carry_out(run, prepared, device, world, judge=judge, report=report)
 
 
 def print_table(result: dict[str, Any]) -> None:

@@ -98,7 +98,6 @@ def train(
             init=init,
             recipe=recipe,
             image_size=image_size,
-            shard=shard,
             fit_memory=fit_memory,
             strict=strict,
         )
@@ -107,11 +106,14 @@ def train(
                 "training.epochs": epochs,
                 "training.batch_size": batch_size,
                 "training.precision": precision,
+                "training.shard": None if resume else shard,
                 "seed": seed,
             }
         )
         settings = with_leaves(settings_tree(config, set), wanted)
-        return train_text(data, settings, out=out, resume=resume, device=device, json=json)
+        check_resume(resume, data, settings, out)
+        check_shard(shard)
+        return train_text(data, settings, out=out, resume=resume, shard=shard, device=device, json=json)
     warnings.showwarning = one_line
     options = {
         "model.name": model,

@@ -1,4 +1,4 @@
-"""What the commands do alike that train on pictures: begin a run or go on with it, stop, tell the result."""
+"""What the commands do alike that train: begin a run or go on with it, stop, tell the result."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
     from vitreous.training.config import RunConfig
     from vitreous.training.distributed import World
-    from vitreous.training.run import Run
+    from vitreous.training.run import Run, RunDirectory
 
+AnyRun = TypeVar("AnyRun", bound="RunDirectory[Any]")
 Data = TypeVar("Data")
 STOPPED = 130  # the exit code of what Ctrl-C has ended
 
 
 def in_processes(
-    start: Callable[[torch.device, World], tuple[Run, Data]],
-    carry_out: Callable[[Run, Data, torch.device, World], dict[str, Any] | None],
+    start: Callable[[torch.device, World], tuple[AnyRun, Data]],
+    carry_out: Callable[[AnyRun, Data, torch.device, World], dict[str, Any] | None],
     *,
     show: Callable[[dict[str, Any]], None],
     device: str,
@@ -80,7 +81,7 @@ def new_run(path: Path, config: RunConfig, reasons: Iterable[str], world: World)
     return run
 
 
-def bad_files(run: Run, *found: Mapping[str, str]) -> list[dict[str, str]]:
+def bad_files(run: RunDirectory[Any], *found: Mapping[str, str]) -> list[dict[str, str]]:
     """Pictures that could not be read in training and in judging: into the run's bad_files.txt, and as
     JSON."""
     from vitreous.data.pictures import BadFiles

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -16,13 +17,23 @@ from vitreous.cli.options import (
     Json,
     Out,
     Settings,
+    Shard,
     check_resume,
+    check_shard,
     chosen,
     print_json,
     settings_tree,
     with_leaves,
 )
+from vitreous.cli.training import in_processes
 from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from vitreous.data.text.parallel import Parallel
+    from vitreous.training.distributed import World
+    from vitreous.training.sequence.run import SequenceRun
 
 
 def translate(
@@ -31,6 +42,7 @@ def translate(
     resume: Annotated[Path | None, Parameter(help="a translator's run: go on where it stopped")] = None,
     steps: Annotated[int | None, Parameter(help="training steps")] = None,
     batch_size: Annotated[int | None, Parameter(help="pairs in one step")] = None,
+    shard: Shard = None,
     seed: Annotated[int | None, Parameter(help="of weights, order and split")] = None,
     set: Settings = None,
     config: ConfigFile = None,
@@ -49,7 +61,13 @@ def translate(
     """
     if not words:
         raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
-    given = chosen({"seed": seed, "training.steps": steps, "training.batch_size": batch_size})
+    options = {
+        "seed": seed,
+        "training.steps": steps,
+        "training.batch_size": batch_size,
+        "training.shard": None if resume else shard,
+    }
+    given = chosen(options)
     if words[0] != "train":
         check_translating(given, set, config, out, resume)
         return translate_texts(
@@ -62,11 +80,13 @@ def translate(
         )
     check_resume(resume, words[1:], given, set, config, out)
     check_beams(beams)
+    check_shard(shard)
     return train_and_judge(
         ",".join(words[1:]) or None,
         with_leaves(settings_tree(config, set), given),
         out=out,
         resume=resume,
+        shard=shard,
         beams=beams,
         length_penalty=length_penalty,
         device=device,
@@ -132,59 +152,69 @@ def train_and_judge(
     *,
     out: Path | None,
     resume: Path | None,
+    shard: bool | None,
     beams: int,
     length_penalty: float,
     device: str,
     json: bool,
 ) -> int:
-    """Train, translate what was held out, print the scores."""
-    from vitreous.cli.inspect_sequences import some_texts
-    from vitreous.cli.sequence_training import carry_out, check_alone
+    """Train, translate what was held out, print the scores.
+
+    Args:
+        shard: how a run that goes on keeps its weights; of a new one the settings say it.
+    """
     from vitreous.data.text.parallel import open_parallel
+    from vitreous.training.run import default_path
+    from vitreous.training.sequence.config import TranslationConfig
+    from vitreous.training.sequence.plan import plan_translation
+    from vitreous.training.sequence.run import SequenceRun
+
+    def start(here: torch.device, world: World) -> tuple[SequenceRun, Parallel]:
+        if resume:
+            run = SequenceRun.open(resume, TranslationConfig).spread(shard)
+            config = run.config
+            return run, open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
+        config, data = plan_translation(source, settings)
+        return SequenceRun.begin(out or default_path(data.name), config, here, world), data
+
+    judged = partial(trained, beams=beams, length_penalty=length_penalty)
+    return in_processes(start, judged, show=print_table, device=device, json=json)
+
+
+def trained(
+    run: SequenceRun,
+    data: Parallel,
+    device: torch.device,
+    world: World,
+    *,
+    beams: int,
+    length_penalty: float,
+) -> dict[str, Any] | None:
+    """Train and judge. What came out; None in all processes but the first."""
+    from vitreous.cli.inspect_sequences import some_texts
+    from vitreous.cli.sequence_training import carry_out
     from vitreous.evaluation.translation import evaluate_translator
     from vitreous.inspection.sequence_report import write_translation_report
-    from vitreous.training.device import pick_device
-    from vitreous.training.run import check_free, default_path
     from vitreous.training.sequence.config import TranslationConfig
-    from vitreous.training.sequence.plan import plan_translation, prepare_translation
-    from vitreous.training.sequence.run import SequenceRun
+    from vitreous.training.sequence.plan import prepare_translation
     from vitreous.training.sequence.translator import Translator
 
-    check_alone()
-    if resume:
-        run = SequenceRun.open(resume)
-        config = run.config
-        if not isinstance(config, TranslationConfig):
-            raise InputError(
-                f"{resume} reads pictures: go on with vitreous train --task text --resume "
-                f"{quote(str(resume))}"
-            )
-        data = open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
-        prepared = prepare_translation(config, data)
-    else:
-        if out:
-            check_free(out, TranslationConfig.command)
-        config, data = plan_translation(source, settings)
-        prepared = prepare_translation(config, data)
-        run = SequenceRun.begin(out or default_path(data.name), config, pick_device(device))
-    return carry_out(
-        run,
-        prepared,
-        judge=lambda model: evaluate_translator(
-            Translator(model, prepared.tokeniser), data.test, beams=beams, length_penalty=length_penalty
-        ).to_json(),
-        report=lambda model: (
-            write_translation_report(
-                Translator(model, prepared.tokeniser), some_texts(data.test), run.path, name=run.path.name
-            ).report
-        ),
-        show=lambda result: print_table(result, example=data.test[0].source),
-        device=device,
-        json=json,
-    )
+    assert isinstance(run.config, TranslationConfig)  # as it was opened
+    prepared = prepare_translation(run.config, data, world)
+
+    def judge(model: Any) -> dict[str, Any]:
+        translator = Translator(model, prepared.tokeniser)
+        evaluation = evaluate_translator(translator, data.test, beams=beams, length_penalty=length_penalty)
+        return {**evaluation.to_json(), "example": data.test[0].source}
+
+    def report(model: Any) -> Path:
+        translator, texts = Translator(model, prepared.tokeniser), some_texts(data.test)
+        return write_translation_report(translator, texts, run.path, name=run.path.name).report
+
+    return carry_out(run, prepared, device, world, judge=judge, report=report)
 
 
-def print_table(result: dict[str, Any], *, example: str) -> None:
+def print_table(result: dict[str, Any]) -> None:
     """What came out, for people."""
     low, high = result["exact_match_interval"]
     print(f"held-out pairs: {result['test_count']}")
@@ -197,4 +227,4 @@ def print_table(result: dict[str, Any], *, example: str) -> None:
     )
     print(f"run     {result['run']}")
     print(f"report  {result['report']}")
-    print(f'try     vitreous translate {result["run"]} "{example}"')
+    print(f"try     vitreous translate {quote(str(result['run']))} {quote(result['example'])}")

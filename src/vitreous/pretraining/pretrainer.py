@@ -80,9 +80,10 @@ def pretrain(
         states,
         loader.bad,
         device=device,
-        validate=measures(splits, config),
         display=display,
         world=world,
+        validate=measures(splits, config),
+        validate_every=config.evaluation.every_epochs,
     )
     encoder: Any = learner.model.encoder
     recomputing = checkpointed(encoder) if config.training.checkpointing else nullcontext()

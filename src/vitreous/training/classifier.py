@@ -68,7 +68,15 @@ def train_classifier(
     loader = train_loader(run.config, splits, device, world)
     before = learner.seconds
     around = surrounded(
-        run, learner, states, loader.bad, device=device, validate=validate, display=display, world=world
+        run,
+        learner,
+        states,
+        loader.bad,
+        device=device,
+        display=display,
+        world=world,
+        validate=validate,
+        validate_every=run.config.evaluation.every_epochs,
     )
     recomputing = checkpointed(learner.model) if run.config.training.checkpointing else nullcontext()
     objective, save = objective_of(run.config, splits), partial(saved, run, learner, world)

@@ -47,9 +47,20 @@ class Learner:
     COUNTS = ("step", "lr_factor", "setbacks", "skipped", "seconds")
 
     @classmethod
-    def begin(cls, model: nn.Module, config: TrainingConfig, shards: Shards | None = None) -> Learner:
-        """Before the first step."""
-        average = Average(model, config.ema_decay, shards=shards) if config.ema_decay else None
+    def begin(
+        cls,
+        model: nn.Module,
+        config: TrainingConfig,
+        shards: Shards | None = None,
+        average: Averaging | None = None,
+    ) -> Learner:
+        """Before the first step.
+
+        Args:
+            average: of the model's weights, where it is not the exponential one that `config` may ask for.
+        """
+        if config.ema_decay:
+            average = Average(model, config.ema_decay, shards=shards)
         if shards:
             shards.root = shards.spread(model)
         optimisers = make_optimisers(model, config.optimiser, config.peak_lr, sharded=shards is not None)
@@ -57,9 +68,11 @@ class Learner:
 
     @property
     def result(self) -> nn.Module:
-        """The model to use: averaged weights where they are kept. Gathered from its shards, where it is in
-        shards: all processes must ask."""
-        model = self.average.model if self.average else self.model
+        """The model to use: averaged weights where they are kept. All processes must ask."""
+        return self.gathered(self.average.model if self.average else self.model)
+
+    def gathered(self, model: nn.Module) -> nn.Module:
+        """The model or its average, put together where it is in shards: all processes must ask."""
         return self.shards.whole(model) if self.shards else model
 
     def state(self) -> State:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
 from vitreous.models.names import Model
+from vitreous.training.average import Averaging
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.float8 import into_float8, out_of_float8
 from vitreous.training.learner import Learner
 from vitreous.training.lora import add_lora, merge_lora
 from vitreous.training.run import Run
-from vitreous.training.sharding import shards_for
+from vitreous.training.sharding import Shards, shards_for
 from vitreous.training.shares import SharedStates
 from vitreous.training.starting import starting_model
 from vitreous.training.state import States
@@ -32,13 +33,20 @@ def learner_of(
 
 
 def resumed(
-    model: nn.Module, states: States, config: TrainingConfig, *, device: torch.device, world: World
+    model: nn.Module,
+    states: States,
+    config: TrainingConfig,
+    *,
+    device: torch.device,
+    world: World,
+    averaging: Callable[[nn.Module, Shards | None], Averaging] | None = None,
 ) -> tuple[Learner, States | SharedStates]:
     """The learner, and where its next states go.
 
     Args:
         model: as it is at the beginning, on the CPU.
         states: those of the run.
+        averaging: makes an average of the model, where `config` asks for none.
 
     Raises:
         InputError: the processes, the precision and the optimiser that are wanted cannot work together.
@@ -46,7 +54,9 @@ def resumed(
     if config.precision == "fp8":
         into_float8(model)
     shards = shards_for(model, config, world, device)
-    learner = Learner.begin(model if shards else model.to(device), config, shards)
+    model = model if shards else model.to(device)
+    average = averaging(model, shards) if averaging else None
+    learner = Learner.begin(model, config, shards, average)
     saved = SharedStates(states, learner, world) if shards else states
     if state := saved.newest():
         learner.restore(state, first=world.first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -21,14 +22,17 @@ AnyConfig = TypeVar("AnyConfig", bound=CommandConfig)
 Directory = TypeVar("Directory", bound="RunDirectory[Any]")
 
 
-class RunDirectory(Generic[AnyConfig]):
+class RunDirectory(ABC, Generic[AnyConfig]):
     """What every run directory has, whatever is trained in it.
 
     Attributes:
         path: the directory.
         config: all of the run, as config.toml has it.
         states: what `--resume` goes on from.
+        new: whether this process has made it, and does not go on with it.
     """
+
+    new: bool = False
 
     def __init__(self, path: Path, config: AnyConfig) -> None:
         self.path = path
@@ -50,18 +54,17 @@ class RunDirectory(Generic[AnyConfig]):
             raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
         return cls(path, config)
 
+    @classmethod
+    @abstractmethod
+    def open(cls: type[Directory], path: Path, kind: type[Any]) -> Directory:
+        """An existing run directory, whose configuration is of that kind.
 
-class Run(RunDirectory[RunConfig]):
-    """The directory of a run that learns from pictures: the model and its numbers lie there, too.
-
-    Attributes:
-        new: whether this process has made it, and does not go on with it.
-    """
-
-    new: bool = False
+        Raises:
+            InputError: there is none, or it is another kind's.
+        """
 
     @classmethod
-    def shared(cls, path: Path, config: RunConfig, world: World) -> Run:
+    def shared(cls: type[Directory], path: Path, config: AnyConfig, world: World) -> Directory:
         """A new run of several processes: the first one makes it, with its own name and configuration.
 
         Where torchrun has restarted the processes, the run goes on in the directory that it has.
@@ -84,6 +87,26 @@ class Run(RunDirectory[RunConfig]):
         run = cls.open(path if world.first else theirs, type(config))
         run.new = new
         return run
+
+    def spread(self: Directory, shard: bool | None) -> Directory:
+        """The same run, which goes on with its weights in shards or whole; None: as it was begun. A state of
+        either kind leads to the other."""
+        if shard is None:
+            return self
+        config: Any = self.config
+        training = config.training.model_copy(update={"shard": shard})
+        return type(self)(self.path, config.model_copy(update={"training": training}))
+
+    def forget_failed_start(self) -> None:
+        """Remove a new directory that holds nothing yet but its configuration: the corrected command will
+        want the same place."""
+        if self.new and [file.name for file in self.path.iterdir()] == ["config.toml"]:
+            (self.path / "config.toml").unlink()
+            self.path.rmdir()
+
+
+class Run(RunDirectory[RunConfig]):
+    """The directory of a run that learns from pictures: the model and its numbers lie there, too."""
 
     @classmethod
     def open(cls, path: Path, kind: type[RunConfig] = RunConfig) -> Run:
@@ -115,21 +138,6 @@ class Run(RunDirectory[RunConfig]):
         if task != wanted:
             raise InputError(f"{path} is a run of --task {task}, and this is for runs of --task {wanted}")
         return cls(path, validated(tree, kind))
-
-    def spread(self, shard: bool | None) -> Run:
-        """The same run, which goes on with its weights in shards or whole; None: as it was begun. A state of
-        either kind leads to the other."""
-        if shard is None:
-            return self
-        training = self.config.training.model_copy(update={"shard": shard})
-        return Run(self.path, self.config.model_copy(update={"training": training}))
-
-    def forget_failed_start(self) -> None:
-        """Remove a new directory that holds nothing yet but its configuration: the corrected command will
-        want the same place."""
-        if self.new and [file.name for file in self.path.iterdir()] == ["config.toml"]:
-            (self.path / "config.toml").unlink()
-            self.path.rmdir()
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl."""

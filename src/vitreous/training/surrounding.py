@@ -15,7 +15,7 @@ from vitreous.training.distributed import World
 from vitreous.training.journal import MetricsFile, TensorBoard, Tracker
 from vitreous.training.learner import Learner
 from vitreous.training.loop import Surroundings
-from vitreous.training.run import Run, RunDirectory
+from vitreous.training.run import RunDirectory
 from vitreous.training.shares import SharedStates
 from vitreous.training.state import States
 from vitreous.training.trackers import open_tracker
@@ -23,15 +23,16 @@ from vitreous.training.trackers import open_tracker
 
 @contextmanager
 def surrounded(
-    run: Run,
+    run: RunDirectory[Any],
     learner: Learner,
     states: States | SharedStates,
     bad: BadFiles,
     *,
     device: torch.device,
-    validate: Callable[[nn.Module], Mapping[str, float]] | None,
     display: Display | None,
     world: World,
+    validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+    validate_every: int = 1,
 ) -> Iterator[Surroundings]:
     """The surroundings that the run's configuration asks for. However training ends, the trackers are closed,
     and each process lists the pictures that it could not read."""
@@ -41,7 +42,7 @@ def surrounded(
             states=states,
             display=stack.enter_context(display or nullcontext()),
             validate=validate,
-            validate_every=run.config.evaluation.every_epochs,
+            validate_every=validate_every,
             device=device,
             seed=run.config.seed,
             world=world,

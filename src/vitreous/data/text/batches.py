@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from vitreous.data.randomness import order_chance
@@ -19,10 +19,12 @@ POOL = 64  # batches whose pairs are sorted by length together: sorting all woul
 
 
 class TextBatch(NamedTuple):
-    """source: (B, S), ended and padded. target: (B, T), begun, ended and padded."""
+    """source: (B, S), ended and padded. target: (B, T), begun, ended and padded. tokens: (B,), as
+    `tokens_to_write` has it."""
 
     source: Int64[Tensor, "B S"]
     target: Int64[Tensor, "B T"]
+    tokens: Float[Tensor, " B"]
 
 
 class Encoded(NamedTuple):
@@ -61,22 +63,38 @@ def padded(rows: Sequence[Sequence[int]]) -> Int64[Tensor, "B T"]:
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
+def tokens_to_write(targets: Sequence[Sequence[int]], rows: int) -> Float[Tensor, " B"]:
+    """How many tokens a target of a whole batch asks for on average, once for each of `rows` rows.
+
+    A batch is cut into parts and shared by processes, whose targets are longer here and shorter there. With
+    this number each token counts the same, wherever it lies.
+    """
+    asked = sum(len(target) - 1 for target in targets)  # a target begins with a mark that nobody writes
+    return torch.full((rows,), asked / len(targets))
+
+
 class BucketLoader:
     """Batches of pairs of like length. Batch `step` of an epoch depends on (seed, epoch, step) alone.
 
     In each epoch the pairs are shuffled, sorted by length within pools of many batches, cut into batches,
     and the batches are shuffled. The last pairs that fill no batch are left for another epoch.
+
+    batch_size: pairs of a whole batch, which `world_size` processes share; each of them has long and short
+    ones.
     """
 
     wait_seconds = 0.0  # everything lies in memory already
 
-    def __init__(self, encoded: Encoded, *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, encoded: Encoded, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1
+    ) -> None:
         if len(encoded.sources) < batch_size:
             raise InputError(
                 f"{len(encoded.sources)} pairs to train on are less than one batch of {batch_size}: set a "
                 "smaller training.batch_size"
             )
         self.encoded, self.batch_size, self.seed = encoded, batch_size, seed
+        self.rank, self.world_size = rank, world_size
         self.lengths = np.array(
             [max(len(s), len(t)) for s, t in zip(encoded.sources, encoded.targets, strict=True)]
         )
@@ -86,11 +104,13 @@ class BucketLoader:
         return len(self.lengths) // self.batch_size
 
     def epoch(self, number: int, start: int = 0) -> Iterator[TextBatch]:
-        """The batches of an epoch from step `start` on."""
+        """This process's rows of the batches of an epoch from step `start` on."""
         for rows in self.order(number)[start:]:
+            mine = rows[self.rank :: self.world_size]
             yield TextBatch(
-                padded([self.encoded.sources[row] for row in rows]),
-                padded([self.encoded.targets[row] for row in rows]),
+                padded([self.encoded.sources[row] for row in mine]),
+                padded([self.encoded.targets[row] for row in mine]),
+                tokens_to_write([self.encoded.targets[row] for row in rows], len(mine)),
             )
 
     def order(self, epoch: int) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitreous.data.pictures import BadFiles, BadPicture
 from vitreous.data.randomness import order_chance
-from vitreous.data.text.batches import padded
+from vitreous.data.text.batches import padded, tokens_to_write
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.tokeniser import END, START, Tokeniser
 from vitreous.errors import InputError
@@ -22,14 +22,17 @@ KEPT = 2**30  # bytes of pictures at the model's size that are kept in memory
 
 
 class CaptionBatch(NamedTuple):
-    """images: normalised, (B, C, H, W). target: (B, T), begun, ended and padded."""
+    """images: normalised, (B, C, H, W). target: (B, T), begun, ended and padded. tokens: (B,), as
+    `tokens_to_write` has it."""
 
     images: Float[Tensor, "B C H W"]
     target: Int64[Tensor, "B T"]
+    tokens: Float[Tensor, " B"]
 
 
 class CaptionLoader:
     """Shuffled batches of pictures and texts. Batch `step` of an epoch depends on (seed, epoch, step) alone.
+    It has `batch_size` rows, which `world_size` processes share.
 
     Pictures that cannot be read are replaced by others of their batch and recorded in `bad`; more than 1 %
     of them are an error. Texts of more tokens than the model writes are left out and counted in `too_long`;
@@ -45,6 +48,8 @@ class CaptionLoader:
         longest: int,
         batch_size: int,
         seed: int,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         targets = [[START, *tokeniser.encode(text), END] for text in captions.texts]
         self.rows = [row for row, target in enumerate(targets) if len(target) <= longest]
@@ -56,6 +61,7 @@ class CaptionLoader:
             )
         self.captions, self.targets, self.preprocessing = captions, targets, preprocessing
         self.batch_size, self.seed = batch_size, seed
+        self.rank, self.world_size = rank, world_size
         self.bad = BadFiles()
         self.wait_seconds = 0.0
         height, width = preprocessing.size
@@ -76,13 +82,15 @@ class CaptionLoader:
             yield batch
 
     def batch(self, rows: Sequence[int]) -> CaptionBatch:
-        """These pictures and texts."""
-        read = [(row, pixels) for row in rows if (pixels := self.pixels(row)) is not None]
+        """This process's part of these pictures and texts."""
+        mine = rows[self.rank :: self.world_size]
+        read = [(row, pixels) for row in mine if (pixels := self.pixels(row)) is not None]
         if not read:
             raise InputError("no picture of a whole batch can be read: look at bad_files.txt")
-        read += [read[place % len(read)] for place in range(len(rows) - len(read))]
+        read += [read[place % len(read)] for place in range(len(mine) - len(read))]
         images = self.preprocessing.normalise(torch.stack([pixels for _, pixels in read]))
-        return CaptionBatch(images, padded([self.targets[row] for row, _ in read]))
+        target = padded([self.targets[row] for row, _ in read])
+        return CaptionBatch(images, target, tokens_to_write([self.targets[row] for row in rows], len(read)))
 
     def pixels(self, row: int) -> UInt8[Tensor, "C H W"] | None:
         """One picture at the model's size; None if it cannot be read."""

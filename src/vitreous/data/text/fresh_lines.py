@@ -15,7 +15,7 @@ from vitreous.data.augmentation.geometry import affine
 from vitreous.data.config import AffineConfig
 from vitreous.data.pictures import BadFiles
 from vitreous.data.randomness import BatchChance
-from vitreous.data.text.batches import padded
+from vitreous.data.text.batches import padded, tokens_to_write
 from vitreous.data.text.caption_batches import CaptionBatch
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.digit_lines import FEWEST, HEIGHT, MOST, WIDTH, Layout, lay_out, paint, texts
@@ -32,7 +32,8 @@ NOISE = 0.05  # standard deviation, of normalised values
 
 
 class FreshLines:
-    """Batches of lines, short ones first. Batch `step` of an epoch depends on (seed, epoch, step) alone.
+    """Batches of lines, short ones first. Batch `step` of an epoch depends on (seed, epoch, step) alone. Each
+    of `world_size` processes composes all of it, and learns from its part.
 
     Args:
         digits: single digits and their names; they are the `examples`.
@@ -51,6 +52,8 @@ class FreshLines:
         longest: int,
         batch_size: int,
         seed: int,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         if (preprocessing.size, preprocessing.channels) != ((HEIGHT, WIDTH), 1):
             raise InputError(
@@ -66,6 +69,7 @@ class FreshLines:
         self.pixels = torch.from_numpy(np.stack(pictures))
         self.names, self.tokeniser, self.preprocessing = digits.texts, tokeniser, preprocessing
         self.batch_size, self.seed = batch_size, seed
+        self.mine = slice(rank, None, world_size)
         self.examples, self.too_long, self.bad = len(digits.texts), 0, BadFiles()  # all are read, and fit
         self.wait_seconds = 0.0
 
@@ -82,15 +86,16 @@ class FreshLines:
             yield batch
 
     def batch(self, epoch: int, step: int) -> CaptionBatch:
-        """The lines of one step."""
+        """This process's lines of one step."""
         rng = np.random.default_rng((self.seed, epoch, step))
         fewest, most = self.lesson(epoch * self.steps_per_epoch + step)
         layout = lay_out(self.batch_size, rng, fewest=fewest, most=most)
         drawn = rng.integers(len(self.names), size=len(layout.lefts))
         written = texts([self.names[index] for index in drawn], layout)
-        target = padded([[START, *self.tokeniser.encode(text), END] for text in written])
+        targets = [[START, *self.tokeniser.encode(text), END] for text in written]
         chance = BatchChance(self.seed, epoch, step, size=len(drawn))
-        return CaptionBatch(self.images(drawn, layout, chance), target)
+        images, target = self.images(drawn, layout, chance)[self.mine], padded(targets[self.mine])
+        return CaptionBatch(images, target, tokens_to_write(targets, len(target)))
 
     def lesson(self, step: int) -> tuple[int, int]:
         """The fewest and the most digits of a line at a step, counted from 0."""

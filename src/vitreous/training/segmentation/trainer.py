@@ -57,7 +57,15 @@ def train_segmenter(
     learner, states = learner_of(run, splits.train.classes, device, world)
     loader = mask_loader(run, splits, world)
     around = surrounded(
-        run, learner, states, loader.bad, device=device, validate=validate, display=display, world=world
+        run,
+        learner,
+        states,
+        loader.bad,
+        device=device,
+        display=display,
+        world=world,
+        validate=validate,
+        validate_every=run.config.evaluation.every_epochs,
     )
     recomputing = checkpointed(learner.model) if config.training.checkpointing else nullcontext()
     save = partial(saved, run, learner, world)

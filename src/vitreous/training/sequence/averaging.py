@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+
+from vitreous.training.average import filled
+from vitreous.training.sharding import Shards
 
 
 class LastCheckpoints:
@@ -16,11 +19,16 @@ class LastCheckpoints:
     checkpoint.
     """
 
-    def __init__(self, model: nn.Module, *, total: int, count: int, every: int) -> None:
+    def __init__(
+        self, model: nn.Module, *, total: int, count: int, every: int, shards: Shards | None = None
+    ) -> None:
+        """Begins with `model`'s weights, which are not in shards yet."""
         self.total, self.count, self.every = total, count, every
+        self.following = model
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self.averages: list[Tensor] = list(self.model.parameters())
-        self.weights = [parameter.detach() for parameter in model.parameters()]
+        if shards:
+            shards.spread(self.model)
+        self.averages = filled(self.model)
 
     @torch.no_grad()
     def update(self, step: int) -> None:
@@ -28,4 +36,4 @@ class LastCheckpoints:
         points_left, between = divmod(self.total - 1 - step, self.every)
         if between == 0:
             taken = max(self.count - 1 - points_left, 0)
-            torch._foreach_lerp_(self.averages, self.weights, 1 / (taken + 1))
+            torch._foreach_lerp_(self.averages, filled(self.following), 1 / (taken + 1))

@@ -43,7 +43,6 @@ FOR_OTHERS = (
     "initialisation",
     "freeze",
     "lora",
-    "shard",
     "checkpointing",
 )
 

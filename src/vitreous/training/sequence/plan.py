@@ -13,6 +13,7 @@ from vitreous.data.text.digit_lines import DIGIT_LINES
 from vitreous.data.text.fresh_lines import FreshLines
 from vitreous.data.text.parallel import NUMBERS, Parallel, open_parallel
 from vitreous.data.text.tokeniser import Tokeniser
+from vitreous.training.distributed import World
 from vitreous.training.loop import Loader
 from vitreous.training.sequence.config import (
     ReadingConfig,
@@ -56,12 +57,24 @@ def plan_translation(source: str | None, settings: Tree) -> tuple[TranslationCon
     return configure_sequence(base, settings), data
 
 
-def prepare_translation(config: TranslationConfig, data: Parallel) -> Prepared:
-    """The tokeniser is trained on the training pairs alone."""
+def prepare_translation(config: TranslationConfig, data: Parallel, world: World | None = None) -> Prepared:
+    """The tokeniser is trained on the training pairs alone; each process does it.
+
+    Raises:
+        InputError: there are too few pairs, or the processes cannot share a batch equally.
+    """
+    world = world or World()
+    world.share(config.training.batch_size)  # or it is said why not
     texts = (text for pair in data.train for text in (pair.source, pair.target))
     tokeniser = Tokeniser.train(texts, config.tokeniser.vocabulary)
     encoded = encode_pairs(data.train, tokeniser, config.model.max_length)
-    loader = BucketLoader(encoded, batch_size=config.training.batch_size, seed=config.seed)
+    loader = BucketLoader(
+        encoded,
+        batch_size=config.training.batch_size,
+        seed=config.seed,
+        rank=world.rank,
+        world_size=world.size,
+    )
     skipped = {"empty": data.empty, "too_long": encoded.too_long}
     return Prepared(loader, tokeniser, len(encoded.sources), config.model.max_length, skipped, BadFiles())
 
@@ -74,8 +87,14 @@ def plan_reading(source: str | None, settings: Tree) -> tuple[ReadingConfig, Cap
     return config, open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
 
 
-def prepare_reading(config: ReadingConfig, data: CaptionSplits) -> Prepared:
-    """The tokeniser is trained on the training texts alone."""
+def prepare_reading(config: ReadingConfig, data: CaptionSplits, world: World | None = None) -> Prepared:
+    """The tokeniser is trained on the training texts alone; each process does it.
+
+    Raises:
+        InputError: there are too few pictures, or the processes cannot share a batch equally.
+    """
+    world = world or World()
+    world.share(config.training.batch_size)  # or it is said why not
     tokeniser = Tokeniser.train(data.train.texts, config.tokeniser.vocabulary)
     longest = config.model.decoder.max_length
     kind = FreshLines if config.source == DIGIT_LINES else CaptionLoader
@@ -86,6 +105,8 @@ def prepare_reading(config: ReadingConfig, data: CaptionSplits) -> Prepared:
         longest=longest,
         batch_size=config.training.batch_size,
         seed=config.seed,
+        rank=world.rank,
+        world_size=world.size,
     )
     skipped = {"empty": data.empty, "too_long": loader.too_long}
     return Prepared(loader, tokeniser, loader.examples, longest, skipped, loader.bad)

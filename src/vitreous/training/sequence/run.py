@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from shlex import quote
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.checkpoints.sequences import SequenceModel, save_sequence_model
+from vitreous.data.text.batches import TextBatch
+from vitreous.data.text.caption_batches import CaptionBatch
 from vitreous.data.text.tokeniser import PAD, Tokeniser
+from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
 from vitreous.training.display import Display
-from vitreous.training.learner import Learner
-from vitreous.training.loop import Loader, Surroundings, fit
+from vitreous.training.distributed import World
+from vitreous.training.loop import fit
 from vitreous.training.objectives import Objective
 from vitreous.training.precision import decided
+from vitreous.training.resuming import resumed
 from vitreous.training.run import RunDirectory
 from vitreous.training.sequence.averaging import LastCheckpoints
-from vitreous.training.sequence.config import ReadingConfig, TranslationConfig, read_config
+from vitreous.training.sequence.config import ReadingConfig, SequenceConfig, TranslationConfig, read_config
+from vitreous.training.sequence.plan import Prepared
 from vitreous.training.setbacks import kept_if_not_finite
-from vitreous.training.surrounding import trackers
+from vitreous.training.sharding import Shards
+from vitreous.training.surrounding import surrounded
 
 
 class SequenceRun(RunDirectory[TranslationConfig | ReadingConfig]):
@@ -33,16 +38,28 @@ class SequenceRun(RunDirectory[TranslationConfig | ReadingConfig]):
 
     @classmethod
     def begin(
-        cls, path: Path, config: TranslationConfig | ReadingConfig, device: torch.device
+        cls, path: Path, config: TranslationConfig | ReadingConfig, device: torch.device, world: World
     ) -> SequenceRun:
-        """A new one, with what depends on the machine decided."""
+        """A new one of all processes, with what depends on the machine decided."""
         training = decided(config.training, device)
-        return cls.create(path, config.model_copy(update={"training": training}))
+        return cls.shared(path, config.model_copy(update={"training": training}), world)
 
     @classmethod
-    def open(cls, path: Path) -> SequenceRun:
-        """An existing one."""
-        return cls(path, read_config(path / "config.toml"))
+    def open(cls, path: Path, kind: type[SequenceConfig] = SequenceConfig) -> SequenceRun:
+        """An existing one.
+
+        Args:
+            kind: of configuration; by default either.
+
+        Raises:
+            InputError: it is no run of that kind.
+        """
+        config = read_config(path / "config.toml")
+        if not isinstance(config, kind):
+            does = "translates" if isinstance(config, TranslationConfig) else "reads pictures"
+            command = f"vitreous {config.command} --resume {quote(str(path))}"
+            raise InputError(f"{path} {does}: go on with {command}")
+        return cls(path, config)
 
 
 class TrainedSequence(NamedTuple):
@@ -56,15 +73,18 @@ def next_token(smoothing: float) -> Objective:
     """Cross-entropy of each target token, given the source and the tokens before it; targets are smoothed to
     (1 - s) t + s / V (1706.03762, section 5.4). Padding counts nowhere."""
 
-    def objective(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Mapping[str, Tensor]]:
-        source, target = batch
+    def objective(model: nn.Module, batch: TextBatch | CaptionBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        source, target, tokens = batch
         logits, wanted = model(source, target[:, :-1]).float(), target[:, 1:]
         loss = F.cross_entropy(
-            logits.flatten(0, 1), wanted.flatten(), ignore_index=PAD, label_smoothing=smoothing
+            logits.flatten(0, 1),
+            wanted.flatten(),
+            ignore_index=PAD,
+            label_smoothing=smoothing,
+            reduction="sum",
         )
-        real = wanted != PAD
-        right = ((logits.detach().argmax(dim=-1) == wanted) & real).sum() / real.sum()
-        return loss, {"accuracy": right}
+        right = (logits.detach().argmax(dim=-1) == wanted) & (wanted != PAD)
+        return loss / tokens.sum(), {"accuracy": right.sum() / tokens.sum()}
 
     return objective
 
@@ -80,49 +100,47 @@ def fresh_model(config: TranslationConfig | ReadingConfig) -> SequenceModel:
 
 def train_sequence_model(
     run: SequenceRun,
-    loader: Loader,
-    tokeniser: Tokeniser,
+    prepared: Prepared,
     *,
     device: torch.device,
-    validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     display: Display | None = None,
+    world: World | None = None,
 ) -> TrainedSequence:
     """Train the run's model from where the run stands, and save it with its tokeniser.
+
+    Args:
+        world: the processes that train together; only the first one writes into the run.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the loss stays non-finite, or a file cannot be written.
     """
-    config = run.config
-    learner = Learner.begin(fresh_model(config).to(device), config.training)
-    learner.average = LastCheckpoints(
-        learner.model,
-        total=config.training.total_steps(loader.steps_per_epoch),
-        count=config.averaging.checkpoints,
-        every=config.averaging.every,
+    config, world, loader = run.config, world or World(), prepared.loader
+
+    def averaging(model: nn.Module, shards: Shards | None) -> LastCheckpoints:
+        total = config.training.total_steps(loader.steps_per_epoch)
+        count, every = config.averaging.checkpoints, config.averaging.every
+        return LastCheckpoints(model, total=total, count=count, every=every, shards=shards)
+
+    learner, states = resumed(
+        fresh_model(config), run.states, config.training, device=device, world=world, averaging=averaging
     )
-    if state := run.states.newest():
-        learner.restore(state)
-    with ExitStack() as stack:
-        stack.enter_context(display or nullcontext())
-        surroundings = Surroundings(
-            trackers=trackers(run, learner.step, stack),
-            states=run.states,
-            display=display,
-            validate=validate,
-            device=device,
-            seed=config.seed,
-        )
-        objective = next_token(config.training.label_smoothing)
-        # Where training breaks off, the mean of its last checkpoints is still to come.
-        save = partial(saved, run, learner.model, tokeniser)
-        with kept_if_not_finite(save, run.path / "model"):
-            fit(learner, loader, objective, config.training, surroundings)
-    return TrainedSequence(saved(run, learner.result, tokeniser), learner.seconds)
+
+    around = surrounded(run, learner, states, prepared.bad, device=device, display=display, world=world)
+    objective = next_token(config.training.label_smoothing)
+
+    def save() -> SequenceModel:
+        """Where training breaks off, the mean of its last checkpoints is still to come."""
+        return saved(run, learner.gathered(learner.model), prepared.tokeniser, world)
+
+    with around as surroundings, kept_if_not_finite(save, run.path / "model"):
+        fit(learner, loader, objective, config.training, surroundings)
+    return TrainedSequence(saved(run, learner.result, prepared.tokeniser, world), learner.seconds)
 
 
-def saved(run: SequenceRun, model: Any, tokeniser: Tokeniser) -> SequenceModel:
-    """The model on the CPU, written into the run's model/ with its tokeniser."""
-    model = model.cpu().eval()
-    save_sequence_model(model, run.path / "model", tokeniser=tokeniser.to_json())
-    return model
+def saved(run: SequenceRun, model: nn.Module, tokeniser: Tokeniser, world: World) -> SequenceModel:
+    """The model on the CPU, which the first process has written into the run's model/ with its tokeniser."""
+    result: SequenceModel = model.cpu().eval()  # type: ignore[assignment]
+    if world.first:
+        save_sequence_model(result, run.path / "model", tokeniser=tokeniser.to_json())
+    return result

@@ -1,0 +1,209 @@
+"""Two processes over gloo that learn to write text: one process's curve, and states for any number."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+import vitreous as vt
+from vitreous.data.text.captions import open_captions
+from vitreous.data.text.parallel import Parallel, number_pairs, open_parallel
+from vitreous.training.distributed import World
+from vitreous.training.journal import read_metrics
+from vitreous.training.sequence.config import ReadingConfig, TranslationConfig, configure_sequence
+from vitreous.training.sequence.plan import Prepared, prepare_reading, prepare_translation
+from vitreous.training.sequence.recipes import digit_lines_config, numbers_config, pictures_config
+from vitreous.training.sequence.run import SequenceRun, train_sequence_model
+
+Config = TranslationConfig | ReadingConfig
+
+# One launch goes through several runs: RUN, or RUN@STEP where Ctrl-C comes at that step.
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[1])
+from test_sequence_distributed import prepared
+from vitreous.training.display import Display
+from vitreous.training.distributed import joined
+from vitreous.training.sequence.run import SequenceRun, train_sequence_model
+from vitreous.training.signals import Interrupted
+
+class Strike(Display):
+    def step(self, step, *rest):
+        if step == stop:
+            os.kill(os.getpid(), signal.SIGINT)
+
+with joined(torch.device("cpu")) as (world, device):
+    for argument in sys.argv[2:]:
+        folder, _, step = argument.partition("@")
+        run, stop = SequenceRun.open(Path(folder)), int(step or -1)
+        display, data = Strike() if stop > 0 else None, prepared(run.config, world)
+        try:
+            train_sequence_model(run, data, device=device, world=world, display=display)
+        except Interrupted:
+            pass
+    world.wait()
+"""
+
+TINY = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "dropout": 0.0}
+TRAINING = {"steps": 8, "batch_size": 16, "log_every": 1, "accumulate": 2, "save_every": 1e9}
+ALIKE = {
+    "tokeniser": {"vocabulary": 300},
+    # Adam makes whole steps of gradients that are zero but for rounding, the keys' biases, if eps lets it.
+    "training": {**TRAINING, "schedule": {"warmup": 2}, "optimiser": {"eps": 1e-5}},
+    "averaging": {"checkpoints": 2, "every": 3},
+}
+
+
+def translation(**training: Any) -> TranslationConfig:
+    model = {"model": {**TINY, "encoder_depth": 1}}
+    return configure_sequence(numbers_config(), ALIKE, model, {"training": training})
+
+
+def reading(base: ReadingConfig, **settings: Any) -> ReadingConfig:
+    model = {"encoder": {**TINY, "drop_path": 0.0}, "decoder": TINY}
+    return configure_sequence(base, ALIKE, {"model": model, **settings})
+
+
+def prepared(config: Config, world: World) -> Prepared:
+    """This process's share of the data that a configuration of this file names."""
+    if isinstance(config, TranslationConfig):
+        pairs = list(number_pairs(60))
+        return prepare_translation(config, Parallel(pairs[:180], pairs[180:200], 0, "numbers"), world)
+    captions = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
+    return prepare_reading(config, captions, world)
+
+
+def launch(folder: Path, *arguments: str | Path, processes: int = 2) -> None:
+    script = folder / "driver.py"
+    script.write_text(DRIVER)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
+    subprocess.run(
+        [sys.executable, *launcher, str(script), str(Path(__file__).parent), *map(str, arguments)],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=None if "SHOW" in os.environ else subprocess.DEVNULL,
+    )
+
+
+def alone(config: Config, path: Path) -> SequenceRun:
+    """What one process makes of it."""
+    run = SequenceRun.create(path, config)
+    train_sequence_model(run, prepared(config, World()), device=torch.device("cpu"))
+    return run
+
+
+def curve(run: SequenceRun, name: str = "loss") -> list[float]:
+    return [row[name] for row in read_metrics(run.path / "metrics.jsonl")]
+
+
+def result(run: SequenceRun) -> torch.Tensor:
+    return torch.cat([each.detach().flatten() for each in vt.load(run.path).parameters()])
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """Pictures with texts of very different lengths."""
+    rows = ["path,label,split"]
+    for number in range(40):
+        Image.new("L", (24, 8), 6 * number).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{'ab ' * (number % 7)}x,{'test' if number > 36 else 'train'}")
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path / "table.csv"
+
+
+def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -> None:
+    """Weights whole and in shards, though the texts of one process are longer than those of the other."""
+    grey = {"size": (8, 24), "channels": 1, "mean": (0.5,), "std": (0.5,)}
+    small = {"encoder": {**TINY, "image_size": (8, 24), "channels": 1}, "decoder": TINY}
+    pictures = configure_sequence(
+        pictures_config(), ALIKE, {"source": str(manifest), "preprocessing": grey, "model": small}
+    )
+    configs: dict[str, Config] = {
+        "translation": translation(),
+        "digit lines": reading(digit_lines_config()),
+        "pictures": pictures,
+        "shards": translation(shard=True),
+        "pictures in shards": configure_sequence(pictures, {"training": {"shard": True}}),
+    }
+    one = {name: alone(config, tmp_path / f"{name}-1") for name, config in configs.items()}
+    two = {name: SequenceRun.create(tmp_path / f"{name}-2", config) for name, config in configs.items()}
+    launch(tmp_path, *(run.path for run in two.values()))
+    for name in configs:
+        assert len(curve(two[name])) == 8, name
+        assert curve(two[name]) == pytest.approx(curve(one[name]), abs=1e-5), name
+        assert curve(two[name], "accuracy") == pytest.approx(curve(one[name], "accuracy"), abs=1e-6), name
+        torch.testing.assert_close(result(two[name]), result(one[name]), rtol=0, atol=1e-4, msg=name)
+    assert curve(one["translation"])[0] > curve(one["translation"])[-1]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_in_any_number_of_processes(tmp_path: Path) -> None:
+    config = translation(steps=14)
+    whole = alone(config, tmp_path / "whole")
+    begun = {
+        "replicas": SequenceRun.create(tmp_path / "replicas", config),
+        "shards": SequenceRun.create(tmp_path / "shards", translation(steps=14, shard=True)),
+        "one": SequenceRun.create(tmp_path / "one", config),
+    }
+    launch(tmp_path, *(f"{begun[name].path}@10" for name in ("replicas", "shards")))
+    launch(tmp_path, f"{begun['one'].path}@10", processes=1)
+    assert all(run.states.steps() == [0, 10] for run in begun.values())
+    launch(tmp_path, begun["one"].path)
+    launch(tmp_path, begun["replicas"].path, begun["shards"].path, processes=1)
+    for name, run in begun.items():
+        assert curve(run) == pytest.approx(curve(whole), abs=1e-5), name
+        assert len(curve(run)) == 14, name
+        torch.testing.assert_close(result(run), result(whole), rtol=0, atol=1e-4, msg=name)
+
+
+@pytest.mark.slow
+def test_the_commands_in_two_processes(tmp_path: Path, manifest: Path) -> None:
+    """Only the first process writes and prints; whatever is held out is judged once."""
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in number_pairs(40)))
+    small = ("training.steps=4", "model.decoder.depth=1", "model.encoder.depth=1")
+    asked = {
+        "translation": ("translate", "train", pairs, "--steps", "4", "--set", "model.depth=1"),
+        "text": ("train", manifest, "--task", "text", "--shard", *spread("--set", small)),
+    }
+    for name, (*command, last) in asked.items():
+        run = tmp_path / name
+        told = json.loads(vitreous(*command, last, "--out", run, "--batch-size", "16", "--json"))
+        config = SequenceRun.open(run).config
+        assert told["test_count"] == (3 if name == "text" else held_out(config))
+        assert told["run"] == str(run)
+        assert curve(SequenceRun.open(run), "step")[-1] == 4
+        assert not list(run.glob("bad_files*"))
+
+
+def spread(option: str, values: Iterable[str]) -> list[str]:
+    return [part for value in values for part in (option, value)]
+
+
+def held_out(config: Config) -> int:
+    return len(open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction).test)
+
+
+def vitreous(*arguments: str | Path) -> str:
+    """What the command prints in two processes."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "vitreous", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
