@@ -70,7 +70,7 @@ def check_source(source: str, *, workers: int | None = None) -> DataReport:
 def check(splits: Splits, *, workers: int | None = None) -> DataReport:
     """Look at every picture and say what is wrong."""
     seen = survey(splits, workers=workers)
-    counts = np.bincount(seen.labels, minlength=len(seen.classes)).tolist()
+    counts = seen.counts.tolist()
     parts = np.bincount(seen.parts, minlength=len(seen.part_names)).tolist()
     return DataReport(
         pictures=dict(zip(seen.part_names, parts, strict=True)),

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
+ALIKE = 0.995  # correlation of two thumbnails that show the same
+CLOSE = 10.0  # of 255: mean difference of such thumbnails, at most
+FLAT = 4.0  # of 255: standard deviation of a thumbnail with next to nothing on it
+MOST_PAIRED = 20_000  # pictures of which every pair is compared; of more, those with alike hashes
+ROWS = 1024  # pictures compared with all others at a time
 BANDS = 4  # of the 64 bits: two hashes that differ in fewer bits than this agree in a whole band
-CLOSE = 3.0  # of 255: mean difference of two thumbnails that show the same
-CROWD = 64  # pictures alike in one band; beyond, they are flat and the band says nothing
+CROWD = 64  # pictures that are all alike; beyond, that says nothing
+
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # of the pictures' numbers
 
 
 def exact(digests: list[bytes]) -> list[list[int]]:
@@ -21,19 +28,41 @@ def exact(digests: list[bytes]) -> list[list[int]]:
 
 
 def near(thumbs: NDArray[np.uint8], digests: list[bytes]) -> list[tuple[int, int]]:
-    """Pairs that look the same and are not: difference hashes that differ in at most three of 64 bits, and
-    thumbnails that agree."""
+    """Pairs that look the same and are not: thumbnails that agree but for some brightness and contrast."""
     grey = thumbs.astype(np.float32).mean(axis=3)
-    hashes = difference_hash(grey)
-    pairs: set[tuple[int, int]] = set()
-    bands = hashes.view(np.uint16).reshape(len(hashes), BANDS)
+    shapes = grey.reshape(len(grey), -1)
+    shapes = shapes - shapes.mean(axis=1, keepdims=True)
+    shapes /= np.maximum(np.linalg.norm(shapes, axis=1, keepdims=True), FLAT * np.sqrt(shapes.shape[1]))
+    candidates = all_pairs(shapes) if len(grey) <= MOST_PAIRED else hashed_pairs(grey)
+    colours = thumbs.reshape(len(thumbs), -1).astype(np.int16)
+    found: set[tuple[int, int]] = set()
+    for one, two in candidates:
+        alike = (shapes[one] * shapes[two]).sum(axis=1) > ALIKE
+        close = np.abs(colours[one] - colours[two]).mean(axis=1) < CLOSE
+        found |= set(zip(one[alike & close].tolist(), two[alike & close].tolist(), strict=True))
+    return sorted(pair for pair in found if digests[pair[0]] != digests[pair[1]])
+
+
+def all_pairs(shapes: NDArray[np.float32]) -> Iterator[Pairs]:
+    """Of all pairs, those whose thumbnails agree."""
+    for first in range(0, len(shapes), ROWS):
+        agree = np.triu(shapes[first : first + ROWS] @ shapes[first:].T > ALIKE, k=1)
+        agree[agree.sum(axis=1) > CROWD] = False
+        one, two = np.nonzero(agree)
+        yield one + first, two + first
+
+
+def hashed_pairs(grey: NDArray[np.float32]) -> Iterator[Pairs]:
+    """Pairs whose hashes agree in a whole band: some of those that look alike, without comparing all."""
+    bands = difference_hash(grey).view(np.uint16).reshape(len(grey), BANDS)
     for band in range(BANDS):
         order = np.argsort(bands[:, band], kind="stable")
         edges = np.flatnonzero(np.diff(bands[order, band])) + 1
         for group in np.split(order, edges):
             if 1 < len(group) <= CROWD:
-                pairs |= close_pairs(group, grey, hashes)
-    return sorted(pair for pair in pairs if digests[pair[0]] != digests[pair[1]])
+                members = np.sort(group)
+                one, two = np.triu_indices(len(members), k=1)
+                yield members[one], members[two]
 
 
 def difference_hash(grey: NDArray[np.float32]) -> NDArray[np.uint64]:
@@ -41,16 +70,3 @@ def difference_hash(grey: NDArray[np.float32]) -> NDArray[np.uint64]:
     rows = grey.reshape(len(grey), 8, 2, -1).mean(axis=2)  # (N, 8, 16)
     cells = (rows[:, :, 1::2] > rows[:, :, 0::2]).reshape(len(grey), 64)
     return np.packbits(cells, axis=1).view(np.uint64).ravel()
-
-
-def close_pairs(
-    group: NDArray[np.int64], grey: NDArray[np.float32], hashes: NDArray[np.uint64]
-) -> set[tuple[int, int]]:
-    """The pairs within a few candidates."""
-    members = np.sort(group)
-    one, two = np.triu_indices(len(members), k=1)
-    one, two = members[one], members[two]
-    differing = np.bitwise_count(hashes[one] ^ hashes[two])
-    distance = np.abs(grey[one] - grey[two]).mean(axis=(1, 2))
-    found = (differing < BANDS) & (distance < CLOSE)
-    return set(zip(one[found].tolist(), two[found].tolist(), strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ class Look(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """All good pictures, in columns of N. parts and labels number `part_names` and `classes`."""
+    """All good pictures, in columns of N. parts and labels number `part_names` and `classes`. counts: how
+    many pictures show each class; those with several labels count for each."""
 
     names: list[str]
     parts: NDArray[np.int64]
@@ -39,6 +40,7 @@ class Survey(NamedTuple):
     thumbs: NDArray[np.uint8]  # (N, THUMB, THUMB, 3)
     sizes: NDArray[np.int64]  # (N, 2)
     grey: NDArray[np.bool_]
+    counts: NDArray[np.int64]
     classes: tuple[str, ...]
     part_names: tuple[str, ...]
     bad: BadFiles
@@ -53,6 +55,7 @@ def survey(splits: Splits, *, workers: int | None = None) -> Survey:
     owners: list[int] = []
     labels: list[int] = []
     looks: list[Look] = []
+    counts = np.zeros(len(splits.train.classes), dtype=np.int64)
     for number, pictures in enumerate(parts.values()):
         groups = strata(pictures.targets)
         for index, seen in enumerate(look_at_all(pictures, workers)):
@@ -63,6 +66,7 @@ def survey(splits: Splits, *, workers: int | None = None) -> Survey:
             owners.append(number)
             labels.append(int(groups[index]))
             looks.append(seen)
+            counts[classes_of(pictures.targets[index])] += 1
     return Survey(
         names,
         np.array(owners, dtype=np.int64),
@@ -71,10 +75,16 @@ def survey(splits: Splits, *, workers: int | None = None) -> Survey:
         np.array([seen.thumb for seen in looks], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3),
         np.array([seen.size for seen in looks], dtype=np.int64).reshape(-1, 2),
         np.array([seen.grey for seen in looks], dtype=bool),
+        counts,
         splits.train.classes,
         tuple(parts),
         bad,
     )
+
+
+def classes_of(target: Any) -> Any:
+    """The numbers of the classes that a picture shows, by its target: a number, or a row of labels."""
+    return np.flatnonzero(target) if np.ndim(target) else target
 
 
 def look_at_all(pictures: Pictures, workers: int | None) -> Iterator[Look | BadPicture]:
