@@ -19,6 +19,7 @@ from vitreous.models.names import Model
 from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.pretraining.dino import DINO
 from vitreous.pretraining.objectives import SelfSupervision, build_objective
+from vitreous.training.bad_together import BadTogether
 from vitreous.training.checkpointing import checkpointed
 from vitreous.training.classifier import train_loader
 from vitreous.training.display import Display
@@ -78,7 +79,7 @@ def pretrain(
         run,
         learner,
         states,
-        loader.bad,
+        BadTogether(loader.bad, len(splits.train), world),
         device=device,
         display=display,
         world=world,

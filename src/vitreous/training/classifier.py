@@ -14,6 +14,7 @@ from vitreous.data.loading import TrainLoader
 from vitreous.data.pictures import Splits
 from vitreous.data.threads import worker_count
 from vitreous.models.names import Model
+from vitreous.training.bad_together import BadTogether
 from vitreous.training.checkpointing import checkpointed
 from vitreous.training.config import RunConfig
 from vitreous.training.display import Display
@@ -71,7 +72,7 @@ def train_classifier(
         run,
         learner,
         states,
-        loader.bad,
+        BadTogether(loader.bad, len(splits.train), world),
         device=device,
         display=display,
         world=world,

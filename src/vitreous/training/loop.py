@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from vitreous.training.bad_together import BadTogether
 from vitreous.training.config import TrainingConfig
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
@@ -50,6 +51,7 @@ class Surroundings:
         device: where the batches go.
         seed: of dropout and stochastic depth; each step draws from (seed, step) alone.
         world: the processes that train together; the first of them writes and shows.
+        bad: the pictures that none of them could read.
     """
 
     trackers: Sequence[Tracker] = ()
@@ -60,6 +62,7 @@ class Surroundings:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seed: int = 0
     world: World = field(default_factory=World)
+    bad: BadTogether | None = None
 
 
 def fit(
@@ -73,7 +76,8 @@ def fit(
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came; the state is saved.
-        InputError: the loss stays non-finite (training went back twice before), or a state cannot be saved.
+        InputError: the loss stays non-finite (training went back twice before), a state cannot be saved, or
+            too many pictures cannot be read.
     """
     if surroundings.device.type == "cpu":
         keep_freed_memory()
@@ -84,6 +88,8 @@ def fit(
         while learner.step < loop.total:
             loop.run(stop)
         loop.save()
+        if surroundings.bad:
+            surroundings.bad.share()
         return loop.waited
 
 
@@ -150,7 +156,11 @@ class Loop:
         world, due = self.around.world, time.monotonic() - self.saved_at > self.config.save_every
         if world.size > 1 and self.learner.step % STEPS_BETWEEN_QUESTIONS:
             return False, False
-        stopping, saving = world.any((stop.made, due), self.around.device)
+        bad = self.around.bad
+        flags = stop.made, due, bool(bad and bad.untold)
+        stopping, saving, telling = world.any(flags, self.around.device)
+        if bad and telling:
+            bad.share()
         return stopping, saving
 
     def line_is_due(self) -> bool:

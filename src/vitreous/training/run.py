@@ -118,15 +118,7 @@ class Run(RunDirectory[RunConfig]):
         Raises:
             InputError: there is none, or its config.toml cannot be understood.
         """
-        file = path / "config.toml"
-        if not path.exists():
-            raise InputError(f"no such run: {path}")
-        if not file.exists():
-            raise InputError(f"{path} is no run directory: it has no config.toml")
-        try:
-            tree = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read {file}: {error}") from None
+        tree = read_tree(path)
         if (command := command_of(tree)) != kind.command and "pretrain" in (command, kind.command):
             raise InputError(of_another_command(path, command))
         wanted = kind.model_fields["task"].default if "task" in kind.model_fields else "classes"
@@ -162,6 +154,23 @@ class Run(RunDirectory[RunConfig]):
             ) from error
 
 
+def read_tree(path: Path) -> dict[str, Any]:
+    """A run's config.toml as it stands.
+
+    Raises:
+        InputError: there is no run, or the file cannot be read.
+    """
+    file = path / "config.toml"
+    if not path.exists():
+        raise InputError(f"no such run: {path}")
+    if not file.exists():
+        raise InputError(f"{path} is no run directory: it has no config.toml")
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {file}: {error}") from None
+
+
 def command_of(tree: Mapping[str, Any]) -> str:
     """What goes on with the run of a config.toml: vitreous COMMAND --resume RUN."""
     if "pretraining" in tree:
@@ -184,13 +193,9 @@ def of_another_command(path: Path, command: str) -> str:
 
 def check_finished(path: Path) -> None:
     """Raises InputError for a run directory that has no model yet: it was stopped, or is still going on."""
-    file = path / "config.toml"
-    if not file.is_file() or (path / "model").exists():
+    if not (path / "config.toml").is_file() or (path / "model").exists():
         return
-    try:
-        command = command_of(tomllib.loads(file.read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}") from None
+    command = command_of(read_tree(path))
     steps = States(path / "checkpoints").steps()
     where = f"at step {steps[-1]}" if steps else "before its first state was saved"
     raise InputError(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitreous.data.pictures import BadFiles
+from vitreous.training.bad_together import BadTogether
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
 from vitreous.training.journal import MetricsFile, TensorBoard, Tracker
@@ -26,7 +26,7 @@ def surrounded(
     run: RunDirectory[Any],
     learner: Learner,
     states: States | SharedStates,
-    bad: BadFiles,
+    bad: BadTogether,
     *,
     device: torch.device,
     display: Display | None,
@@ -35,7 +35,7 @@ def surrounded(
     validate_every: int = 1,
 ) -> Iterator[Surroundings]:
     """The surroundings that the run's configuration asks for. However training ends, the trackers are closed,
-    and each process lists the pictures that it could not read."""
+    and the pictures that could not be read are listed."""
     with ExitStack() as stack:
         surroundings = Surroundings(
             trackers=trackers(run, learner.step, stack) if world.first else (),
@@ -46,9 +46,9 @@ def surrounded(
             device=device,
             seed=run.config.seed,
             world=world,
+            bad=bad,
         )
-        listed = "bad_files.txt" if world.first else f"bad_files-{world.rank}.txt"
-        stack.callback(bad.write, run.path / listed)
+        stack.callback(bad.write, run.path)
         yield surroundings
 
 

@@ -1,33 +1,60 @@
-"""All checks of a run, or of a data set."""
+"""All checks of a run, whatever it learns, or of a data set."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.training.diagnosis.findings import Finding
-from vitreous.training.diagnosis.of_course import course_findings
-from vitreous.training.diagnosis.of_data import data_findings
+from vitreous.training.diagnosis.of_course import course_findings, left_out
+from vitreous.training.diagnosis.of_data import data_findings, empty_classes
 from vitreous.training.diagnosis.of_model import model_findings
+from vitreous.training.diagnosis.of_tasks import (
+    encoder_findings,
+    reader_findings,
+    segmenter_findings,
+    translator_findings,
+)
 from vitreous.training.resuming import model_so_far
-from vitreous.training.run import Run
+from vitreous.training.run import Run, command_of, read_tree
 
 
 def examine_data(source: str) -> list[Finding]:
     """What is wrong with a data set, as `vitreous train` would split it."""
-    return list(data_findings(open_data(source, DataConfig())))
+    empty: list[Path] = []
+    splits = open_data(source, DataConfig(), empty=empty)
+    return [*empty_classes(empty), *data_findings(splits, empty=tuple(folder.name for folder in empty))]
 
 
 def examine_run(path: Path) -> list[Finding]:
     """What is wrong with a run: its data, its course, its model (of a run that was stopped, as its newest
-    state has it)."""
+    state has it).
+
+    Raises:
+        InputError: it is no run, or what it was trained on is no longer there.
+    """
+    tree = read_tree(path)
+    kind = "pretraining" if command_of(tree) == "pretrain" else tree.get("task", "classes")
+    return [*left_out(path), *EXAMINERS[kind](path)]
+
+
+def classifier_findings(path: Path) -> Iterator[Finding]:
+    """A classifier's run."""
     run = Run.open(path)
     splits = open_data(run.config.source, run.config.data)
+    yield from data_findings(splits)
+    config, classes = run.config, len(splits.train.classes)
+    yield from course_findings(config.training, run.metrics(), classes=classes, data=config.data)
     model = run.model() if (path / "model").exists() else model_so_far(run, splits.train.classes)
-    held_out = splits.test or splits.validation or splits.train
-    return [
-        *data_findings(splits),
-        *course_findings(run.config, run.metrics(), len(splits.train.classes)),
-        *model_findings(model, held_out),
-    ]
+    yield from model_findings(model, splits.test or splits.validation or splits.train)
+
+
+EXAMINERS: Mapping[str, Callable[[Path], Iterator[Finding]]] = {
+    "classes": classifier_findings,
+    "segmentation": segmenter_findings,
+    "text": reader_findings,
+    "translation": translator_findings,
+    "pretraining": encoder_findings,
+}

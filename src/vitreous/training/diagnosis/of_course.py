@@ -1,13 +1,15 @@
-"""Checks of a run's course: its settings and the lines of metrics.jsonl."""
+"""Checks of a run's course: its settings, the lines of metrics.jsonl, the pictures that were left out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.data.config import DataConfig
+from vitreous.training.config import TrainingConfig
 from vitreous.training.diagnosis.findings import Finding
 
 Rows = Sequence[Mapping[str, Any]]
@@ -15,18 +17,26 @@ Rows = Sequence[Mapping[str, Any]]
 # Peak rates between which models of this kind usually learn, at a batch of 256.
 USUAL_RATES = {"adamw": (1e-5, 5e-3), "muon": (1e-5, 5e-2), "adafactor": (1e-4, 1.0), "sgd": (1e-4, 1.0)}
 ENOUGH_STEPS = 20  # before which nothing is said about the loss
+ENOUGH_LINES = 4  # of metrics.jsonl, to say that a loss stays where it was
 WORTH_A_WORD = 30  # seconds of training, below which waiting is nobody's trouble
 STARVING = 0.2  # share of the time in which training waited for data
 
 
-def course_findings(config: RunConfig, rows: Rows, classes: int) -> Iterator[Finding]:
-    """All checks that need no model."""
+def course_findings(
+    training: TrainingConfig, rows: Rows, *, classes: int | None = None, data: DataConfig | None = None
+) -> Iterator[Finding]:
+    """All checks that need no model.
+
+    Args:
+        classes: that each picture is one of; None where something else is learned.
+        data: how pictures are loaded, where they are.
+    """
     if not rows:
         yield Finding("course", "metrics.jsonl has no line yet", "train for at least one epoch")
         return
     yield from not_finite(rows)
-    yield from learning(config, rows, classes)
-    yield from starving(config, rows)
+    yield from learning(training, rows, classes)
+    yield from starving(data, rows)
     yield from overfitting(rows)
 
 
@@ -42,25 +52,27 @@ def not_finite(rows: Rows) -> Iterator[Finding]:
         )
 
 
-def learning(config: RunConfig, rows: Rows, classes: int) -> Iterator[Finding]:
-    """A loss that stays where guessing is, or that climbs: usually the learning rate."""
+def learning(training: TrainingConfig, rows: Rows, classes: int | None) -> Iterator[Finding]:
+    """A loss that stays where it began, or where guessing is, or that climbs: usually the learning rate."""
     losses = [row["loss"] for row in rows if "loss" in row]
-    if not losses or rows[-1]["step"] < ENOUGH_STEPS:
+    # What DINO's student should say moves with its teacher: such a loss climbs while it learns.
+    if not losses or rows[-1]["step"] < ENOUGH_STEPS or "teacher_entropy" in rows[-1]:
         return
-    training, chance = config.training, math.log(classes)
-    stuck = training.loss == "softmax" and min(losses) > 0.95 * chance
     smooth = [median(losses[max(end - 3, 0) : end]) for end in range(1, len(losses) + 1)]
-    climbing = smooth[-1] > 1.3 * min(smooth)  # a single epoch's loss jumps: Mixup draws how hard it is
-    if not (stuck or climbing):
-        return
-    seen = (
-        f"the loss ({losses[-1]:.3f}) is no better than guessing (ln {classes} = {chance:.3f})"
-        if stuck
-        else f"the loss climbed from {min(smooth):.3f} to {smooth[-1]:.3f}"
-    )
-    yield Finding(
-        "learning rate", f"{seen} after {rows[-1]['step']} steps; {rate_in_words(training)}", advice(training)
-    )
+    if classes is None:
+        stuck = len(losses) >= ENOUGH_LINES and min(losses) > 0.97 * losses[0]
+        seen = f"the loss has hardly fallen, from {losses[0]:.3f} to {losses[-1]:.3f}"
+    else:
+        chance = math.log(classes)
+        stuck = training.loss == "softmax" and min(losses) > 0.95 * chance
+        seen = f"the loss ({losses[-1]:.3f}) is no better than guessing (ln {classes} = {chance:.3f})"
+    # A single epoch's loss jumps: Mixup draws how hard it is.
+    climbing = smooth[-1] > 1.3 * min(smooth)
+    if not stuck and climbing:
+        seen = f"the loss climbed from {min(smooth):.3f} to {smooth[-1]:.3f}"
+    if stuck or climbing:
+        said = f"{seen} after {rows[-1]['step']} steps; {rate_in_words(training)}"
+        yield Finding("learning rate", said, advice(training))
 
 
 def usual(training: TrainingConfig) -> tuple[float, float]:
@@ -89,18 +101,22 @@ def advice(training: TrainingConfig) -> str:
     )
 
 
-def starving(config: RunConfig, rows: Rows) -> Iterator[Finding]:
+def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
     """The first line holds the beginning, when everything is read for the first time."""
     later = [row["waiting"] for row in rows[1:] if "waiting" in row]
     long = rows[-1].get("seconds", 0) > WORTH_A_WORD
-    if later and long and (mean := sum(later) / len(later)) > STARVING:
-        yield Finding(
-            "loader",
-            f"training waited for data {mean:.0%} of the time (data.workers={config.data.workers}, "
-            f"data.in_memory={config.data.in_memory})",
-            "keep the pictures in memory (data.in_memory=true), shrink them once (vitreous data pack), or "
-            "set more data.workers",
-        )
+    if not (later and long and (mean := sum(later) / len(later)) > STARVING):
+        return
+    seen = f"training waited for data {mean:.0%} of the time"
+    if data is None:
+        yield Finding("loader", seen, "show fewer or smaller pictures, or train where there are more cores")
+        return
+    yield Finding(
+        "loader",
+        f"{seen} (data.workers={data.workers}, data.in_memory={data.in_memory})",
+        "keep the pictures in memory (data.in_memory=true), shrink them once (vitreous data pack), or "
+        "set more data.workers",
+    )
 
 
 def overfitting(rows: Rows) -> Iterator[Finding]:
@@ -111,4 +127,16 @@ def overfitting(rows: Rows) -> Iterator[Finding]:
             "overfitting",
             f"{last['accuracy']:.0%} right in training but {last['validation_accuracy']:.0%} in validation",
             "add pictures or augmentation, use a smaller model, or begin from a checkpoint (--init)",
+        )
+
+
+def left_out(run: Path) -> Iterator[Finding]:
+    """What bad_files.txt lists."""
+    listed = run / "bad_files.txt"
+    if listed.is_file() and (lines := listed.read_text(encoding="utf-8").splitlines()):
+        name, _, reason = lines[0].partition("\t")
+        yield Finding(
+            "bad files",
+            f"{len(lines)} pictures could not be read and were left out, such as {name} ({reason})",
+            f"mend or remove what {listed} lists",
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -17,11 +18,27 @@ LEAKED = 0.005  # of the held-out pictures
 LOOKED_AT = 20_000  # pictures of a part, for the leak
 
 
-def data_findings(splits: Splits) -> Iterator[Finding]:
-    """All checks that need no model."""
+def empty_classes(folders: Sequence[Path]) -> Iterator[Finding]:
+    """Class folders without a picture."""
+    if folders:
+        names = ", ".join(map(str, folders[:5]))
+        yield Finding(
+            "empty class",
+            f"{len(folders)} class folders hold no picture: {names}",
+            "add some, or remove the folders: nothing can be trained with them",
+        )
+
+
+def data_findings(splits: Splits, *, empty: Collection[str] = ()) -> Iterator[Finding]:
+    """All checks that need no model.
+
+    Args:
+        empty: classes of which it has been said that they have no picture.
+    """
     if splits.train.targets.ndim == 1:
         yield from labels(splits)
-        yield from imbalance(splits.train)
+        yield from texts(splits.train)
+        yield from imbalance(splits.train, empty)
         for part, name in held_out(splits):
             yield from sorted_split(splits.train, part, name)
     for part, name in held_out(splits):
@@ -47,10 +64,23 @@ def labels(splits: Splits) -> Iterator[Finding]:
             )
 
 
-def imbalance(train: Pictures) -> Iterator[Finding]:
+def texts(train: Pictures) -> Iterator[Finding]:
+    """A manifest of texts, taken for one of classes."""
+    counts = np.bincount(train.targets.clip(0), minlength=len(train.classes))
+    if 2 * int((counts == 1).sum()) > len(counts):
+        yield Finding(
+            "classes",
+            f"{int((counts == 1).sum())} of {len(train.classes)} classes have a single picture to train on",
+            "where the labels are texts, train with --task text; where they are classes, add pictures",
+        )
+
+
+def imbalance(train: Pictures, empty: Collection[str]) -> Iterator[Finding]:
     """A class that is hardly ever shown is hardly ever learned."""
     counts = np.bincount(train.targets.clip(0), minlength=len(train.classes))
-    least, most = int(counts.argmin()), int(counts.argmax())
+    most = int(counts.argmax())
+    shown = [number for number, name in enumerate(train.classes) if name not in empty]
+    least = min(shown, key=lambda number: int(counts[number]))
     if counts[least] * IMBALANCE < counts[most]:
         yield Finding(
             "imbalance",

@@ -14,6 +14,7 @@ from vitreous.data.segmentation.loading import MaskLoader
 from vitreous.data.segmentation.masked import MaskSplits
 from vitreous.data.threads import worker_count
 from vitreous.models.segmenter import Segmenter
+from vitreous.training.bad_together import BadTogether
 from vitreous.training.checkpointing import checkpointed
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
@@ -60,7 +61,7 @@ def train_segmenter(
         run,
         learner,
         states,
-        loader.bad,
+        BadTogether(loader.bad, len(splits.train), world),
         device=device,
         display=display,
         world=world,

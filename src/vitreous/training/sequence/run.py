@@ -18,6 +18,7 @@ from vitreous.data.text.tokeniser import PAD, Tokeniser
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
+from vitreous.training.bad_together import BadTogether
 from vitreous.training.display import Display
 from vitreous.training.distributed import World
 from vitreous.training.loop import fit
@@ -126,7 +127,8 @@ def train_sequence_model(
         fresh_model(config), run.states, config.training, device=device, world=world, averaging=averaging
     )
 
-    around = surrounded(run, learner, states, prepared.bad, device=device, display=display, world=world)
+    bad = BadTogether(prepared.bad, prepared.examples, world)
+    around = surrounded(run, learner, states, bad, device=device, display=display, world=world)
     objective = next_token(config.training.label_smoothing)
 
     def save() -> SequenceModel:

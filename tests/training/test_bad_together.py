@@ -1,0 +1,125 @@
+"""Pictures that cannot be read, of all processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from vitreous.data.pictures import BadFiles, BadPicture
+from vitreous.errors import InputError
+from vitreous.training.bad_together import BadTogether
+from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
+from vitreous.training.run import Run
+from vitreous.training.settings import configure
+
+# Each process says which pictures it could not read itself, before it hears of the others'.
+DRIVER = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from vitreous.data.pictures import BadFiles
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+from vitreous.training.bad_together import BadTogether
+from vitreous.training.classifier import train_classifier
+from vitreous.training.distributed import joined
+from vitreous.training.run import Run
+
+share = BadTogether.share
+
+def told(together):
+    (path / f"own-{world.rank}.txt").write_text("\\n".join(sorted(together.bad.reasons)))
+    share(together)
+
+BadTogether.share = told
+with joined(torch.device("cpu")) as (world, device):
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        run = Run.open(path)
+        try:
+            train_classifier(run, open_data(run.config.source, run.config.data), device=device, world=world)
+        except InputError as error:
+            (path / f"error-{world.rank}.txt").write_text(str(error))
+    world.wait()
+"""
+
+
+def photos(folder: Path, *, torn: int) -> Path:
+    """400 pictures to learn from, some of them no pictures, and 10 to judge by."""
+    for number in range(410):
+        part, label = "train" if number < 400 else "test", "ab"[number % 2]
+        file = folder / part / label / f"{number:03}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if number < torn:
+            file.write_bytes(b"no picture")
+        else:
+            Image.new("L", (8, 8), number % 256).save(file)
+    return folder
+
+
+def test_the_list_has_those_of_every_process_and_all_of_them_count(tiny: RunConfig, tmp_path: Path) -> None:
+    few, many = (
+        configure(
+            tiny,
+            {
+                "seed": 1,  # the order in which each process has half of them
+                "source": str(photos(tmp_path / f"{torn}", torn=torn)),
+                "model": {"num_classes": 2},
+                "data": {"in_memory": False, "workers": 0},
+                "training": {"epochs": 1, "batch_size": 40, "save_every": 1e9},
+            },
+        )
+        for torn in (4, 6)
+    )
+    complete, stopped = Run.create(tmp_path / "few", few), Run.create(tmp_path / "many", many)
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    subprocess.run(
+        [sys.executable, *launcher, str(script), str(complete.path), str(stopped.path)],
+        check=True,
+        timeout=100,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=None if "SHOW" in os.environ else subprocess.DEVNULL,
+    )
+    for run, count in ((complete, 4), (stopped, 6)):
+        listed = (run.path / "bad_files.txt").read_text().splitlines()
+        assert [Path(line.split("\t")[0]).name for line in sorted(listed)] == [
+            f"{number:03}.png" for number in (*range(0, count, 2), *range(1, count, 2))
+        ]
+        assert not list(run.path.glob("bad_files-*"))
+    assert not list(complete.path.glob("error-*"))
+    for rank in (0, 1):  # neither had too many of its own
+        assert len((stopped.path / f"own-{rank}.txt").read_text().splitlines()) == 3
+        assert (stopped.path / f"error-{rank}.txt").read_text().startswith("6 of 400 pictures cannot be read")
+
+
+def test_a_process_that_stops_alone_keeps_its_own_list(tmp_path: Path) -> None:
+    bad = BadFiles()
+    second = BadTogether(bad, 100, World(rank=1, size=2))
+    second.write(tmp_path)
+    assert not list(tmp_path.iterdir())
+    bad.add(BadPicture("a.png", "empty"))
+    second.write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad_files-1.txt"]
+
+
+def test_one_process_alone_knows_all() -> None:
+    bad = BadFiles()
+    together = BadTogether(bad, 100, World())
+    bad.add(BadPicture("a.png", "empty"))
+    assert together.untold
+    together.share()
+    assert not together.untold
+    for number in range(3):
+        bad.add(BadPicture(f"{number}.png", "empty"))
+    assert together.untold
+    with pytest.raises(InputError, match="4 of 100 pictures"):
+        together.share()
