@@ -38,7 +38,6 @@ def _runs(workplace: Path) -> None:
     [
         ("evaluate", "RUN"),
         ("evaluate", "RUN", "photos"),
-        ("doctor", "RUN"),
         ("predict", "RUN", "photo.jpg"),
         ("serve", "RUN", "--port", "0"),
         ("train", "--resume", "RUN"),

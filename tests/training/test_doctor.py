@@ -139,7 +139,7 @@ def test_a_loader_that_starves_the_device(tiny: RunConfig) -> None:
         {"step": 40 * n, "loss": 2.0 / n, "waiting": 0.6, "skipped": 0, "seconds": 50.0 * n}
         for n in (1, 2, 3)
     ]
-    (finding,) = course_findings(tiny, rows, 10)
+    (finding,) = course_findings(tiny.training, rows, classes=10, data=tiny.data)
     assert finding.check == "loader"
     assert "60% of the time" in finding.problem
 
@@ -149,7 +149,10 @@ def test_skipped_steps_and_overfitting(tiny: RunConfig) -> None:
         {"step": 40, "loss": 1.0, "skipped": 0},
         {"step": 80, "loss": 0.1, "skipped": 3, "accuracy": 0.99, "validation_accuracy": 0.5},
     ]
-    checks = {finding.check: finding.problem for finding in course_findings(tiny, rows, 10)}
+    checks = {
+        finding.check: finding.problem
+        for finding in course_findings(tiny.training, rows, classes=10, data=tiny.data)
+    }
     assert "3 steps" in checks["not finite"]
     assert "before step 80" in checks["not finite"]
     assert "99% right in training but 50%" in checks["overfitting"]
@@ -248,5 +251,5 @@ def test_one_hard_epoch_is_no_climbing_loss(last: tuple[float, ...], climbs: boo
     """Mixup draws how hard an epoch is: losses of a healthy run of the digits."""
     losses = (2.3, 1.9, 1.4, 1.06, *last)
     rows = [{"step": 14 * (n + 1), "loss": loss, "waiting": 0.0} for n, loss in enumerate(losses)]
-    checks = {finding.check for finding in course_findings(tiny, rows, classes=10)}
+    checks = {finding.check for finding in course_findings(tiny.training, rows, classes=10)}
     assert ("learning rate" in checks) is climbs

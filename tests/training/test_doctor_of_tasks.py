@@ -1,0 +1,178 @@
+"""Runs that learn something else than classes, broken on purpose; and data that no classifier learns from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitreous.checkpoints.native import save_native
+from vitreous.checkpoints.sequences import save_sequence_model
+from vitreous.cli import run as command
+from vitreous.data.config import DataConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.segmenter import Segmenter, SegmenterConfig
+from vitreous.models.vit import ViT
+from vitreous.pretraining.config import PretrainingConfig, PretrainingRunConfig
+from vitreous.training.diagnosis.examine import examine_data, examine_run
+from vitreous.training.run import Run, RunDirectory
+from vitreous.training.segmentation.config import SegmentationConfig
+from vitreous.training.sequence.config import configure_sequence
+from vitreous.training.sequence.recipes import digit_lines_config, numbers_config
+from vitreous.training.sequence.run import SequenceRun, fresh_model
+
+SMALL: dict[str, Any] = {"image_size": 8, "channels": 1, "patch_size": 4, "width": 8, "depth": 1, "heads": 2}
+GREY = Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,), resize="squash", crop_fraction=1.0)
+
+
+def wrong(model: Any) -> Any:
+    """A model with a weight that is no number."""
+    with torch.no_grad():
+        next(p for name, p in model.named_parameters() if name.endswith("mlp_norm.weight"))[0] = float("nan")
+    return model
+
+
+@pytest.fixture
+def pretraining(tmp_path: Path) -> RunDirectory[Any]:
+    config = ViTConfig(**SMALL, num_classes=None)
+    run = Run.create(
+        tmp_path / "pretraining",
+        PretrainingRunConfig(
+            model=config, preprocessing=GREY, pretraining=PretrainingConfig(objective="mae")
+        ),
+    )
+    save_native(wrong(ViT(config, preprocessing=GREY)), run.path / "model")
+    return run
+
+
+@pytest.fixture
+def segmentation(tmp_path: Path) -> RunDirectory[Any]:
+    folder = tmp_path / "pages"
+    for name in ("images", "masks"):
+        (folder / name).mkdir(parents=True)
+        for number in range(6):
+            pixels = np.full((8, 8), number % 2, dtype=np.uint8) * (100 if name == "images" else 1)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    config = SegmenterConfig(**SMALL, num_classes=2)
+    run = Run.create(
+        tmp_path / "segmentation",
+        SegmentationConfig(source=str(folder), model=config, preprocessing=GREY, data=DataConfig(workers=1)),
+    )
+    save_native(wrong(Segmenter(config, preprocessing=GREY)), run.path / "model")
+    return run
+
+
+@pytest.fixture
+def translation(tmp_path: Path) -> RunDirectory[Any]:
+    model = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1}
+    config = configure_sequence(numbers_config(), {"model": model, "training": {"peak_lr": 0.8}})
+    run = SequenceRun.create(tmp_path / "translation", config)
+    save_sequence_model(wrong(fresh_model(config)), run.path / "model", tokeniser="{}")
+    return run
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> RunDirectory[Any]:
+    config = digit_lines_config()
+    run = SequenceRun.create(tmp_path / "text", config)
+    save_sequence_model(wrong(fresh_model(config)), run.path / "model", tokeniser="{}")
+    return run
+
+
+KINDS = pytest.mark.parametrize("kind", ["pretraining", "segmentation", "translation", "text"])
+
+
+def write(run: RunDirectory[Any], losses: Sequence[float], **more: float) -> None:
+    rows = [
+        {"step": 20 * n, "epoch": n, "loss": loss, "waiting": 0.0, "skipped": 0, "seconds": 20.0 * n, **more}
+        for n, loss in enumerate(losses, start=1)
+    ]
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def found(path: Path) -> dict[str, str]:
+    return {finding.check: finding.problem for finding in examine_run(path)}
+
+
+@KINDS
+def test_every_kind_of_run_is_examined(kind: str, request: pytest.FixtureRequest) -> None:
+    run: RunDirectory[Any] = request.getfixturevalue(kind)
+    write(run, (2.5, 2.49, 2.5, 2.48, 2.5), skipped=3, waiting=0.6)
+    (run.path / "bad_files.txt").write_text("a.png\tthe file is empty\n")
+    findings = found(run.path)
+    assert "the loss has hardly fallen, from 2.500 to 2.500 after 100 steps" in findings["learning rate"]
+    assert "3 steps had a gradient that is not finite" in findings["not finite"]
+    assert "waited for data 60% of the time" in findings["loader"]
+    assert "a.png (the file is empty)" in findings["bad files"]
+    assert "mlp_norm.weight is not finite" in findings["origin of NaN"]
+
+
+@KINDS
+def test_a_loss_that_falls_is_no_finding(kind: str, request: pytest.FixtureRequest) -> None:
+    run: RunDirectory[Any] = request.getfixturevalue(kind)
+    write(run, (2.5, 1.9, 1.2, 0.8, 0.7))
+    assert set(found(run.path)) == {"origin of NaN"}
+
+
+def test_the_students_loss_may_climb_with_its_teacher(pretraining: RunDirectory[Any]) -> None:
+    write(pretraining, (4.9, 5.5, 6.0, 6.1), teacher_entropy=5.7)
+    assert "learning rate" not in found(pretraining.path)
+
+
+def test_what_a_segmenter_is_shown(segmentation: RunDirectory[Any]) -> None:
+    write(segmentation, (2.5, 1.9, 1.2, 0.8))
+    wild = GREY.model_copy(update={"std": (0.01,)})
+    config = segmentation.config.model
+    save_native(Segmenter(config, preprocessing=wild), segmentation.path / "model")
+    assert "standard deviation" in found(segmentation.path)["normalisation"]
+
+
+def test_a_stopped_run_is_examined_without_its_model(translation: RunDirectory[Any]) -> None:
+    write(translation, (2.5, 1.9, 4.2, 4.4, 4.3))
+    for file in (translation.path / "model").iterdir():
+        file.unlink()
+    (translation.path / "model").rmdir()
+    findings = found(translation.path)
+    assert set(findings) == {"learning rate"}
+    assert "climbed from 2.200 to 4.300" in findings["learning rate"]
+
+
+def test_the_command_says_it(translation: RunDirectory[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    write(translation, (2.5, 2.5, 2.5, 2.5))
+    assert command(["doctor", str(translation.path), "--json"]) == 0
+    checks = [finding["check"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    assert checks == ["learning rate", "origin of NaN"]
+
+
+def folder_of(root: Path, classes: Sequence[str], count: int = 8) -> Path:
+    random = np.random.default_rng(0)
+    for name in classes:
+        (root / name).mkdir()
+        for number in range(count):
+            pixels = random.integers(0, 255, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{number}.png")
+    return root
+
+
+def test_an_empty_class_folder_is_a_finding_among_others(tmp_path: Path) -> None:
+    folder_of(tmp_path, ("cat", "dog"), count=24)
+    (tmp_path / "emu").mkdir()
+    (finding,) = examine_data(str(tmp_path))
+    assert finding.check == "empty class"
+    assert str(tmp_path / "emu") in finding.problem
+
+
+def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
+    folder_of(tmp_path, ("cat", "dog"))
+    rows = [f"{name}/{n}.png,{name} number {n}\n" for name in ("cat", "dog") for n in range(8)]
+    (tmp_path / "list.csv").write_text("path,label\n" + "".join(rows))
+    (finding,) = examine_data(str(tmp_path / "list.csv"))
+    assert finding.check == "classes"
+    assert "--task text" in finding.fix
