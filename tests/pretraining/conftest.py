@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
+from vitreous.pretraining.dino import DINO
 
 
 @pytest.fixture
@@ -37,6 +38,8 @@ def losses() -> Callable[..., list[float]]:
         generator = torch.Generator().manual_seed(0)
         learning = [each for each in objective.parameters() if each.requires_grad]
         optimiser = torch.optim.AdamW(learning, lr, weight_decay=0.0)
+        if isinstance(objective, DINO):
+            objective.follow_steps_of(optimiser)
         found = []
         for _ in range(steps):
             loss, _ = objective(pictures, generator)

@@ -11,10 +11,9 @@ import torch
 import vitreous as vt
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
-from vitreous.errors import InputError
+from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.pretraining.plan import open_unlabelled, plan
-from vitreous.pretraining.pretrainer import learner_of, pretrain
-from vitreous.training.distributed import World
+from vitreous.pretraining.pretrainer import pretrain
 from vitreous.training.run import Run
 
 DRIVER = """
@@ -37,6 +36,18 @@ with joined(torch.device("cpu")) as (world, device):
 """
 
 
+def launch(folder, *runs):
+    """Two processes bring each of the runs to its end."""
+    (folder / "driver.py").write_text(DRIVER)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    subprocess.run(
+        [sys.executable, *launcher, str(folder / "driver.py"), *(str(run.path) for run in runs)],
+        check=True,
+        timeout=200,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
 def settings(**training):
     """Attention pooling gets no gradient from a masked objective."""
     return {
@@ -53,16 +64,10 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
             tmp_path / f"{objective}-{shard}",
             plan("digits", settings(shard=shard, ema_decay=0.5), objective=objective).config,
         )
-        for objective in ("masked-patch", "mae", "simmim")
+        for objective in ("masked-patch", "mae", "simmim", "dino")
         for shard in (False, True)
     }
-    (tmp_path / "driver.py").write_text(DRIVER)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    subprocess.run(
-        [sys.executable, *launcher, str(tmp_path / "driver.py"), *(str(run.path) for run in runs.values())],
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    launch(tmp_path, *runs.values())
     splits = open_unlabelled("digits", DataConfig())
     for (objective, shard), run in runs.items():
         alone = Run.create(tmp_path / f"{objective}-{shard}-1", run.config)
@@ -73,14 +78,34 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
         losses = [[row["loss"] for row in each] for each in (rows, expected)]
         assert np.allclose(*losses, rtol=0.1), (objective, shard)
         assert rows[-1]["validation_loss"] == pytest.approx(expected[-1]["validation_loss"], rel=0.05)
+        assert losses[0] == pytest.approx([row["loss"] for row in runs[objective, False].metrics()], abs=1e-5)
         assert vt.load(run.path).config.pooling == "attention"
 
 
-def test_dino_in_shards_is_an_input_error(tmp_path):
-    planned = plan("digits", settings(shard=True), objective="dino")
-    run = Run.create(tmp_path / "run", planned.config)
-    with pytest.raises(InputError, match="DINO's teacher follows its student"):
-        learner_of(run, planned.config, torch.device("cpu"), World(rank=0, size=2), batches=4)
+@pytest.mark.slow
+def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
+    """Its centre and its count of steps lie whole in a state of shares."""
+    runs = []
+    for shard in (True, False):
+        config = plan("digits", settings(shard=shard, steps=4), objective="dino").config
+        runs.append(Run.create(tmp_path / f"{shard}", config))
+    launch(tmp_path, *runs)
+    for run in runs:
+        toml = run.path / "config.toml"
+        toml.write_text(toml.read_text().replace("steps = 4 ", "steps = 8 "))
+    launch(tmp_path, *runs)
+    shares, whole = (run.states.newest() for run in runs)
+    assert shares.tensors.keys() == whole.tensors.keys()
+    assert shares.tensors["model/step"] == 8
+    assert not torch.equal(shares.tensors["model/centre"], torch.zeros_like(shares.tensors["model/centre"]))
+    for name, tensor in whole.tensors.items():
+        if name.startswith("model/"):
+            torch.testing.assert_close(shares.tensors[name], tensor, rtol=0, atol=1e-4, msg=name)
+    splits = open_unlabelled("digits", DataConfig())
+    toml = runs[0].path / "config.toml"
+    toml.write_text(toml.read_text().replace("steps = 8 ", "steps = 9 "))
+    alone = pretrain(Run.open(runs[0].path, PretrainingRunConfig), splits, device=torch.device("cpu"))
+    assert int(alone.objective.step) == 9
 
 
 def test_shards_without_processes_are_an_input_error(tmp_path, capsys):

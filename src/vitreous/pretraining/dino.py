@@ -25,6 +25,7 @@ from vitreous.models.initialisation import initialise
 from vitreous.models.names import Model
 from vitreous.pretraining.sizes import FeaturesAt
 from vitreous.pretraining.views import MultiCrop, ViewsConfig
+from vitreous.training.average import draw_towards
 
 
 class DINOConfig(Config):
@@ -74,9 +75,17 @@ class ProjectionHead(nn.Module):
 class DINO(nn.Module):
     """The objective around `model`, the student. Any model with features will do, a hybrid or a BiT too.
 
+    Whoever trains it calls `follow_steps_of` with the optimiser that learns.
+
     Args:
-        steps: of the whole training, over which temperature and momentum move.
+        steps: of the optimiser in the whole training, over which temperature and momentum move.
+
+    Attributes:
+        gathered_at_once: for training in shards: small views are computed with the student's weights, and not
+            in its layers, so that all weights have to be there.
     """
+
+    gathered_at_once = True
 
     def __init__(self, model: Model, config: DINOConfig | None = None, *, steps: int) -> None:
         super().__init__()
@@ -97,6 +106,11 @@ class DINO(nn.Module):
         """What pre-training was for: the teacher, which is the better of the two throughout (Fig. 6)."""
         return self.teacher
 
+    @property
+    def kept_whole(self) -> tuple[nn.Parameter, ...]:
+        """For training in shards: what changes while the loss is computed is the same in every process."""
+        return self.centre, self.step
+
     def train(self, mode: bool = True) -> DINO:
         """The teacher never drops anything."""
         super().train(mode)
@@ -106,14 +120,9 @@ class DINO(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The loss over all pairs of different views; in training, first the teacher follows the student.
-
-        Following at the start of a step is the same as at the end of the one before, and needs no hook in
-        the training loop.
-        """
-        done = min(float(self.step) / self.steps, 1.0)
+        """The loss over all pairs of different views."""
+        done = self.done
         if self.training:
-            self.follow(done)
             self.head.frozen = done < self.config.freeze_prototypes
         large, small = self.crops(images, generator)
         student = [self.head(self.model.features(view)) for view in large]
@@ -124,16 +133,28 @@ class DINO(nn.Module):
         loss = cross_view_loss(student, targets, temperature=self.config.student_temperature)
         if self.training:
             self.recentre(teacher)
-            self.step.add_(1.0)
         return loss, signs_of_collapse(targets)
+
+    @property
+    def done(self) -> float:
+        """The share of the training that is over."""
+        return min(float(self.step) / self.steps, 1.0)
+
+    def follow_steps_of(self, optimiser: torch.optim.Optimizer) -> None:
+        """Behind each step of the optimiser the teacher follows the student."""
+
+        def behind(*_: object) -> None:
+            self.follow(self.done)
+            self.step.add_(1.0)
+
+        optimiser.register_step_post_hook(behind)
 
     @torch.no_grad()
     def follow(self, done: float) -> None:
         """theta_t <- m theta_t + (1 - m) theta_s, m rising to 1 along a cosine. Buffers are copied."""
         momentum = 1 - (1 - self.config.teacher_momentum) * (math.cos(math.pi * done) + 1) / 2
         for teacher, student in ((self.teacher, self.model), (self.teacher_head, self.head)):
-            for theirs, ours in zip(teacher.parameters(), student.parameters(), strict=True):
-                theirs.lerp_(ours, 1 - momentum)
+            draw_towards(teacher, student, 1 - momentum)
             for copied, buffer in zip(teacher.buffers(), student.buffers(), strict=True):
                 copied.copy_(buffer)
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from vitreous.data.loading import Batch, EvaluationLoader
 from vitreous.data.pictures import Pictures
 from vitreous.data.sources import Splits
-from vitreous.errors import InputError
 from vitreous.evaluation.monitor import Measure, fewshot_measure
 from vitreous.models.names import Model
 from vitreous.pretraining.config import PretrainingRunConfig
@@ -73,8 +72,8 @@ def pretrain(
     config, world = run.config, world or World()
     assert isinstance(config, PretrainingRunConfig)  # `Run` holds either kind
     loader = train_loader(run.config, splits, device, world)
-    batches = config.training.total_steps(loader.steps_per_epoch)
-    learner, states = learner_of(run, config, device, world, batches=batches)
+    steps = config.training.total_steps(loader.steps_per_epoch)
+    learner, states = learner_of(run, config, device, world, steps=steps)
     around = surrounded(
         run,
         learner,
@@ -106,25 +105,22 @@ def saved(run: Run, learner: Learner, world: World) -> SelfSupervision:
 
 
 def learner_of(
-    run: Run, config: PretrainingRunConfig, device: torch.device, world: World, *, batches: int
+    run: Run, config: PretrainingRunConfig, device: torch.device, world: World, *, steps: int
 ) -> tuple[Learner, States | SharedStates]:
     """The objective at the run's newest saved state, or at its beginning, and where its next states go.
 
     Args:
-        batches: of the whole training.
+        steps: of the whole training.
     """
     with torch.random.fork_rng(devices=[]):
         model = starting_model(config, labels=())
         model.labels = None
         torch.manual_seed(config.seed)  # the mask token and the heads
-        steps = batches * config.training.accumulate
         objective = build_objective(model, config.pretraining, steps=steps)
-    if config.training.shard and isinstance(objective, DINO):
-        raise InputError(
-            "DINO's teacher follows its student in the forward pass, where a process has shares of neither: "
-            "leave out --shard"
-        )
-    return resumed(objective, run.states, config.training, device=device, world=world)
+    learner, states = resumed(objective, run.states, config.training, device=device, world=world)
+    if isinstance(objective, DINO):
+        objective.follow_steps_of(learner.optimisers[-1])
+    return learner, states
 
 
 def self_supervised(objective: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:

@@ -35,14 +35,20 @@ class Average:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         if shards:
             shards.spread(self.model)
-        self.averages = filled(self.model)
 
-    @torch.no_grad()
     def update(self, step: int) -> None:
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self.averages, filled(self.following), 1 - decay)
+        draw_towards(self.model, self.following, 1 - decay)
 
 
-def filled(model: nn.Module) -> list[Tensor]:
-    """The parameters that hold numbers: a model without prefix tokens has one of no size."""
-    return [parameter for parameter in model.parameters() if parameter.numel()]
+@torch.no_grad()
+def draw_towards(model: nn.Module, target: nn.Module, share: float) -> None:
+    """w <- (1 - share) w + share t for every parameter of two models that are alike, and alike in shards."""
+    kinds: dict[type[Tensor], tuple[list[Tensor], list[Tensor]]] = {}
+    for mine, theirs in zip(model.parameters(), target.parameters(), strict=True):
+        if mine.numel():  # a model without prefix tokens has a parameter of no size
+            weights, targets = kinds.setdefault(type(mine), ([], []))
+            weights.append(mine)
+            targets.append(theirs)
+    for weights, targets in kinds.values():  # shares, and what every process has whole
+        torch._foreach_lerp_(weights, targets, share)

@@ -4,6 +4,10 @@ PyTorch's `fully_shard` (FSDP2), applied to a model from outside. The weights of
 when it is computed and let go behind it; those of everything else are one more group, which stays gathered
 between the forward and the backward pass. What a process keeps between steps, weights, gradients and the
 optimiser's memory, is divided by the number of processes.
+
+An objective can have wishes of its own, as attributes: `gathered_at_once`, where it uses weights outside the
+layers that they belong to, so that all of them are one group; `kept_whole`, parameters that it changes itself
+while it is computed, and that every process has.
 """
 
 from __future__ import annotations
@@ -68,15 +72,15 @@ class Shards:
             fully_shard(layer, mesh=self.mesh, mp_policy=policy)
         # Pictures stay as they are: they are the targets of masked autoencoders, too.
         policy = MixedPrecisionPolicy(half, reduce_dtype=torch.float32, cast_forward_inputs=False)
-        nothing = empty_weights(model)
-        for parameter in nothing:
+        whole = weights_kept_whole(model)
+        for parameter in whole:
             parameter.requires_grad_(False).data = parameter.data.to(self.device)
         root: Any = fully_shard(
             Root(model),
             mesh=self.mesh,
             mp_policy=policy,
             reshard_after_forward=False,
-            ignored_params=nothing,
+            ignored_params=whole,
         )
         return root
 
@@ -122,14 +126,18 @@ class Root(nn.Module):
 
 def layers(model: nn.Module) -> Iterator[nn.Module]:
     """The encoder layers of a model, and those of a decoder that an objective puts behind it."""
+    if getattr(model, "gathered_at_once", False):
+        return
     for module in list(model.modules()):
         if isinstance(blocks := getattr(module, "blocks", None), nn.ModuleList):
             yield from blocks
 
 
-def empty_weights(model: nn.Module) -> set[nn.Parameter]:
-    """Parameters without a number, which nobody can share: the prefix tokens of a model that has none."""
-    return {parameter for parameter in model.parameters() if parameter.numel() == 0}
+def weights_kept_whole(model: nn.Module) -> set[nn.Parameter]:
+    """What the objective wants to keep whole, and parameters without a number, which nobody can share: the
+    prefix tokens of a model that has none."""
+    empty = {parameter for parameter in model.parameters() if parameter.numel() == 0}
+    return empty | set(getattr(model, "kept_whole", ()))
 
 
 def without_weights(model: nn.Module) -> nn.Module:

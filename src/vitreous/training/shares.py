@@ -86,13 +86,15 @@ class SharedStates:
 
     def read(self, files: Sequence[Path]) -> dict[str, Tensor]:
         """This process's shares of a state of either form."""
+        from torch.distributed.tensor import DTensor
+
         shards, weights = self.learner.shards, self.learner.weights()
         assert shards
 
         def like(name: str, size: torch.Size) -> Tensor | None:
-            """The weight that a tensor is as large as; None for a count of steps, or the meter."""
+            """The weight in shards that a tensor is as large as; None for a count of steps, or the meter."""
             weight = weights.get(name, weights.get(name.rpartition("/")[0]))
-            return weight if weight is not None and weight.shape == size and weight.numel() else None
+            return weight if isinstance(weight, DTensor) and weight.shape == size else None
 
         if len(files) == 1 and files[0].parent.suffix != SHARES:
             whole = load_file(files[0])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 
-import torch
 from torch import nn
 
-from vitreous.training.average import filled
+from vitreous.training.average import draw_towards
 from vitreous.training.sharding import Shards
 
 
@@ -28,12 +27,10 @@ class LastCheckpoints:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         if shards:
             shards.spread(self.model)
-        self.averages = filled(self.model)
 
-    @torch.no_grad()
     def update(self, step: int) -> None:
         """After step number `step`, counted from 0."""
         points_left, between = divmod(self.total - 1 - step, self.every)
         if between == 0:
             taken = max(self.count - 1 - points_left, 0)
-            torch._foreach_lerp_(self.averages, filled(self.following), 1 / (taken + 1))
+            draw_towards(self.model, self.following, 1 / (taken + 1))
