@@ -176,3 +176,9 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
     (finding,) = examine_data(str(tmp_path / "list.csv"))
     assert finding.check == "classes"
     assert "--task text" in finding.fix
+
+
+def test_pictures_and_masks_are_told_from_classes(tmp_path: Path) -> None:
+    (finding,) = examine_data(str(folder_of(tmp_path, ("images", "masks"))))
+    assert finding.check == "classes"
+    assert "--task segmentation" in finding.fix

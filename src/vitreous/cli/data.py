@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -17,19 +17,32 @@ RAW = "pixels instead of JPEGs: nothing to decode, and nearly ten times as large
 SHOWN = 5  # pictures that a finding names on the terminal; --json gives more
 
 
-def check(source: str, /, *, workers: int | None = None, json: Json = False) -> int:
+def check(
+    source: str,
+    /,
+    *,
+    task: Annotated[
+        Literal["classes", "text", "segmentation"], Parameter(help="what is to be learned of each picture")
+    ] = "classes",
+    workers: int | None = None,
+    json: Json = False,
+) -> int:
     """Look at every picture: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
 
     Parameters
     ----------
     source
-        DATA: a folder, a manifest, shards, digits ...
+        DATA: a folder, a manifest, shards, digits ...; with --task text a manifest whose label is the text;
+        with --task segmentation a folder with images/ and masks/
     workers
         threads; one per core if not given
     """
     from vitreous.data.checking import check_source
+    from vitreous.data.segmentation.checking import check_masks
+    from vitreous.data.text.checking import check_texts
 
-    report = check_source(source, workers=workers)
+    look = {"classes": check_source, "text": check_texts, "segmentation": check_masks}[task]
+    report = look(source, workers=workers)
     if json:
         print_json({"data": source, **report.to_json()})
     else:
@@ -103,7 +116,8 @@ def print_report(source: str, report: DataReport) -> None:
     """Findings, the gravest first, a few pictures each."""
     parts = ", ".join(f"{count} {name}" for name, count in report.pictures.items())
     counts = list(report.classes.values())
-    print(f"{source}: {parts}; {len(counts)} classes of {min(counts)} to {max(counts)} pictures")
+    classes = f"; {len(counts)} classes of {min(counts)} to {max(counts)} pictures" if counts else ""
+    print(f"{source}: {parts}{classes}")
     for finding in report.findings:
         print(f"\n{finding.severity}: {finding.found} {finding.what}: {finding.advice}")
         for picture in finding.pictures[:SHOWN]:

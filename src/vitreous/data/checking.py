@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from vitreous.data import duplicates
 from vitreous.data.config import DataConfig
 from vitreous.data.pictures import Indices, Splits
+from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.sources import open_data
 from vitreous.data.survey import Survey, survey
 
@@ -60,11 +61,23 @@ def check_source(source: str, *, workers: int | None = None) -> DataReport:
     empty: list[Path] = []
     splits = open_data(source, DataConfig(), empty=empty)
     report = check(splits, workers=workers)
+    if looks_masked(splits.train.classes):
+        advice = (
+            "this looks like a folder of pictures with masks: check it, and train, with --task segmentation"
+        )
+        finding = Finding("masks", "warning", "classes are named images and masks", advice, 2, ())
+        report = report._replace(findings=(finding, *report.findings))
     advice = "add some, or remove the folders: nothing can be trained with them"
     finding = Finding(
         "empty", "error", "class folders hold no picture", advice, len(empty), tuple(map(str, empty[:SHOWN]))
     )
     return report._replace(findings=(finding, *report.findings)) if empty else report
+
+
+def looks_masked(classes: Sequence[str]) -> bool:
+    """Whether what was taken for classes are the folders of pictures and of their masks."""
+    first, second = set(classes) & set(IMAGES), set(classes) & set(MASKS)
+    return len(classes) == 2 and bool(first and second)
 
 
 def check(splits: Splits, *, workers: int | None = None) -> DataReport:
@@ -82,11 +95,7 @@ def check(splits: Splits, *, workers: int | None = None) -> DataReport:
 def findings(seen: Survey, counts: list[int]) -> Iterator[Finding]:
     """In the order of their weight; those that found 0 are none."""
     yield broken(seen)
-    groups = duplicates.exact(seen.digests)
-    pairs = [pair for group in groups for pair in pairwise(group)]
-    close = duplicates.near(seen.thumbs, seen.digests)
-    yield from leaks(seen, pairs, close)
-    yield from repeats(seen, pairs, close)
+    yield from alike(seen, "labels")
     yield from imbalance(seen, counts)
     yield from looks(seen)
     yield suspects(seen)
@@ -98,6 +107,19 @@ def broken(seen: Survey) -> Finding:
     return Finding(
         "broken", "error", "files cannot be read", "mend or remove them", len(bad), tuple(bad[:SHOWN])
     )
+
+
+def alike(seen: Survey, labels: str) -> Iterator[Finding]:
+    """Pictures that are there twice, in two splits, with two labels, or for nothing.
+
+    Args:
+        labels: what a picture's label is called.
+    """
+    groups = duplicates.exact(seen.digests)
+    pairs = [pair for group in groups for pair in pairwise(group)]
+    close = duplicates.near(seen.thumbs, seen.digests)
+    yield from leaks(seen, pairs, close)
+    yield from repeats(seen, pairs, close, labels)
 
 
 def leaks(seen: Survey, same: list[tuple[int, int]], close: list[tuple[int, int]]) -> Iterator[Finding]:
@@ -114,7 +136,9 @@ def leaks(seen: Survey, same: list[tuple[int, int]], close: list[tuple[int, int]
         )
 
 
-def repeats(seen: Survey, same: list[tuple[int, int]], close: list[tuple[int, int]]) -> Iterator[Finding]:
+def repeats(
+    seen: Survey, same: list[tuple[int, int]], close: list[tuple[int, int]], labels: str
+) -> Iterator[Finding]:
     """The same picture twice in a split, or under two labels."""
     conflicting = [pair for pair in same if seen.labels[pair[0]] != seen.labels[pair[1]]]
     yield pair_finding(
@@ -122,7 +146,7 @@ def repeats(seen: Survey, same: list[tuple[int, int]], close: list[tuple[int, in
         conflicting,
         "conflict",
         "error",
-        "pairs of equal pictures have two labels",
+        f"pairs of equal pictures have two {labels}",
         "keep the right one",
     )
     for kind, pairs, how in (("duplicate", same, "the same"), ("near-duplicate", close, "nearly the same")):

@@ -132,17 +132,27 @@ def below(folder: Path | None, name: str) -> Path | None:
 
 def pairs_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
     """Each picture with its mask, by their paths without ending."""
+    pairs, without, _ = matched(images, masks)
+    if without:
+        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        wanted = without[0].relative_to(images).with_suffix(".png")
+        raise InputError(
+            f"the picture {without[0]}{more} has no mask: put {wanted} into {masks}, or remove the picture"
+        )
+    return pairs
+
+
+def matched(images: Path, masks: Path) -> tuple[list[tuple[Path, Path]], list[Path], list[Path]]:
+    """(pictures with their masks, pictures without one, masks without a picture)."""
     mask_of = {str(path.relative_to(masks).with_suffix("")): path for path in files_below(masks)}
     pictures = {str(path.relative_to(images).with_suffix("")): path for path in files_below(images)}
     if not pictures:
         raise InputError(f"{images} holds no picture ({', '.join(EXTENSIONS)}): {LAYOUT}")
-    if without := sorted(set(pictures) - set(mask_of)):
-        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
-        raise InputError(
-            f"the picture {pictures[without[0]]}{more} has no mask: put {without[0]}.png into {masks}, or "
-            "remove the picture"
-        )
-    return [(path, mask_of[stem]) for stem, path in sorted(pictures.items())]
+    return (
+        [(path, mask_of[stem]) for stem, path in sorted(pictures.items()) if stem in mask_of],
+        [path for stem, path in sorted(pictures.items()) if stem not in mask_of],
+        [path for stem, path in sorted(mask_of.items()) if stem not in pictures],
+    )
 
 
 def files_below(folder: Path) -> list[Path]:

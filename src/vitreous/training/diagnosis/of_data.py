@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from vitreous.data.checking import looks_masked
 from vitreous.data.pictures import BadPicture, Pictures, Splits
 from vitreous.training.diagnosis.findings import Finding
 
@@ -37,7 +38,7 @@ def data_findings(splits: Splits, *, empty: Collection[str] = ()) -> Iterator[Fi
     """
     if splits.train.targets.ndim == 1:
         yield from labels(splits)
-        yield from texts(splits.train)
+        yield from other_tasks(splits.train)
         yield from imbalance(splits.train, empty)
         for part, name in held_out(splits):
             yield from sorted_split(splits.train, part, name)
@@ -64,14 +65,20 @@ def labels(splits: Splits) -> Iterator[Finding]:
             )
 
 
-def texts(train: Pictures) -> Iterator[Finding]:
-    """A manifest of texts, taken for one of classes."""
+def other_tasks(train: Pictures) -> Iterator[Finding]:
+    """A manifest of texts, or a folder of pictures and masks, taken for classes."""
     counts = np.bincount(train.targets.clip(0), minlength=len(train.classes))
     if 2 * int((counts == 1).sum()) > len(counts):
         yield Finding(
             "classes",
             f"{int((counts == 1).sum())} of {len(train.classes)} classes have a single picture to train on",
             "where the labels are texts, train with --task text; where they are classes, add pictures",
+        )
+    if looks_masked(train.classes):
+        yield Finding(
+            "classes",
+            f"the classes are called {' and '.join(train.classes)}",
+            "where these are pictures and their masks, train with --task segmentation",
         )
 
 

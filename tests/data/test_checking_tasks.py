@@ -1,0 +1,135 @@
+"""`vitreous data check --task`: pictures with texts, pictures with masks."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitreous.cli import run
+from vitreous.data.segmentation.checking import check_masks
+from vitreous.data.text.checking import check_texts
+
+
+def kinds(report):
+    return {finding.kind: finding for finding in report.findings}
+
+
+@pytest.fixture
+def pages(tmp_path, make_smooth):
+    """Twelve pictures with masks of two classes, and a name for each."""
+    for name in ("images", "masks"):
+        (tmp_path / name).mkdir()
+    for number in range(12):
+        make_smooth(number, 20, 24).save(tmp_path / "images" / f"{number}.png")
+        mask = np.zeros((20, 24), dtype=np.uint8)
+        mask[number % 7 : 12, 3 : 4 + number] = 1
+        Image.fromarray(mask).save(tmp_path / "masks" / f"{number}.png")
+    (tmp_path / "classes.txt").write_text("paper\nink\n")
+    return tmp_path
+
+
+def test_good_masks_have_no_finding(pages):
+    report = check_masks(str(pages), workers=2)
+    assert report.pictures == {"train": 10, "test": 2}
+    assert report.classes == {"paper": 12, "ink": 12}
+    assert report.findings == ()
+
+
+def test_what_training_would_refuse_is_listed_whole(pages):
+    masks = pages / "masks"
+    for number, change in ((0, lambda m: m.resize((12, 10))), (1, lambda m: m.convert("RGB"))):
+        with Image.open(masks / f"{number}.png") as mask:
+            changed = change(mask)
+        changed.save(masks / f"{number}.png")
+    Image.fromarray(np.full((20, 24), 9, dtype=np.uint8)).save(masks / "2.png")
+    (masks / "3.png").unlink()
+    (pages / "images" / "4.png").write_bytes(b"")
+    shutil.copy(masks / "5.png", masks / "alone.png")
+    findings = kinds(check_masks(str(pages), workers=2))
+    said = findings["wrong mask"].pictures
+    assert len(said) == 3
+    assert any("0.png is 10x12, the picture 20x24" in each for each in said)
+    assert any("1.png has colours" in each for each in said)
+    assert any("2.png has the value 9" in each for each in said)
+    assert findings["without mask"].pictures == (str(pages / "images" / "3.png"),)
+    assert findings["without picture"].pictures == (str(masks / "alone.png"),)
+    assert findings["broken"].pictures[0]["path"] == str(pages / "images" / "4.png")
+
+
+def test_masks_that_teach_nothing_or_contradict(pages):
+    masks, images = pages / "masks", pages / "images"
+    Image.fromarray(np.full((20, 24), 255, dtype=np.uint8)).save(masks / "0.png")
+    shutil.copy(images / "1.png", images / "again.png")
+    shutil.copy(masks / "2.png", masks / "again.png")
+    (pages / "classes.txt").write_text("paper\nink\nstamp\n")
+    findings = kinds(check_masks(str(pages), workers=2))
+    assert findings["ignored"].found == 1
+    assert findings["unseen"].pictures == ("stamp",)
+    conflict = findings["conflict"]
+    assert conflict.what == "pairs of equal pictures have two masks"
+    assert set(conflict.pictures[0]) == {str(images / "1.png"), str(images / "again.png")}
+
+
+def test_a_picture_in_two_parts_leaks(pages):
+    for part, numbers in (("train", range(8)), ("val", range(8, 12))):
+        for name in ("images", "masks"):
+            (pages / part / name).mkdir(parents=True)
+            for number in numbers:
+                shutil.move(pages / name / f"{number}.png", pages / part / name / f"{number}.png")
+    for name in ("images", "masks"):
+        shutil.copy(pages / "train" / name / "3.png", pages / "val" / name / "copy.png")
+    leak = kinds(check_masks(str(pages), workers=2))["leak"]
+    copies = str(pages / "train" / "images" / "3.png"), str(pages / "val" / "images" / "copy.png")
+    assert leak.pictures == (copies,)
+
+
+def test_pictures_and_masks_taken_for_classes(pages, capsys):
+    assert run(["data", "check", str(pages), "--json"]) == 0
+    first, *_ = json.loads(capsys.readouterr().out)["findings"]
+    assert "--task segmentation" in first["advice"]
+    assert run(["data", "check", str(pages), "--task", "segmentation"]) == 0
+    assert "nothing is wrong with it" in capsys.readouterr().out
+
+
+@pytest.fixture
+def lines(tmp_path, make):
+    make(tmp_path, count=12)
+    texts = [(f"{name}/{i}.jpg", f"{name} and {name}", "test" if i > 9 else "train")
+             for name in ("cat", "dog") for i in range(12)]  # fmt: skip
+
+    def write(changes):
+        rows = [f"{path},{changes.get(path, text)},{part}\n" for path, text, part in texts]
+        (tmp_path / "list.csv").write_text("path,label,split\n" + "".join(rows))
+        return str(tmp_path / "list.csv")
+
+    return write
+
+
+def test_good_texts_have_no_finding(lines):
+    report = check_texts(lines({}), workers=2)
+    assert report.pictures == {"train": 20, "test": 4}
+    assert report.findings == ()
+
+
+def test_what_is_wrong_with_texts(lines, tmp_path):
+    shutil.copy(tmp_path / "cat" / "3.jpg", tmp_path / "dog" / "4.jpg")  # with another text
+    shutil.copy(tmp_path / "cat" / "5.jpg", tmp_path / "cat" / "11.jpg")  # in both parts
+    (tmp_path / "dog" / "0.jpg").write_bytes(b"")
+    source = lines({"cat/0.jpg": "", "cat/1.jpg": "cat q", "dog/10.jpg": "dog ß", "dog/1.jpg": "long " * 30})
+    findings = kinds(check_texts(source, workers=2))
+    assert findings["broken"].found == 1
+    assert findings["leak"].found == 1
+    assert findings["conflict"].what == "pairs of equal pictures have two texts"
+    assert findings["no text"].found == 1
+    assert findings["unseen character"].pictures == ("ß",)
+    assert "q" in findings["rare character"].pictures
+    assert findings["long text"].found == 1
+
+
+def test_the_command_checks_texts(lines, capsys):
+    assert run(["data", "check", lines({}), "--task", "text", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pictures"] == {"train": 20, "test": 4}
+    assert run(["data", "check", "nothing.csv", "--task", "text"]) == 2
+    assert "is no manifest" in capsys.readouterr().err
