@@ -130,26 +130,37 @@ class Loop:
             lr = learner.lr_factor * self.config.peak_lr
             lr *= rate(learner.step, self.total, self.config.schedule)
             set_rate(learner.optimisers, lr)
-            finite = self.take_step(batch)
+            self.take_step.prepare(batch)
+            if self.went_back():
+                return
+            self.take_step.take()
             now = time.perf_counter()
             learner.seconds += now - clock
             clock = now
-            if self.setbacks.note(finite=finite):
+            line_due = self.line_is_due()
+            if (line_due or not self.take_step.late) and self.went_back():
                 return
             if self.around.display:
                 self.around.display.step(learner.step, self.total, self.numbers)
-            if self.line_is_due():
+            if line_due:
                 self.write_line(lr)
                 clock = time.perf_counter()
             stopping, saving = self.agreed(stop)
+            if (stopping or saving) and self.went_back():
+                return
             if stopping and learner.step < self.total:
                 self.save()
                 raise Interrupted(learner.step)
-            if saving and finite:
+            if saving and not self.setbacks.streak:
                 self.save()
                 clock = time.perf_counter()
             if learner.step == self.total:
                 return
+
+    def went_back(self) -> bool:
+        """Counts the step that was taken, unless that is done. Whether the learner was put back."""
+        finite = self.take_step.outcome()
+        return finite is not None and self.setbacks.note(finite=finite)
 
     def agreed(self, stop: StopRequest) -> tuple[bool, bool]:
         """Whether to stop, and whether to save: at steps where the processes ask each other, if any wants."""

@@ -1,11 +1,17 @@
-"""One step: gradients of a batch, in parts where memory is short; clipping; the optimisers; the average."""
+"""One step: gradients of a batch, in parts where memory is short; clipping; the optimisers; the average.
+
+A step whose gradient is not finite changes nothing. Python has to know of it, and would wait for a GPU in
+every step to ask, while the GPU then waits for Python. So where the optimiser can leave a step out by itself,
+on the device, Python asks one step late, when the GPU has the next gradient to compute. What is counted,
+averaged and saved is the same.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +39,21 @@ class LossOf(nn.Module):
         return self.objective(self.model, batch)
 
 
+class Taken(NamedTuple):
+    """A step that is not counted yet: whether its gradient was finite, what was measured, its number."""
+
+    finite: Callable[[], bool]
+    measured: Measured
+    step: int
+
+
 class StepTaker:
-    """Takes optimiser steps with one learner."""
+    """Takes optimiser steps with one learner: `prepare`, then `take`. `outcome` counts what was taken.
+
+    Attributes:
+        late: whether to ask for the outcome of a step behind the next one's `prepare`, and only before
+            somebody reads the learner directly behind `take`.
+    """
 
     def __init__(
         self,
@@ -60,22 +79,46 @@ class StepTaker:
             else lambda batch: sharpened(partial(self.gradient, batch), self.parameters, radius)
         )
         learner.model.train()
+        self.late = device.type == "cuda" and skips_by_itself(learner)
+        self.taken: Taken | None = None
 
-    def __call__(self, batch: Any) -> bool:
-        """One step. False where the gradient is not finite: the weights then stay, the step is counted."""
+    def __call__(self, batch: Any) -> None:
+        """A step, for whoever does not mind how it goes."""
+        self.prepare(batch)
+        self.outcome()
+        self.take()
+
+    def prepare(self, batch: Any) -> None:
+        """The clipped gradient of a batch, in `.grad`."""
+        self.measured = self.compute(batch)
+        self.finite = torch.isfinite(self.clip())
+
+    def take(self) -> None:
+        """Change the weights by the gradient, if that is finite."""
         learner = self.learner
-        measured = self.compute(batch)
-        norm = self.clip()
-        finite = bool(torch.isfinite(norm))
-        if finite:
-            self.add(measured)
+        read = on_its_way(self.finite) if self.late else partial(bool, bool(self.finite))
+        if self.late:
+            left_out = (~self.finite).float()
+            for optimiser in learner.optimisers:
+                optimiser.found_inf = left_out  # type: ignore[attr-defined]  # as torch.amp.GradScaler does
+        if self.late or read():
             for optimiser in learner.optimisers:
                 optimiser.step()
+        self.taken = Taken(read, self.measured, learner.step)
+        learner.step += 1
+
+    def outcome(self) -> bool | None:
+        """Whether the gradient of the step that was taken was finite, and the step counts; None if that was
+        asked before."""
+        if self.taken is None:
+            return None
+        learner, taken, self.taken = self.learner, self.taken, None
+        if finite := taken.finite():
+            self.add(taken.measured)
             if learner.average:
-                learner.average.update(learner.step)
+                learner.average.update(taken.step)
         else:
             learner.skipped += 1
-        learner.step += 1
         return finite
 
     def gradient(self, batch: Any) -> Measured:
@@ -126,6 +169,33 @@ class StepTaker:
         if self.config.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def skips_by_itself(learner: Learner) -> bool:
+    """Whether every optimiser of the learner leaves a step out where the device tells it to: fused AdamW of
+    whole weights. (SGD's momentum would begin with whatever lay in memory, were the first step left out.)
+    Whatever follows an optimiser's steps would follow those, too."""
+    return not learner.shards and all(
+        isinstance(optimiser, torch.optim.AdamW) and not optimiser._optimizer_step_post_hooks
+        for optimiser in learner.optimisers
+    )
+
+
+def on_its_way(flag: Tensor) -> Callable[[], bool]:
+    """What reads a flag later. It waits for the device only up to here, not for what the device is given
+    meanwhile."""
+    if flag.device.type != "cuda":
+        return partial(bool, flag)
+    copy = torch.empty((), dtype=flag.dtype, pin_memory=True)
+    copy.copy_(flag, non_blocking=True)
+    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    arrived.record(torch.cuda.current_stream(flag.device))
+
+    def read() -> bool:
+        arrived.synchronize()
+        return bool(copy)
+
+    return read
 
 
 def parts_of(batch: Any, count: int, device: torch.device) -> Iterator[tuple[Any, float, bool]]:

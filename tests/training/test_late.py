@@ -1,0 +1,147 @@
+"""Steps whose outcome is asked for one step late, as on a GPU, give what they give at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vitreous.data.loading import Batch
+from vitreous.models.vit import ViT
+from vitreous.pretraining.dino import DINO, DINOConfig
+from vitreous.training.config import RunConfig
+from vitreous.training.learner import Learner
+from vitreous.training.objectives import softmax_loss
+from vitreous.training.setbacks import PATIENCE, NotFinite
+from vitreous.training.settings import configure
+from vitreous.training.starting import starting_model
+from vitreous.training.state import States
+from vitreous.training.step import StepTaker, on_its_way, skips_by_itself
+
+from .conftest import Fit, weights
+
+
+class Late(StepTaker):
+    """On a CPU, too."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.late = skips_by_itself(self.learner)
+        assert self.late
+
+
+class Broken:
+    """A loss that is not a number at some steps, which the seed of a step's draws tells: of seed 0 it is the
+    step's number."""
+
+    def __init__(self, steps: set[int] | range, times: int = 10_000) -> None:
+        self.steps, self.times = steps, times
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+        loss = softmax_loss(model(batch.images), batch.targets, 0.0)
+        if torch.initial_seed() in self.steps and self.times:
+            self.times -= 1
+            loss = loss * float("nan")
+        return loss, {"shown": loss.detach()}
+
+
+class Rows:
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = []
+
+    def write(self, row: Mapping[str, float]) -> None:
+        self.rows.append({name: row[name] for name in ("step", "loss", "shown", "lr", "skipped")})
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def both(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What training gives at once, and late; every number that was written, and every saved weight."""
+
+    def run(settings: dict[str, Any], broken: Any, folder: Path) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        for name in ("at once", "late"):
+            rows, states = Rows(), States(folder / name)
+            if name == "late":
+                monkeypatch.setattr("vitreous.training.loop.StepTaker", Late)
+            learner: Any = None
+            try:
+                learner = trained(settings, objective=broken(), states=states, trackers=[rows])
+                ended = (learner.skipped, learner.setbacks, learner.lr_factor)
+            except NotFinite as error:
+                ended = (str(error),)
+            newest = states.newest()
+            assert newest
+            facts = {name: fact for name, fact in newest.facts.items() if name not in ("seconds", "sha256")}
+            found.append((rows.rows, ended, states.steps(), facts, newest.tensors, learner))
+        return found
+
+    return run
+
+
+def same(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    assert one[:4] == other[:4]
+    assert one[4].keys() == other[4].keys()
+    assert all(torch.equal(one[4][name], other[4][name]) for name in one[4])
+
+
+@pytest.mark.parametrize("save_every", [0, 1e9])
+@pytest.mark.parametrize("sam_radius", [None, 0.05])
+def test_bad_steps_are_left_out(
+    both: Any, save_every: float, sam_radius: float | None, tmp_path: Path
+) -> None:
+    optimiser = {"sam_radius": sam_radius}
+    training = {"steps": 14, "log_every": 4, "save_every": save_every, "optimiser": optimiser}
+    at_once, late = both({"training": training}, lambda: Broken({0, 3, 4, 9, 13}), tmp_path)
+    same(at_once, late)
+    assert at_once[1] == (5, 0, 1.0)
+    one, other = weights(at_once[5]), weights(late[5])
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.filterwarnings("ignore:the loss is not finite")
+def test_training_goes_back_to_the_same_state(both: Any, tmp_path: Path) -> None:
+    training = {"steps": 16, "log_every": 1000, "save_every": 1e9}
+    # The state of step 0 is the newest one: all of it is done again.
+    at_once, late = both(
+        {"training": training}, lambda: Broken(range(3, 3 + PATIENCE), times=PATIENCE), tmp_path
+    )
+    same(at_once, late)
+    assert at_once[1] == (PATIENCE, 1, 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:the loss is not finite")
+def test_training_stops_at_the_same_step(both: Any, tmp_path: Path) -> None:
+    training = {"steps": 40, "log_every": 1000, "save_every": 1e9}
+    at_once, late = both({"training": training}, lambda: Broken(range(4, 40)), tmp_path)
+    same(at_once, late)
+    assert at_once[1][0].startswith("the loss is not finite since step 5, at learning rate factor 0.25")
+
+
+def test_which_optimisers_leave_out_a_step_by_themselves(tiny: RunConfig) -> None:
+    def learner(kind: str) -> Learner:
+        config = configure(tiny, {"training": {"optimiser": {"kind": kind}, "ema_decay": None}})
+        return Learner.begin(starting_model(config, [str(n) for n in range(10)]), config.training)
+
+    able = {kind: skips_by_itself(learner(kind)) for kind in ("adamw", "sgd", "muon", "adafactor")}
+    assert able == {"adamw": True, "sgd": False, "muon": False, "adafactor": False}
+
+
+def test_a_teacher_that_follows_every_step_is_asked_for_at_once(tiny: RunConfig) -> None:
+    model = starting_model(configure(tiny, {"model": {"num_classes": None}}), ())
+    assert isinstance(model, ViT)
+    dino = DINO(model, DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8), steps=4)
+    learner = Learner.begin(dino, tiny.training)
+    assert skips_by_itself(learner)
+    dino.follow_steps_of(learner.optimisers[-1])
+    assert not skips_by_itself(learner)
+
+
+def test_a_flag_on_its_way() -> None:
+    assert on_its_way(torch.tensor(True))() is True
+    assert on_its_way(torch.tensor(False))() is False
