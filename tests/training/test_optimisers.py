@@ -8,8 +8,14 @@ from torch import nn
 
 from vitreous.errors import InputError
 from vitreous.models.names import create
-from vitreous.training.config import OptimiserConfig
+from vitreous.models.sequence_config import TransformerConfig
+from vitreous.models.transformer import Transformer
+from vitreous.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingConfig
+from vitreous.pretraining.objectives import build_objective
+from vitreous.training.config import LoRAConfig, OptimiserConfig
+from vitreous.training.lora import add_lora
 from vitreous.training.optimisers import layer_of, make_optimisers, parameter_groups, set_rate
+from vitreous.training.starting import freeze
 
 SMALL: dict[str, Any] = {
     "image_size": 8,
@@ -102,3 +108,52 @@ def test_muon_takes_the_encoders_matrices_and_adamw_the_rest() -> None:
     assert of_muon == {n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim == 2}
     assert of_muon | of_adamw == {name for name, _ in model.named_parameters()}
     assert not of_muon & of_adamw
+
+
+def of_muon(model: nn.Module) -> set[str]:
+    muon, *_ = make_optimisers(model, OptimiserConfig(kind="muon"), 1e-3)
+    return names_of(model, [p for g in muon.param_groups for p in g["params"]])
+
+
+LINEAR = ("attention.qkv", "attention.out", "mlp.expand", "mlp.contract")
+
+
+def test_muon_takes_no_tables() -> None:
+    model = create("ViT-Ti/4", **SMALL, position={"kind": "relative"})
+    assert of_muon(model) == {f"blocks.{n}.{part}.weight" for n in (0, 1) for part in LINEAR}
+    add_lora(model, LoRAConfig(rank=2))
+    change = "parametrizations.weight.0"
+    assert of_muon(model) == {
+        f"blocks.{n}.{part}.{change}.{side}" for n in (0, 1) for part in LINEAR for side in "ab"
+    }
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_muon_finds_the_layers_inside_an_objective(objective: ObjectiveName) -> None:
+    """Those of MAE's decoder, too; no embedding, prediction or prototype, and no teacher."""
+    model = create("ViT-Ti/4", **{**SMALL, "num_classes": None}, channels=3)
+    small = {"decoder_width": 16, "decoder_depth": 1, "decoder_heads": 2}
+    settings = {"objective": objective, "mae": small, "dino": {"prototypes": 8, "head_hidden": 8}}
+    expected = {f"model.blocks.{n}.{part}.weight" for n in (0, 1) for part in LINEAR}
+    if objective == "mae":
+        expected |= {f"decoder.blocks.0.{part}.weight" for part in LINEAR}
+    assert of_muon(build_objective(model, PretrainingConfig(**settings), steps=1)) == expected
+
+
+def test_muon_finds_both_stacks_of_a_translator() -> None:
+    config = TransformerConfig(vocabulary=20, width=16, heads=2, mlp_dim=16, depth=1, encoder_depth=1)
+    found = of_muon(Transformer(config))
+    assert {name.split(".blocks.")[0] for name in found} == {"encoder", "text.decoder"}
+    assert not any("tokens" in name for name in found)
+
+
+def test_muon_and_its_companion_may_have_nothing_to_do() -> None:
+    model = create("ViT-Ti/4", **SMALL)
+    freeze(model, ["backbone"])
+    with pytest.raises(InputError, match="Muon is for the matrices of encoder layers"):
+        make_optimisers(model, OptimiserConfig(kind="muon"), 1e-3)
+    matrices = create("ViT-Ti/4", **SMALL)
+    names = of_muon(matrices)
+    for name, parameter in matrices.named_parameters():
+        parameter.requires_grad_(name in names)
+    assert len(make_optimisers(matrices, OptimiserConfig(kind="muon"), 1e-3)) == 1

@@ -236,7 +236,6 @@ def test_settings_are_checked():
         {"checkpointing": True},
         {"precision": "fp8"},
         {"optimiser": {"layer_decay": 0.5}},
-        {"optimiser": {"kind": "muon"}},
     ],
 )
 def test_what_this_training_does_not_do_is_refused(asked):

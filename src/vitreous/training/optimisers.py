@@ -13,6 +13,7 @@ from vitreous.errors import InputError
 from vitreous.training.config import OptimiserConfig
 
 Group = dict[str, Any]
+IN_A_LAYER = re.compile(r"(^|\.)blocks\.\d+\.")  # of a model, or of one inside an objective
 
 
 def make_optimisers(
@@ -35,10 +36,15 @@ def make_optimisers(
             return [torch.optim.Adafactor(groups, lr=peak_lr)]
         case "muon":
             hidden, rest = split_for_muon(model, groups)
+            if not hidden:
+                raise InputError(
+                    "Muon is for the matrices of encoder layers, and none of them learns here: use another "
+                    "training.optimiser.kind"
+                )
             muon = torch.optim.Muon(
                 hidden, lr=peak_lr, momentum=config.momentum, adjust_lr_fn="match_rms_adamw"
             )
-            return [muon, adamw(rest, config)]
+            return [muon, adamw(rest, config)] if rest else [muon]
 
 
 def adamw(groups: list[Group], config: OptimiserConfig) -> torch.optim.AdamW:
@@ -95,11 +101,14 @@ def layer_of(name: str, layers: int) -> int:
 
 
 def split_for_muon(model: nn.Module, groups: list[Group]) -> tuple[list[Group], list[Group]]:
-    """Muon's groups, the matrices of the encoder layers, and those of everything else."""
+    """Muon's groups, the matrices of linear maps in the layers of encoders and decoders, and those of
+    everything else: embeddings, projections, heads, tables of positions."""
     matrices = {
         id(parameter)
-        for name, parameter in model.named_parameters()
-        if name.startswith("blocks.") and parameter.ndim == 2
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and IN_A_LAYER.search(name)
+        for parameter in module.parameters()
+        if parameter.ndim == 2
     }
     hidden = [{**g, "params": [p for p in g["params"] if id(p) in matrices]} for g in groups]
     rest = [{**g, "params": [p for p in g["params"] if id(p) not in matrices]} for g in groups]

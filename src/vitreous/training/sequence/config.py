@@ -64,10 +64,10 @@ class SequenceConfig(CommandConfig):
             if getattr(asked, name) != getattr(default, name):
                 instead = "set averaging.checkpoints" if name == "ema_decay" else "leave it out"
                 raise ValueError(f"training.{name} is not for what writes text: {instead}")
-        if asked.optimiser.layer_decay or asked.optimiser.kind == "muon":
+        if asked.optimiser.layer_decay:
             raise ValueError(
-                "training.optimiser.layer_decay and muon know the layers of an encoder alone: leave them out "
-                "for what writes text"
+                "training.optimiser.layer_decay knows the layers of an encoder alone: leave it out for what "
+                "writes text"
             )
         if asked.precision == "fp8":
             raise ValueError("training.precision=fp8 is not for what writes text: take auto, bf16 or fp32")
