@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import vitreous as vt
 from vitreous.models.vit import ViT
 from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.training.run import Run
@@ -79,3 +80,10 @@ def test_a_stopped_run_says_how_it_goes_on(words: tuple[str, ...], command: Call
         "vitreous: runs/stopped was stopped at step 65 and has no model yet: go on with vitreous train "
         "--resume runs/stopped\n"
     )
+
+
+def test_python_says_the_same_of_a_stopped_run(workplace: Path) -> None:
+    with pytest.raises(
+        vt.InputError, match="was stopped at step 65 and has no model yet: go on with vitreous"
+    ):
+        vt.load(workplace / "runs" / "stopped")

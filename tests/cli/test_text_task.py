@@ -57,6 +57,22 @@ def test_evaluate_judges_again(reader, command):
     assert "line_accuracy" in command("evaluate", reader).out
 
 
+def test_evaluate_reads_as_many_together_as_are_asked_for(reader, manifest, command, monkeypatch):
+    from vitreous.training.sequence.reader import Reader
+
+    together, read = [], Reader.read
+
+    def counted(self, pictures, **options):
+        together.append((len(pictures), options["batch_size"]))
+        return read(self, pictures, **options)
+
+    monkeypatch.setattr(Reader, "read", counted)
+    other = manifest.with_name("as-many.csv")
+    other.write_text(manifest.read_text())
+    assert command("evaluate", reader, other, "--batch-size", "5").code == 0
+    assert together == [(5, 5), (5, 5), (2, 5)]
+
+
 def test_evaluate_never_judges_by_what_was_learned(reader, manifest, command):
     same = command("evaluate", reader, manifest, "--json")
     assert json.loads(same.out)["test_count"] == 1

@@ -81,6 +81,20 @@ def test_an_empty_line_gives_an_empty_line(translator, command, monkeypatch):
     assert "skipped 2: empty lines" in given.err
 
 
+def test_evaluate_translates_as_many_together_as_are_asked_for(translator, command, monkeypatch):
+    from vitreous.training.sequence.translator import Translator
+
+    together, decode = [], Translator.decode
+
+    def counted(self, source, *rest):
+        together.append(len(source))
+        return decode(self, source, *rest)
+
+    monkeypatch.setattr(Translator, "decode", counted)
+    assert command("evaluate", translator, "--batch-size", "2").code == 0
+    assert together == [2, 1]
+
+
 def test_evaluate_never_judges_by_what_was_learned(translator, pairs, command):
     held_out = json.loads(command("evaluate", translator, "--json").out)["test_count"]
     assert json.loads(command("evaluate", translator, pairs, "--json").out)["test_count"] == held_out == 3

@@ -101,3 +101,22 @@ def test_soft_labels(photos):
 def test_each_mistake_has_its_sentence(tmp_path, rows, sentence):
     with pytest.raises(InputError, match=sentence):
         open_data(write(tmp_path / "list.csv", rows), DataConfig())
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.tsv"])
+@pytest.mark.parametrize("sign", [";", ",", "\t"])
+def test_what_stands_between_columns_is_told_from_the_first_line(photos, name, sign):
+    """Spreadsheets write semicolons where the comma is a decimal point."""
+    (photos / name).write_text("".join(f"{sign.join(row)}\n" for row in ROWS))
+    usual = open_data(write(photos / "usual.csv", ROWS), DataConfig())
+    splits = open_data(str(photos / name), DataConfig())
+    assert splits.train.classes == usual.train.classes
+    assert np.array_equal(splits.train.targets, usual.train.targets)
+
+
+def test_pictures_of_which_none_can_be_read_say_why(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jpg").write_bytes(b"no picture")
+    rows = [("path", "label"), ("a.jpg", "cat"), ("b.jpg", "dog")]
+    with pytest.raises(InputError, match=r"not one of 2 pictures .*\.jpg \(no picture of a known format\)"):
+        open_data(write(tmp_path / "list.csv", rows), DataConfig(test_fraction=0.5))

@@ -26,7 +26,7 @@ class Parrot(Translator):
     class tokeniser:
         encode = staticmethod(str.split)
 
-    def translate(self, texts, *, beams, length_penalty):
+    def translate(self, texts, *, beams, length_penalty, batch_size):
         return [Translation(text.split()[-1], 0.0, []) for text in texts]
 
 
@@ -73,7 +73,7 @@ class Fixed(Reader):
     def __init__(self):
         pass
 
-    def read(self, pictures, *, beams):
+    def read(self, pictures, *, beams, batch_size):
         return [ReadText(str(np.asarray(picture)[0, 0]), 0.0, []) for picture in pictures]
 
 

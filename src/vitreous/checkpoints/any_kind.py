@@ -44,8 +44,8 @@ def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> 
         overrides: as in `checkpoints.load`; models that write text have none.
 
     Raises:
-        InputError: nothing there, a damaged file, an unknown format, a question that must be answered, or
-            weights that are missing or left over (all are listed).
+        InputError: nothing there, a damaged file, an unknown format, a question that must be answered,
+            weights that are missing or left over (all are listed), or a run that was stopped.
     """
     path = local_copy(source)
     writer = find_writer(path)

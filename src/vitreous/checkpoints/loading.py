@@ -17,6 +17,7 @@ from vitreous.checkpoints.native import load_native
 from vitreous.checkpoints.places import local_copy
 from vitreous.checkpoints.reading import Reading, Told
 from vitreous.checkpoints.resizing import resize
+from vitreous.checkpoints.runs import check_finished
 from vitreous.checkpoints.source import Source, open_source
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
@@ -64,8 +65,8 @@ def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> 
             unless `interpolation` names another; `num_classes` gives a new head of zeros, or none for None.
 
     Raises:
-        InputError: nothing there, a damaged file, an unknown format, a question that must be answered, or
-            weights that are missing or left over (all are listed).
+        InputError: nothing there, a damaged file, an unknown format, a question that must be answered,
+            weights that are missing or left over (all are listed), or a run that was stopped.
     """
     if format is not None and format not in FORMATS:
         raise InputError(f"unknown format {format!r}: {nearest(format, FORMATS)}")
@@ -76,6 +77,7 @@ def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> 
         return adapted(model, overrides, interpolation or "timm")
     if format == "vitreous":
         raise InputError(f"{path} is no model folder of vitreous: it has no config.json that says so")
+    check_finished(path)
     opened = open_source(path)
     name = format or detect(opened)
     check_overrides(overrides)

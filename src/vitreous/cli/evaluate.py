@@ -68,7 +68,7 @@ def evaluate(
         given = {"--image-size": image_size, "--workers": workers, "--set": set, "--config": config}
         refuse("a model that writes text", given)
         with computing(precision, here):
-            return judge_again(Path(run), data, device=device, json=json)
+            return judge_again(Path(run), data, batch_size=batch_size, device=device, json=json)
     from vitreous.cli.progress import progress_bar
     from vitreous.data.threads import worker_count
     from vitreous.evaluation.classification import evaluate as evaluate_classes

@@ -44,16 +44,16 @@ def read_pictures(run: Path, images: tuple[str, ...], *, device: str, json: bool
     return tell_failed(failed)
 
 
-def judge_again(run: Path, data: str | None, *, device: str, json: bool) -> None:
+def judge_again(run: Path, data: str | None, *, batch_size: int, device: str, json: bool) -> None:
     """`vitreous evaluate` for a translator or a reader."""
     from vitreous.training.sequence.config import TranslationConfig, read_config
 
     config = read_config(run / "config.toml")
     told: dict[str, Any] = {"run": str(run), "data": data or config.source}
     if isinstance(config, TranslationConfig):
-        told |= translations_judged(run, config, data, device=device)
+        told |= translations_judged(run, config, data, batch_size=batch_size, device=device)
     else:
-        told |= readings_judged(run, config, data, device=device)
+        told |= readings_judged(run, config, data, batch_size=batch_size, device=device)
     if json:
         print_json(told)
         return
@@ -64,7 +64,7 @@ def judge_again(run: Path, data: str | None, *, device: str, json: bool) -> None
 
 
 def translations_judged(
-    run: Path, config: TranslationConfig, data: str | None, *, device: str
+    run: Path, config: TranslationConfig, data: str | None, *, batch_size: int, device: str
 ) -> dict[str, Any]:
     """How good a translator is."""
     from vitreous.evaluation.translation import evaluate_translator, pairs_to_judge
@@ -73,10 +73,12 @@ def translations_judged(
 
     translator = Translator.load(run)
     translator.model.to(pick_device(device))
-    return evaluate_translator(translator, pairs_to_judge(config, data)).to_json()
+    return evaluate_translator(translator, pairs_to_judge(config, data), batch_size=batch_size).to_json()
 
 
-def readings_judged(run: Path, config: ReadingConfig, data: str | None, *, device: str) -> dict[str, Any]:
+def readings_judged(
+    run: Path, config: ReadingConfig, data: str | None, *, batch_size: int, device: str
+) -> dict[str, Any]:
     """How good a reader is."""
     from vitreous.evaluation.reading import captions_to_judge, evaluate_reader
     from vitreous.training.device import pick_device
@@ -84,4 +86,4 @@ def readings_judged(run: Path, config: ReadingConfig, data: str | None, *, devic
 
     reader = Reader.load(run)
     reader.model.to(pick_device(device))
-    return evaluate_reader(reader, captions_to_judge(config, data)).to_json()
+    return evaluate_reader(reader, captions_to_judge(config, data), batch_size=batch_size).to_json()

@@ -72,13 +72,15 @@ def captions_to_judge(config: ReadingConfig, data: str | None) -> Captions:
     return found.test if source == config.source else found.strange
 
 
-def evaluate_reader(reader: Reader, captions: Captions, *, beams: int = 4) -> ReadingEvaluation:
-    """Read every picture with a beam, and compare."""
+def evaluate_reader(
+    reader: Reader, captions: Captions, *, beams: int = 4, batch_size: int = BATCH
+) -> ReadingEvaluation:
+    """Read every picture with a beam, `batch_size` of them together, and compare."""
     begun = time.perf_counter()
     names, wanted, texts, failed = [], [], [], {}
-    for start in range(0, len(captions.texts), BATCH):
+    for start in range(0, len(captions.texts), batch_size):
         pictures = []
-        for row in range(start, min(start + BATCH, len(captions.texts))):
+        for row in range(start, min(start + batch_size, len(captions.texts))):
             try:
                 pictures.append(captions.pictures.picture(row))
             except BadPicture as bad:
@@ -86,7 +88,7 @@ def evaluate_reader(reader: Reader, captions: Captions, *, beams: int = 4) -> Re
                 continue
             names.append(captions.pictures.name(row))
             wanted.append(captions.texts[row])
-        texts += [found.text for found in reader.read(pictures, beams=beams)]
+        texts += [found.text for found in reader.read(pictures, beams=beams, batch_size=batch_size)]
     return ReadingEvaluation(names, wanted, texts, failed, time.perf_counter() - begun)
 
 

@@ -12,7 +12,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.training.sequence.config import TranslationConfig
 from vitreous.training.sequence.plan import absolute_sources
-from vitreous.training.sequence.translator import Translator
+from vitreous.training.sequence.translator import BATCH, Translator
 
 SHOWN = 20  # mistakes in the JSON
 
@@ -74,14 +74,21 @@ def pairs_to_judge(config: TranslationConfig, data: str | None) -> list[Pair]:
 
 
 def evaluate_translator(
-    translator: Translator, pairs: Sequence[Pair], *, beams: int = 4, length_penalty: float = 0.6
+    translator: Translator,
+    pairs: Sequence[Pair],
+    *,
+    beams: int = 4,
+    length_penalty: float = 0.6,
+    batch_size: int = BATCH,
 ) -> TranslationEvaluation:
-    """Translate every source with a beam, and compare."""
+    """Translate every source with a beam, `batch_size` of them together, and compare."""
     longest = translator.model.config.max_length
     readable = [len(translator.tokeniser.encode(pair.source)) < longest for pair in pairs]
     begun = time.perf_counter()
     sources = [pair.source for pair, can in zip(pairs, readable, strict=True) if can]
-    found = iter(translator.translate(sources, beams=beams, length_penalty=length_penalty))
+    found = iter(
+        translator.translate(sources, beams=beams, length_penalty=length_penalty, batch_size=batch_size)
+    )
     texts = [next(found).text if can else "" for can in readable]
     seconds = time.perf_counter() - begun
     bleu, chrf, signature = scores(texts, [pair.target for pair in pairs])

@@ -18,6 +18,8 @@ def explain(error: ValidationError, where: str) -> str:
     if first["type"] == "extra_forbidden":
         return f"unknown setting {path}"
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("tuple_type", "list_type"):
+        message = f"{first['input']!r} is no list: write it in brackets, as in [0.3, 1.0]"
     return f"{path}: {message}" if first["loc"] else message
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any, Generic, TypeVar
 
+from vitreous.checkpoints.runs import check_finished as check_finished
+from vitreous.checkpoints.runs import command_of as command_of
+from vitreous.checkpoints.runs import read_tree as read_tree
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.training.config import CommandConfig, RunConfig
@@ -154,30 +155,6 @@ class Run(RunDirectory[RunConfig]):
             ) from error
 
 
-def read_tree(path: Path) -> dict[str, Any]:
-    """A run's config.toml as it stands.
-
-    Raises:
-        InputError: there is no run, or the file cannot be read.
-    """
-    file = path / "config.toml"
-    if not path.exists():
-        raise InputError(f"no such run: {path}")
-    if not file.exists():
-        raise InputError(f"{path} is no run directory: it has no config.toml")
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}") from None
-
-
-def command_of(tree: Mapping[str, Any]) -> str:
-    """What goes on with the run of a config.toml: vitreous COMMAND --resume RUN."""
-    if "pretraining" in tree:
-        return "pretrain"
-    return "translate train" if tree.get("task") == "translation" else "train"
-
-
 def of_another_command(path: Path, command: str) -> str:
     """One sentence for a run that was to be pre-trained and is not, or the other way round."""
     if command == "pretrain":
@@ -188,19 +165,6 @@ def of_another_command(path: Path, command: str) -> str:
     return (
         f"{path} is no pre-training run: it goes on with vitreous {command} --resume {quote(str(path))}; to "
         f"pre-train from what it has learned: vitreous pretrain DATA --init {quote(str(path))}"
-    )
-
-
-def check_finished(path: Path) -> None:
-    """Raises InputError for a run directory that has no model yet: it was stopped, or is still going on."""
-    if not (path / "config.toml").is_file() or (path / "model").exists():
-        return
-    command = command_of(read_tree(path))
-    steps = States(path / "checkpoints").steps()
-    where = f"at step {steps[-1]}" if steps else "before its first state was saved"
-    raise InputError(
-        f"{path} was stopped {where} and has no model yet: go on with vitreous {command} --resume "
-        f"{quote(str(path))}"
     )
 
 

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vitreous.checkpoints.runs import saved_steps
 from vitreous.errors import InputError
 from vitreous.training.share_files import SHARES, read_whole
 
@@ -109,7 +110,7 @@ class States:
 
     def steps(self) -> list[int]:
         """The steps of the states that were written to the end, rising."""
-        return sorted(int(path.stem.removeprefix("step-")) for path in self.folder.glob("step-*.json"))
+        return saved_steps(self.folder)
 
     def forget(self, steps: Sequence[int]) -> None:
         """Remove states, and what crashes left behind."""

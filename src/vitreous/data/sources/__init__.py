@@ -89,17 +89,18 @@ PREFIXES: dict[str, Callable[[str, DataConfig], Parts]] = {
 
 def summarise(train: Pictures) -> DataSummary:
     """What a recipe is chosen from."""
-    sizes, grey = [], True
+    sizes, grey, reason = [], True, ""
     for index in sampled(train, SAMPLE):
         try:
             encoded = Encoded(train, index, 3)
             mode = encoded.picture.mode
-        except BadPicture:
+        except BadPicture as bad:
+            reason = reason or f"{bad.name} ({bad.reason})"
             continue  # counted and named when it is loaded
         sizes.append(encoded.size)
         grey &= mode in ("1", "L", "LA", "La", "F") or mode.startswith("I")
     if not sizes:
-        raise InputError(f"not one of {len(train)} pictures can be read, such as {train.name(0)}")
+        raise InputError(f"not one of {len(train)} pictures can be read, such as {reason}")
     height, width = np.median(sizes, axis=0).round().astype(int).tolist()
     counts = np.bincount(strata(train.targets), minlength=len(train.classes))
     return DataSummary(

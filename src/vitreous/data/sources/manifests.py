@@ -51,10 +51,13 @@ def open_manifest(path: Path, config: DataConfig) -> tuple[Pictures, Pictures | 
 
 
 def read_text(path: Path) -> Rows:
-    """CSV, or TSV with tabs; UTF-8 with or without a byte-order mark."""
+    """CSV, or TSV with tabs; with semicolons where the first line has them, as spreadsheets write where the
+    comma is a decimal point. UTF-8 with or without a byte-order mark."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            table = list(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+            delimiter = delimiter_of(file.readline(), "\t" if path.suffix == ".tsv" else ",")
+            file.seek(0)
+            table = list(csv.reader(file, delimiter=delimiter))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 ({error.reason}): save it as UTF-8") from None
     header = [name.strip().lower() for name in table[0]] if table else []
@@ -69,6 +72,15 @@ def read_text(path: Path) -> Rows:
     fields = [line for _, line in lines]
     paths, labels, splits = (column(fields, header, name) for name in ("path", "label", "split"))
     return Rows(paths, labels, splits, [f"line {number}" for number, _ in lines])
+
+
+def delimiter_of(line: str, usual: str) -> str:
+    """What stands between the columns of a first line: the first sign by which it names path and label."""
+    for sign in (usual, ";", ",", "\t"):
+        names = [name.strip().lower() for name in next(csv.reader([line], delimiter=sign), [])]
+        if {"path", "label"} <= set(names):
+            return sign
+    return usual
 
 
 def column(lines: Sequence[Sequence[str]], header: Sequence[str], name: str) -> list[str]:

@@ -72,7 +72,9 @@ class StreamedPictures:
         block = int(self.blocks[index])
         entry = self.rows(block)[index - int(self.starts[block])]
         if not entry or entry["bytes"] is None:
-            raise BadPicture(self.name(index), "no picture in this row")
+            path = (entry or {}).get("path")
+            reason = f"the Parquet file holds but its path, {path}" if path else "no picture in this row"
+            raise BadPicture(self.name(index), reason)
         data: bytes = entry["bytes"]
         return data
 

@@ -53,12 +53,14 @@ class Reader:
         return cls(model, tokeniser_from_json(tokeniser, where=str(path)))
 
     @torch.inference_mode()
-    def read(self, pictures: Sequence[Image.Image], *, beams: int = 4) -> list[ReadText]:
+    def read(
+        self, pictures: Sequence[Image.Image], *, beams: int = 4, batch_size: int = BATCH
+    ) -> list[ReadText]:
         """The text of each picture, in order."""
         device = self.model.text.tokens.weight.device
         results: list[ReadText] = []
-        for start in range(0, len(pictures), BATCH):
-            images = self.model.preprocessing(pictures[start : start + BATCH]).to(device)
+        for start in range(0, len(pictures), batch_size):
+            images = self.model.preprocessing(pictures[start : start + batch_size]).to(device)
             found = beam_search(
                 self.model.text,
                 self.model.encode(images),

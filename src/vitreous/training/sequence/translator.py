@@ -76,6 +76,7 @@ class Translator:
         beams: int = 4,
         length_penalty: float = 0.6,
         max_length: int | None = None,
+        batch_size: int = BATCH,
     ) -> list[Translation]:
         """A translation of each text, in order. One beam decodes greedily.
 
@@ -87,8 +88,8 @@ class Translator:
         rows = [self.encode(text) for text in texts]
         by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]))
         results: dict[int, Translation] = {}
-        for start in range(0, len(rows), BATCH):
-            some = by_length[start : start + BATCH]
+        for start in range(0, len(rows), batch_size):
+            some = by_length[start : start + batch_size]
             source = padded([rows[row] for row in some]).to(self.model.text.tokens.weight.device)
             limit = min(max_length or source.shape[1] + 50, self.model.config.max_length)
             results |= zip(some, self.decode(source, beams, length_penalty, limit), strict=True)

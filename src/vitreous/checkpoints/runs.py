@@ -1,0 +1,53 @@
+"""What a run directory says of itself before anything in it is opened."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from vitreous.errors import InputError
+
+
+def read_tree(path: Path) -> dict[str, Any]:
+    """A run's config.toml as it stands.
+
+    Raises:
+        InputError: there is no run, or the file cannot be read.
+    """
+    file = path / "config.toml"
+    if not path.exists():
+        raise InputError(f"no such run: {path}")
+    if not file.exists():
+        raise InputError(f"{path} is no run directory: it has no config.toml")
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {file}: {error}") from None
+
+
+def command_of(tree: Mapping[str, Any]) -> str:
+    """What goes on with the run of a config.toml: vitreous COMMAND --resume RUN."""
+    if "pretraining" in tree:
+        return "pretrain"
+    return "translate train" if tree.get("task") == "translation" else "train"
+
+
+def check_finished(path: Path) -> None:
+    """Raises InputError for a run directory that has no model yet: it was stopped, or is still going on."""
+    if not (path / "config.toml").is_file() or (path / "model").exists():
+        return
+    command = command_of(read_tree(path))
+    steps = saved_steps(path / "checkpoints")
+    where = f"at step {steps[-1]}" if steps else "before its first state was saved"
+    raise InputError(
+        f"{path} was stopped {where} and has no model yet: go on with vitreous {command} --resume "
+        f"{quote(str(path))}"
+    )
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """The steps of the states in a run's checkpoints/ that were written to the end, rising."""
+    return sorted(int(path.stem.removeprefix("step-")) for path in folder.glob("step-*.json"))
