@@ -30,6 +30,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import PIL
 import torch
@@ -50,6 +51,7 @@ from vitreous.training.heap import keep_freed_memory
 BICUBIC = Image.Resampling.BICUBIC
 PREPROCESSING = Preprocessing(size=(224, 224), crop_fraction=0.875)
 TRAINING = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(), flip=0.5)
+WARM_UP = 3  # batches: the first one opens, plans, perhaps keeps, perhaps compiles; then memory settles
 STREAM = DataConfig(in_memory=False)
 Row = dict[str, float | list[float]]
 PEER = import_torchvision()
@@ -66,7 +68,7 @@ def write_pictures(root: Path, count: int, height: int, width: int) -> float:
         w, h = round(source.width * part), round(source.height * part)
         left, top = (int(generator.integers(side + 1)) for side in (source.width - w, source.height - h))
         picture = source.resize((width, height), BICUBIC, box=(left, top, left + w, top + h))
-        folder = root / f"class-{index % 2}"
+        folder = root / f"class-{index // 2 % 2}"  # each class has both, so that each batch is alike
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{index:05}.jpg"
         picture.save(file, quality=90)
@@ -174,13 +176,13 @@ def evaluation_batches(pictures: Pictures, batch: int) -> Iterator[Tensor]:
 def compare(ours: Iterator[Tensor], usual: Iterator[Tensor], batch: int, rounds: int) -> Row:
     """Pictures per second of processor time, and the ratio."""
     spent: dict[str, list[float]] = {"ours": [], "usual": []}
-    for turn in range(rounds + 1):
+    for turn in range(WARM_UP + rounds):
         for name, batches in (("ours", ours), ("usual", usual)):
             began = time.thread_time()
             images = next(batches)
             seconds = time.thread_time() - began
             assert images.shape == (batch, 3, 224, 224)
-            if turn:  # the first one opens, plans and perhaps keeps
+            if turn >= WARM_UP:
                 spent[name].append(seconds)
     ratios = sorted(b / a for a, b in zip(spent["ours"], spent["usual"], strict=True))
     return {
@@ -196,7 +198,7 @@ def measure(folder: Path, rounds: int) -> tuple[dict[str, float], dict[str, Row]
     """(kilobytes of the pictures, all comparisons)."""
     small, large, packed, raw = (folder / name for name in ("small", "large", "packed", "raw"))
     kilobytes = {
-        "500x375": write_pictures(small, 96, 375, 500),
+        "500x375": write_pictures(small, 480, 375, 500),
         "12 megapixels": write_pictures(large, 8, 3000, 4000),
     }
     for shards, as_pixels in ((packed, False), (raw, True)):
@@ -252,7 +254,12 @@ def main() -> None:
     results = {
         "date": date.today().isoformat(),
         "machine": options.machine,
-        "versions": {"torch": torch.__version__, "pillow": PIL.__version__, "vitreous": vitreous.__version__},
+        "versions": {
+            "torch": torch.__version__,
+            "pillow": PIL.__version__,
+            "numba": numba.__version__,
+            "vitreous": vitreous.__version__,
+        },
         "peer": f"torchvision {PEER.__version__}" if PEER else "its operations, written out",
         "kilobytes_of_a_picture": kilobytes,
         "rows": {name: {**row, "target": TARGETS.get(name)} for name, row in rows.items()},

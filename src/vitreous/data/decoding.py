@@ -13,8 +13,9 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
+from vitreous.data import jpeg
 from vitreous.data.pictures import BadPicture, Pictures
-from vitreous.models.preprocessing import to_tensor, upright
+from vitreous.models.preprocessing import upright
 
 try:
     import simplejpeg
@@ -33,7 +34,8 @@ FORMATS = (
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; beyond lies what Pillow calls a decompression bomb
 ORIENTATION = 0x0112  # the EXIF tag
-JPEG = b"\xff\xd8\xff"  # its first bytes
+BLOCK = 16  # rows that a JPEG is decoded by; of a picture half as large 8, and so on
+BORDER = 2  # rows beyond which colour does not spread when it is enlarged
 PIXMAP = re.compile(rb"P6\n(\d+) (\d+)\n255\n")  # the head of a PPM, as Pillow and `data pack --raw` write it
 
 
@@ -79,7 +81,7 @@ def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
     it; None for any other file: another format or colour space, a turned picture, a giant, a broken one. (The
     grey of a coloured picture would differ a little: the brightness that was stored, not what RGB comes to.)
     """
-    if simplejpeg is None or not data.startswith(JPEG) or may_be_turned(data):
+    if simplejpeg is None or not data.startswith(jpeg.BEGINNING) or jpeg.may_be_turned(data):
         return None
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
@@ -87,20 +89,6 @@ def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
         return None
     known = ("Gray", "YCbCr", "RGB") if channels == 3 else ("Gray",)
     return (height, width) if colours in known and height * width <= MAX_PIXELS else None
-
-
-def may_be_turned(data: bytes) -> bool:
-    """Whether the segments before a JPEG's pixels hold an EXIF or XMP orientation, or cannot be followed."""
-    place = 2
-    while place + 4 <= len(data) and data[place] == 0xFF:
-        marker, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4])
-        if marker == 0xDA:  # the pixels begin
-            return False
-        segment = data[place + 4 : place + 2 + length]
-        if marker == 0xE1 and (segment.startswith(b"Exif\0\0") or b"tiff:Orientation" in segment):
-            return True
-        place += 2 + length
-    return True
 
 
 def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
@@ -154,45 +142,47 @@ class Encoded:
         assert self.data is not None
         return open_picture(self.data, self.name)
 
-    def pixels(self) -> UInt8[Tensor, "C H W"]:
-        """All upright 8-bit pixels."""
-        array = self.turbo("GRAY" if self.channels == 1 else "RGB")
-        return to_tensor(self.upright()) if array is None else torch.from_numpy(array).permute(2, 0, 1)
+    def pixels(self, *, until: int | None = None) -> UInt8[Tensor, "C H W"]:
+        """All upright 8-bit pixels. What lies below row `until` is perhaps not decoded: anything may be
+        there. Raises BadPicture."""
+        return self.channels_first(self.turbo(1, until or self.size[0]))
 
-    def rough(self, at_least: tuple[int, int]) -> UInt8[Tensor, "C H W"]:
+    def rough(self, at_least: tuple[int, int], *, until: int | None = None) -> UInt8[Tensor, "C H W"]:
         """Upright pixels for training: of a JPEG with the faster cosine transform and enlargement of colour,
         and at a half, a quarter or an eighth of its size where that is not below `at_least` (H, W), since
-        libjpeg then leaves out coefficients. (Its other fractions are slower than the whole.)"""
+        libjpeg then leaves out coefficients. (Its other fractions are slower than the whole.) `until` as
+        for `pixels`."""
         (height, width), (tall, wide) = self.size, at_least
-        part = next((n for n in (8, 4, 2) if height >= n * tall and width >= n * wide), None)
-        array = self.turbo(
-            "GRAY" if self.channels == 1 else "RGB",
-            min_height=-(-height // part) if part else 0,
-            min_width=-(-width // part) if part else 0,
-            fastdct=True,
-            fastupsample=True,
-        )
-        return to_tensor(self.upright()) if array is None else torch.from_numpy(array).permute(2, 0, 1)
+        part = next((n for n in (8, 4, 2) if height >= n * tall and width >= n * wide), 1)
+        return self.channels_first(self.turbo(part, until or height, fastdct=True, fastupsample=True))
 
-    def words(self) -> UInt8[np.ndarray, "H W 4"] | None:
-        """RGB and a fourth byte for each pixel, where that takes no Pillow."""
-        if self.raw is None:
-            return self.turbo("RGBX")
-        words = np.empty((*self.size, 4), np.uint8)
-        words[..., :3] = self.raw
-        return words
+    def channels_first(self, pixels: UInt8[np.ndarray, "H W c"] | None) -> UInt8[Tensor, "C H W"]:
+        """As a tensor that lies as the pixels do, channels last; those of Pillow if there are none."""
+        if pixels is None:
+            pixels = np.array(self.upright()).reshape(*self.size, -1)
+        return torch.from_numpy(pixels).permute(2, 0, 1)
 
-    def turbo(self, colours: str, **options: int) -> UInt8[np.ndarray, "H W c"] | None:
-        """By libjpeg-turbo, unless the pixels are there as they are; None if Pillow has to do it, which reads
-        some files that this is too strict for, and says what is wrong with the others."""
+    def turbo(self, part: int, until: int, **how: int) -> UInt8[np.ndarray, "H W c"] | None:
+        """A `part`-th of the picture by libjpeg-turbo, down to row `until`, or the pixels that are there as
+        they are; None if Pillow has to do it, which reads some files that this is too strict for, and says
+        what is wrong with the others."""
         if self.raw is not None:
             return self.raw
         if not self.plain:
             return None
+        assert self.data is not None
+        height, width = self.size
+        row = -(-(until + BORDER) // BLOCK) * BLOCK
+        early = jpeg.ending_at(self.data, row) if row < height else None
+        colours = "GRAY" if self.channels == 1 else "RGB"
+        whole = np.empty((-(-height // part), -(-width // part), 1 if colours == "GRAY" else 3), np.uint8)
+        if part > 1:  # simplejpeg takes the largest reduction that leaves as much
+            how |= {"min_height": -(-(row if early else height) // part), "min_width": whole.shape[1]}
         try:
-            return simplejpeg.decode_jpeg(self.data, colours, **options)
+            simplejpeg.decode_jpeg(early or self.data, colours, buffer=whole, strict=early is None, **how)
         except ValueError:
             return None
+        return whole
 
     def shrunk(self, side: int) -> UInt8[Tensor, "C H W"]:
         """The whole picture with its shorter side at `side` pixels, or as it is if that is smaller."""

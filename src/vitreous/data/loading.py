@@ -25,12 +25,13 @@ from vitreous.data.randomness import BatchChance
 from vitreous.data.sampling import Order, balanced, repeated, shuffled, shuffled_by_blocks
 from vitreous.data.threads import in_order, pool
 from vitreous.data.training_pictures import TrainingPictures
-from vitreous.data.transforms import evaluation_pixels
+from vitreous.data.transforms import evaluation_pixels, normalise
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
 AHEAD = 3  # batches in the making while the model works
 CHUNK = 8  # pictures that a thread takes at a time
+MANY = 400  # pictures: for fewer, loading the compiled loops takes longer than they save
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
 
@@ -145,7 +146,7 @@ class TrainLoader:
         pixels = pixels.to(self.device, non_blocking=True)
         if self.augmentation.flip:
             flip_(pixels, self.augmentation.flip, chance)
-        images = augment(self.preprocessing.normalise(pixels), self.augmentation, chance)
+        images = augment(normalise(pixels, self.preprocessing), self.augmentation, chance)
         numbers = torch.from_numpy(indices)
         targets = self.targets[numbers].to(self.device)
         if self.augmentation.mixes:
@@ -218,7 +219,7 @@ class EvaluationLoader:
     def decode(self, index: int) -> UInt8[Tensor, "C H W"]:
         """One picture. Raises BadPicture."""
         encoded = Encoded(self.pictures, index, self.preprocessing.channels)
-        return evaluation_pixels(encoded, self.preprocessing)
+        return evaluation_pixels(encoded, self.preprocessing, compiled=len(self.pictures) >= MANY)
 
     def batch(self, indices: Indices, executor: Executor | None) -> Batch:
         """The good pictures among these; perhaps none."""
@@ -231,7 +232,7 @@ class EvaluationLoader:
                 kept.append(int(index))
         numbers = torch.tensor(kept, dtype=torch.int64)
         empty = torch.empty(0, self.preprocessing.channels, *self.preprocessing.size, dtype=torch.uint8)
-        images = self.preprocessing.normalise(torch.stack(good) if good else empty)
+        images = normalise(torch.stack(good) if good else empty, self.preprocessing)
         return Batch(images, self.targets[numbers], numbers)
 
 

@@ -77,11 +77,15 @@ class Preprocessing(Config):
 
     def normalise(self, pixels: UInt8[Tensor, "*B C H W"]) -> Float[Tensor, "*B C H W"]:
         """Bytes to numbers: (pixel / 255 - mean) / std, channel by channel."""
-        mean, std = (torch.tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in (self.mean, self.std))
-        factor, shift = (each.to(pixels.device, torch.float32) for each in (1 / (255 * std), -mean / std))
+        factor, shift = (each.to(pixels.device) for each in self.factor_and_shift())
         # The product reads the bytes, the sum is in place: a batch is long on its way through the memory.
         numbers = torch.empty(pixels.shape, device=pixels.device)
         return torch.mul(pixels, factor, out=numbers).add_(shift)
+
+    def factor_and_shift(self) -> tuple[Float[Tensor, "C 1 1"], Float[Tensor, "C 1 1"]]:
+        """Normalising as one product and one sum: pixel x factor + shift."""
+        mean, std = (torch.tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in (self.mean, self.std))
+        return (1 / (255 * std)).float(), (-mean / std).float()
 
     def denormalise(self, images: Float[Tensor, "*B C H W"]) -> UInt8[Tensor, "*B C H W"]:
         """The inverse of `normalise`, for showing what the model sees."""

@@ -1,0 +1,89 @@
+"""What a JPEG's head says, and pictures that are decoded only down to a row."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitreous.data import jpeg
+from vitreous.data.config import RandomResizedCropConfig
+from vitreous.data.decoding import Encoded
+from vitreous.data.pictures import BadPicture
+from vitreous.data.randomness import picture_chance
+from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
+from vitreous.models.preprocessing import Preprocessing
+
+from .test_decoding import Files
+
+pytest.importorskip("simplejpeg")
+
+
+def made(height: int = 203, width: int = 151, mode: str = "RGB", **options) -> bytes:
+    pixels = np.random.default_rng(0).integers(0, 256, (height // 4 + 1, width // 4 + 1, 3), dtype=np.uint8)
+    picture = Image.fromarray(pixels).resize((width, height)).convert(mode)
+    file = io.BytesIO()
+    picture.save(file, "JPEG", **{"quality": 88, **options})
+    return file.getvalue()
+
+
+KINDS = [{"subsampling": each} for each in ("4:2:0", "4:2:2", "4:4:4")] + [
+    {"mode": "L"},
+    {"restart_marker_rows": 2},
+]
+
+
+@pytest.mark.parametrize("until", [1, 15, 16, 17, 90, 187, 202, 203])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_the_upper_rows_are_those_of_the_whole_picture(kind, until):
+    channels = 1 if kind.get("mode") == "L" else 3
+    data = made(**kind)
+    whole, part = (Encoded(Files(data), 0, channels) for _ in range(2))
+    assert torch.equal(part.pixels(until=until)[:, :until], whole.pixels()[:, :until])
+    for least in ((203, 151), (101, 75), (50, 37), (25, 18)):
+        rough, upper = whole.rough(least), part.rough(least, until=until)
+        assert rough.shape == upper.shape
+        rows = until * rough.shape[1] // 203
+        assert torch.equal(upper[:, :rows], rough[:, :rows])
+
+
+def test_a_lower_picture_is_said_to_be_where_its_rows_follow_each_other():
+    data = made()
+    assert Image.open(io.BytesIO(jpeg.ending_at(data, 48))).size == (151, 48)
+    assert jpeg.ending_at(made(progressive=True), 48) is None
+    assert jpeg.ending_at(data[:-2], 48) is None
+    assert jpeg.ending_at(data + b"more", 48) is None
+    assert jpeg.ending_at(b"\xff\xd8\xff\xd9", 48) is None
+    for length in range(len(data) - 1):
+        jpeg.ending_at(data[:length] + jpeg.END, 48)  # no exception, whatever the head has become
+
+
+def test_a_progressive_picture_is_decoded_whole():
+    data = made(progressive=True)
+    encoded = Encoded(Files(data), 0, 3)
+    assert torch.equal(encoded.pixels(until=20), encoded.pixels())
+
+
+@pytest.mark.parametrize("part", [0.5, 0.9, 0.99])
+def test_a_truncated_picture_is_bad_though_the_crop_has_its_rows(part):
+    """What lies below the crop is not decoded; the file is broken all the same."""
+    data = made(600, 500)
+    files = Files(data[: int(part * len(data))])
+    preprocessing = Preprocessing(size=(64, 64))
+    with pytest.raises(BadPicture, match="truncated"):
+        crop_encoded(Encoded(files, 0, 3), (0, 0, 40, 40), preprocessing)
+    with pytest.raises(BadPicture, match="truncated"):
+        evaluation_pixels(Encoded(files, 0, 3), Preprocessing(size=(64, 64), crop_fraction=0.5))
+
+
+def test_crops_are_those_of_the_whole_picture():
+    """The same picture as a progressive file is decoded whole."""
+    preprocessing = Preprocessing(size=(64, 64))
+    early, whole = (Files(made(400, 300, progressive=each)) for each in (False, True))
+    for index in range(40):
+        box = random_crop((400, 300), RandomResizedCropConfig(), picture_chance(0, 0, index, 0))
+        one, two = (crop_encoded(Encoded(files, 0, 3), box, preprocessing) for files in (early, whole))
+        assert torch.equal(one, two)

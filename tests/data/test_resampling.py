@@ -1,0 +1,156 @@
+"""The compiled loops beside Pillow, which is what they are to equal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import PIL
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vitreous.data import resampling, transforms
+from vitreous.data.decoding import Encoded
+from vitreous.data.resampling import resample
+from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, normalise, rows_first
+from vitreous.models.preprocessing import Preprocessing, to_tensor
+
+from .test_decoding import Files, save
+
+pytestmark = pytest.mark.skipif(resampling.loops() is None, reason="Numba is not installed")
+FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+SIDES = st.integers(1, 90)
+
+
+def noise(seed: int, height: int, width: int) -> np.ndarray:
+    """Bytes of which many are at the ends, where Pillow cuts off."""
+    values = np.random.default_rng(seed).normal(128, 120, (height, width, 3))
+    return values.clip(0, 255).astype(np.uint8)
+
+
+def pillows(pixels: np.ndarray, size: tuple[int, int], kernel: str) -> torch.Tensor:
+    return to_tensor(Image.fromarray(pixels).resize(size[::-1], FILTERS[kernel]))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 2**32 - 1), height=SIDES, width=SIDES, size=st.tuples(SIDES, SIDES), data=st.data()
+)
+@pytest.mark.parametrize("kernel", ["bicubic", "bilinear"])
+def test_any_part_at_any_size_equals_pillows_bit_for_bit(kernel, seed, height, width, size, data):
+    pixels = noise(seed, height, width)
+    top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    box = (top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left)))
+    row, column = data.draw(st.integers(0, size[0] - 1)), data.draw(st.integers(0, size[1] - 1))
+    window = (
+        row,
+        column,
+        data.draw(st.integers(1, size[0] - row)),
+        data.draw(st.integers(1, size[1] - column)),
+    )
+    part = pixels[top : top + box[2], left : left + box[3]]
+    wanted = pillows(part, size, kernel)[:, row : row + window[2], column : column + window[3]]
+    ours = resample(
+        torch.from_numpy(pixels).permute(2, 0, 1),
+        size,
+        kernel,
+        box=box,
+        window=window,
+        rows_first=rows_first((box[2], box[3]), size),
+    )
+    assert torch.equal(ours, wanted)
+
+
+@pytest.mark.parametrize("size", [(20, 40), (64, 50), (37, 90)])
+def test_rows_first_is_columns_first_of_the_picture_on_its_side(size):
+    pixels = torch.from_numpy(noise(1, 60, 70)).permute(2, 0, 1)
+    turned = resample(pixels.mT, size[::-1], "bicubic").mT
+    assert torch.equal(resample(pixels, size, "bicubic", rows_first=True), turned)
+
+
+@pytest.mark.parametrize(
+    "size", [(375, 500), (500, 375), (90, 120), (224, 224), (230, 900), (900, 230), (256, 301)]
+)
+@pytest.mark.parametrize("mode", ["crop", "squash"])
+def test_the_evaluations_pictures_are_pillows(size, mode):
+    files = Files(save(Image.fromarray(noise(2, *size)), "PNG"))
+    preprocessing = Preprocessing(size=(224, 192), resize=mode, crop_fraction=0.9)
+    ours = evaluation_pixels(Encoded(files, 0, 3), preprocessing)
+    assert torch.equal(ours, to_tensor(preprocessing.image(files.picture(0))))
+
+
+@given(height=st.integers(1, 3000), target=st.integers(1, 600), part=st.floats(0.01, 1))
+def test_rows_below_the_last_one_have_no_weight(height, target, part):
+    end = max(round(part * target), 1)
+    last = last_row(height, target, end)
+    assert resampling.taps(height, target, 0, end, "bicubic")[2] <= last <= height
+
+
+def test_nothing_outside_of_the_box_is_looked_at():
+    pixels = noise(3, 80, 90)
+    box = (10, 20, 41, 33)
+    others = noise(4, 80, 90)
+    others[10:51, 20:53] = pixels[10:51, 20:53]
+    for first in (True, False):
+        one, two = (
+            resample(torch.from_numpy(each).permute(2, 0, 1), (17, 50), "bicubic", box=box, rows_first=first)
+            for each in (pixels, others)
+        )
+        assert torch.equal(one, two)
+
+
+def test_without_numba_pillow_and_torch_do_it(monkeypatch):
+    pixels = noise(5, 300, 400)
+    files = Files(save(Image.fromarray(pixels), "PNG"))
+    preprocessing = Preprocessing(size=(64, 64), crop_fraction=0.875)
+    with_numba = evaluation_pixels(Encoded(files, 0, 3), preprocessing)
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)
+    crop = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
+    batch = torch.randint(0, 256, (8, 3, 224, 224), dtype=torch.uint8)
+    numbers = normalise(batch, preprocessing)
+    monkeypatch.setattr(transforms, "loops", lambda: None)
+    assert torch.equal(evaluation_pixels(Encoded(files, 0, 3), preprocessing), with_numba)
+    torchs = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
+    assert (torchs.int() - crop.int()).abs().float().mean() < 1  # the order of rows and columns differs
+    assert torch.equal(normalise(batch, preprocessing), numbers)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_normalising_is_the_models_own_bit_for_bit(channels):
+    mean, std = (0.485, 0.456, 0.406)[:channels], (0.229, 0.224, 0.225)[:channels]
+    preprocessing = Preprocessing(channels=channels, mean=mean, std=std)
+    batch = torch.randint(0, 256, (30, channels, 224, 224), dtype=torch.uint8)
+    assert batch.numel() >= transforms.LARGE
+    assert torch.equal(normalise(batch, preprocessing), preprocessing.normalise(batch))
+    assert torch.equal(normalise(batch.mT, preprocessing), preprocessing.normalise(batch.mT))
+
+
+def test_the_loops_need_no_folder_to_be_kept_in(tmp_path):
+    """As in a container whose file system is read-only: compiled anew, not refused."""
+    program = (
+        "import numba.core.caching as caching\n"
+        "caching._CacheLocator.ensure_cache_path = lambda self: (_ for _ in ()).throw(OSError('read-only'))\n"
+        "import torch\n"
+        "from vitreous.data.resampling import resample\n"
+        "print(resample(torch.full((3, 8, 8), 7, dtype=torch.uint8), (4, 4), 'bicubic').unique().tolist())\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert run.stdout == "[7]\n", run.stderr
+
+
+def test_the_order_of_rows_and_columns_is_that_of_the_pillow_that_is_installed():
+    tall, wide = noise(6, 300, 100), noise(6, 100, 300)
+    assert rows_first((300, 100), (96, 32)) == (int(PIL.__version__.split(".")[0]) >= 13)
+    assert not rows_first((100, 300), (32, 96))
+    for pixels, size in ((tall, (96, 32)), (wide, (32, 96))):
+        order = rows_first(pixels.shape[:2], size)
+        ours = [
+            resample(torch.from_numpy(pixels).permute(2, 0, 1), size, "bicubic", rows_first=each)
+            for each in (order, not order)
+        ]
+        assert torch.equal(ours[0], pillows(pixels, size, "bicubic"))
+        assert not torch.equal(ours[1], ours[0])  # so that the test can tell them apart
