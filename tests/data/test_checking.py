@@ -1,6 +1,5 @@
 """What `vitreous data check` must not miss, and must not make up."""
 
-
 import numpy as np
 import pytest
 from PIL import Image

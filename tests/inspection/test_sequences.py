@@ -109,3 +109,21 @@ def test_the_bundled_numbers_are_the_default():
     config, data = plan_translation(None, {})
     assert config.source == "numbers"
     assert len(data.test) > 1000
+
+
+def test_the_page_of_a_run_shows_how_it_learned(translator, reader, tmp_path):
+    rows = [
+        {"step": n, "epoch": n, "loss": 3 / n, "accuracy": n / 5, "lr": 0.1, "skipped": 0} for n in (1, 2)
+    ]
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = open_digits(DataConfig())[0].picture(0)
+    own = write_translation_report(translator, ["<de> one"], run, name="run")
+    other = write_reading_report(reader, [(source, "0.png")], tmp_path / "elsewhere", name="run", run=run)
+    without = write_translation_report(translator, ["<de> one"], tmp_path / "nothing", name="nothing")
+    for report in (own, other):
+        page = report.report.read_text()
+        assert "How it learned" in page
+        assert "Tokens right" in page
+    assert "How it learned" not in without.report.read_text()

@@ -37,14 +37,14 @@ def inspect_sequences(
         translator.model.to(pick_device(device))
         sources = list(examples) or unasked_texts(run)
         with writing_into(folder):
-            report = write_translation_report(translator, sources, folder, name=run.name)
+            report = write_translation_report(translator, sources, folder, name=run.name, run=run)
     else:
         reader = Reader.load(run)
         reader.model.to(pick_device(device))
         pictures = named_pictures(examples) if examples else unasked_pictures(run)
         sources = [name for _, name in pictures]
         with writing_into(folder):
-            report = write_reading_report(reader, pictures, folder, name=run.name)
+            report = write_reading_report(reader, pictures, folder, name=run.name, run=run)
     if json:
         written = [
             {"source": source, "text": text} for source, text in zip(sources, report.texts, strict=True)

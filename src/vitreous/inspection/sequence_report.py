@@ -21,6 +21,8 @@ from vitreous.inspection.arrays import save_arrays
 from vitreous.inspection.page import Exhibit, picture_row, write_page
 from vitreous.inspection.pictures import enlarged, overlay, rgb
 from vitreous.inspection.sequence_attention import SequenceAttention, look
+from vitreous.inspection.training_figures import curves_figure
+from vitreous.training.journal import read_metrics
 from vitreous.training.sequence.reader import Reader
 from vitreous.training.sequence.translator import Translator
 
@@ -28,6 +30,12 @@ SHOWN = 320  # pixels of a picture's longer side in the page, at least
 LONGEST = 4  # bytes of a letter in UTF-8
 FOLLOWING = "⋯"  # a letter's bytes behind its first
 MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
+CURVES = (
+    "Loss: the mean cross-entropy of a token; where targets are smoothed it does not reach 0. Tokens right: "
+    "given all that stands before each, so more than of whole texts. A loss that still falls at the end asks "
+    "for more steps."
+)
+PANELS = {"loss": "Loss", "accuracy": "Tokens right", "lr": "Learning rate"}
 LETTERS = (
     "Where the decoder looks while it writes each letter: the attention over the picture's patches, mean of "
     "the heads of the last layer. Bright is much."
@@ -49,9 +57,13 @@ class SequenceReport(NamedTuple):
 
 
 def write_translation_report(
-    translator: Translator, sources: Sequence[str], folder: Path, *, name: str
+    translator: Translator, sources: Sequence[str], folder: Path, *, name: str, run: Path | None = None
 ) -> SequenceReport:
-    """Translate, and show what every head looked at on the way."""
+    """Translate, and show what every head looked at on the way, and how it learned.
+
+    Args:
+        run: whose numbers are drawn; the folder itself if not given.
+    """
     translations = translator.translate(sources)
     examples: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
@@ -77,14 +89,23 @@ def write_translation_report(
         name=name,
         lead=about(translator),
         examples=json.dumps(examples, ensure_ascii=False).replace("</", "<\\/"),
-        exhibits=[],
+        exhibits=curves(run or folder),
     )
 
 
 def write_reading_report(
-    reader: Reader, pictures: Sequence[tuple[Image.Image, str]], folder: Path, *, name: str
+    reader: Reader,
+    pictures: Sequence[tuple[Image.Image, str]],
+    folder: Path,
+    *,
+    name: str,
+    run: Path | None = None,
 ) -> SequenceReport:
-    """Read pictures (each with its name), and show where every letter was read."""
+    """Read pictures (each with its name), and show where every letter was read, and how it learned.
+
+    Args:
+        run: whose numbers are drawn; the folder itself if not given.
+    """
     found = reader.read([picture for picture, _ in pictures])
     exhibits: list[Exhibit] = []
     arrays: dict[str, np.ndarray] = {}
@@ -100,8 +121,15 @@ def write_reading_report(
         name=name,
         lead=about_reader(reader),
         examples="",
-        exhibits=exhibits,
+        exhibits=[*curves(run or folder), *exhibits],
     )
+
+
+def curves(run: Path) -> list[Exhibit]:
+    """How a run learned; nothing where there are no numbers."""
+    rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
+    drawn = curves_figure(rows, shown=PANELS, caption=CURVES)
+    return [drawn] if isinstance(drawn, Exhibit) else []
 
 
 def letters(

@@ -17,7 +17,8 @@ To expect from B/16 pre-trained on ImageNet-21k: CIFAR-10 99.02 %, CIFAR-100 92.
 500 steps CIFAR-10 98.59 % (public re-runs). H/14 uses 518 pixels.
 
 Choices on which frameworks disagree: a zero head; positions resized as the checkpoint's own code does; no
-decay; SGD's momentum without dampening; clipping before the momentum.
+decay; SGD's momentum without dampening; clipping before the momentum; the crop's ratio drawn uniformly, as
+TensorFlow does; no RandAugment.
 """
 
 from __future__ import annotations
