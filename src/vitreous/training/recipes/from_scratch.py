@@ -14,8 +14,8 @@ apart, and the loss stays where it began. LayerScale lets the layers start as ne
 first this is a small convolutional network. Pictures are turned, shifted and scaled, never mirrored: a
 mirrored letter is another one.
 
-Choices on which frameworks disagree: initialisation as in vit_jax; decay times the learning rate; no crop, but
-the whole picture; no RandAugment; the mean of the patches instead of a class token.
+Choices on which frameworks disagree: initialisation as in vit_jax; decay times the learning rate; no crop,
+but the whole picture; no RandAugment; the mean of the patches instead of a class token.
 """
 
 from __future__ import annotations
