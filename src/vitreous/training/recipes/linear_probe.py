@@ -3,8 +3,8 @@
     vitreous train photos/ --recipe linear-probe --init B_16.npz
 
 Hardware: one GPU, or patience; the encoder runs forward only. Time: B/16 sees 50,000
-pictures 30 times in 7 minutes on one A100 with `--precision bf16`, by model FLOPs (1 x forward) at 40 % of its
-peak: computed, not measured.
+pictures 30 times in 7 minutes on one A100 with `--precision bf16`, by model FLOPs (1 x forward) at 40 % of
+its peak: computed, not measured.
 To expect: a few points below fine-tuning for supervised or DINO features, 10 to 15 for MAE (2111.06377,
 Table 3: B/16 68.0 % against 83.6 %, there with the LARS optimiser).
 
