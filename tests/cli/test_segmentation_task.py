@@ -170,11 +170,11 @@ def test_an_interrupted_run_goes_on_without_being_told_the_task(run, command, st
 def test_a_run_that_goes_on_hears_of_shards(run, command, monkeypatch):
     heard = []
 
-    def listening(path, *, shard):
+    def listening(run, shard):
         heard.append(shard)
         raise InputError("enough heard")
 
-    monkeypatch.setattr("vitreous.training.segmentation.plan.reopened", listening)
+    monkeypatch.setattr("vitreous.training.run.RunDirectory.spread", listening)
     monkeypatch.setattr("vitreous.cli.train.check_shard", lambda shard: None)  # as under torchrun
     for shard in ((), ("--no-shard",), ("--shard",)):
         assert "enough heard" in command("train", "--resume", run, *shard).err

@@ -49,7 +49,9 @@ Workers = Annotated[
     ),
 ]
 Seed = Annotated[int, Parameter(name="--seed")]
-Epochs = Annotated[float | None, Parameter(name="--epochs", help="passes over the data")]
+Epochs = Annotated[
+    float | None, Parameter(name="--epochs", help="passes over the data; with --resume in all")
+]
 BatchSize = Annotated[
     int,
     Parameter(name="--batch-size", help="pictures in one step", validator=at_least("--batch-size", 1)),

@@ -27,7 +27,7 @@ from vitreous.cli.options import (
     settings_tree,
     with_leaves,
 )
-from vitreous.cli.training import in_processes, new_run
+from vitreous.cli.training import going_on, in_processes, new_run
 from vitreous.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def pretrain(
     options = {
         "model.name": model,
         "model.image_size": parse_size(image_size),
-        "training.epochs": epochs,
+        "training.epochs": None if resume else epochs,
         "training.batch_size": batch_size,
         "training.precision": precision,
         "training.shard": None if resume else shard,
@@ -84,8 +84,13 @@ def pretrain(
     check_shard(shard)
 
     def start(here: torch.device, world: World) -> tuple[Run, Splits]:
+        from vitreous.pretraining.config import PretrainingRunConfig
+        from vitreous.pretraining.plan import open_unlabelled
+        from vitreous.training.run import Run
+
         if resume:
-            return reopened(resume, shard=shard)
+            run = going_on(Run.open(resume, PretrainingRunConfig), world, shard=shard, epochs=epochs)
+            return run, open_unlabelled(run.config.source, run.config.data)
         settings = with_leaves(settings_tree(config, set), given)
         return begun(data, settings, init=init, out=out, device=here, world=world)
 
@@ -115,16 +120,6 @@ def begun(
     path = out or default_path(f"{planned.splits.name}-{objective}")
     settled = planned.config.model_copy(update={"training": decided(planned.config.training, device)})
     return new_run(path, settled, planned.reasons, world), planned.splits
-
-
-def reopened(path: Path, *, shard: bool | None) -> tuple[Run, Splits]:
-    """A run that goes on, with shards or without, and its data."""
-    from vitreous.pretraining.config import PretrainingRunConfig
-    from vitreous.pretraining.plan import open_unlabelled
-    from vitreous.training.run import Run
-
-    run = Run.open(path, PretrainingRunConfig).spread(shard)
-    return run, open_unlabelled(run.config.source, run.config.data)
 
 
 def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> dict[str, Any] | None:

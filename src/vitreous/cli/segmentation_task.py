@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.cli.training import bad_files, in_processes, new_run, print_places
+from vitreous.cli.training import bad_files, going_on, in_processes, new_run, print_places
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +25,7 @@ def train_segmentation(
     out: Path | None,
     resume: Path | None,
     shard: bool | None,
+    epochs: float | None,
     device: str,
     json: bool,
 ) -> int:
@@ -32,12 +33,14 @@ def train_segmentation(
 
     Args:
         shard: how a run that goes on keeps its weights; of a new one the settings say it.
+        epochs: how many it is to have in all; the same.
     """
     from vitreous.training.segmentation.plan import plan_segmentation, reopened
 
     def start(here: torch.device, world: World) -> tuple[Run, MaskSplits]:
         if resume:
-            return reopened(resume, shard=shard)
+            run, splits = reopened(resume)
+            return going_on(run, world, shard=shard, epochs=epochs), splits
         planned = plan_segmentation(source, settings, init=init)
         return begun(planned, out, device=here, world=world), planned.splits
 

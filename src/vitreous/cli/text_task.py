@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.cli.training import bad_files, in_processes, print_places
+from vitreous.cli.training import bad_files, going_on, in_processes, print_places
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def train_text(
     out: Path | None,
     resume: Path | None,
     shard: bool | None,
+    epochs: float | None,
     device: str,
     json: bool,
 ) -> int:
@@ -56,6 +57,7 @@ def train_text(
 
     Args:
         shard: how a run that goes on keeps its weights; of a new one the settings say it.
+        epochs: how many it is to have in all; the same.
     """
     from vitreous.data.text.captions import open_captions
     from vitreous.training.run import default_path
@@ -65,7 +67,7 @@ def train_text(
 
     def start(here: torch.device, world: World) -> tuple[SequenceRun, CaptionSplits]:
         if resume:
-            run = SequenceRun.open(resume, ReadingConfig).spread(shard)
+            run = going_on(SequenceRun.open(resume, ReadingConfig), world, shard=shard, epochs=epochs)
             config = run.config
             return run, open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
         config, data = plan_reading(source, settings)

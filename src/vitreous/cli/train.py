@@ -27,7 +27,7 @@ from vitreous.cli.options import (
     settings_tree,
     with_leaves,
 )
-from vitreous.cli.training import bad_files, in_processes, new_run, print_places, say
+from vitreous.cli.training import bad_files, going_on, in_processes, new_run, print_places, say
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def train(
         )
         wanted = chosen(
             {
-                "training.epochs": epochs,
+                "training.epochs": None if resume else epochs,
                 "training.batch_size": batch_size,
                 "training.precision": precision,
                 "training.shard": None if resume else shard,
@@ -113,12 +113,14 @@ def train(
         settings = with_leaves(settings_tree(config, set), wanted)
         check_resume(resume, data, settings, out)
         check_shard(shard)
-        return train_text(data, settings, out=out, resume=resume, shard=shard, device=device, json=json)
+        return train_text(
+            data, settings, out=out, resume=resume, shard=shard, epochs=epochs, device=device, json=json
+        )
     warnings.showwarning = one_line
     options = {
         "model.name": model,
         "model.image_size": parse_size(image_size),
-        "training.epochs": epochs,
+        "training.epochs": None if resume else epochs,
         "training.batch_size": None if fit_memory else batch_size,
         "training.precision": precision,
         "training.shard": None if resume else shard,
@@ -135,12 +137,24 @@ def train(
         if recipe or fit_memory:
             raise InputError("--recipe and --batch-size auto do not go with --task segmentation: use --set")
         return train_segmentation(
-            data, settings, init=init, out=out, resume=resume, shard=shard, device=device, json=json
+            data,
+            settings,
+            init=init,
+            out=out,
+            resume=resume,
+            shard=shard,
+            epochs=epochs,
+            device=device,
+            json=json,
         )
 
     def start(here: torch.device, world: World) -> tuple[Run, Splits]:
+        from vitreous.data.sources import open_data
+        from vitreous.training.run import Run
+
         if resume:
-            return reopened(resume, shard=shard)
+            run = going_on(Run.open(resume), world, shard=shard, epochs=epochs)
+            return run, open_data(run.config.source, run.config.data)
         planned = plan_of(data, settings, recipe=recipe, init=init)
         run = begun(planned, out, device=here, world=world, fit_memory=fit_memory, minutes=minutes)
         return run, planned.splits
@@ -189,15 +203,6 @@ def begun(
         parts = run.config.training.accumulate
         say(f"memory: batches of {config.training.batch_size} in {parts} parts", world)
     return run
-
-
-def reopened(path: Path, *, shard: bool | None) -> tuple[Run, Splits]:
-    """A run that goes on, with shards or without, and its data."""
-    from vitreous.data.sources import open_data
-    from vitreous.training.run import Run
-
-    run = Run.open(path).spread(shard)
-    return run, open_data(run.config.source, run.config.data)
 
 
 def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> dict[str, Any] | None:

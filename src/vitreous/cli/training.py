@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from vitreous.training.distributed import World
     from vitreous.training.run import Run, RunDirectory
 
-AnyRun = TypeVar("AnyRun", bound="RunDirectory[Any]")
+    AnyRun = TypeVar("AnyRun", bound=RunDirectory[Any])
+
 Data = TypeVar("Data")
 STOPPED = 130  # the exit code of what Ctrl-C has ended
 
@@ -55,6 +56,20 @@ def in_processes(
     if result is not None:
         print_json(result) if json else show(result)
     return 0
+
+
+def going_on(
+    run: AnyRun, world: World, *, shard: bool | None, epochs: float | None = None, steps: int | None = None
+) -> AnyRun:
+    """A run that goes on: longer, where so many epochs or steps are asked for; with its weights in shards or
+    whole."""
+    from vitreous.training.lengthening import lengthened
+
+    if epochs is not None or steps is not None:
+        run, schedule = lengthened(run, world, epochs=epochs, steps=steps)
+        if schedule:
+            say(schedule, world)
+    return run.spread(shard)
 
 
 def say(words: str, world: World) -> None:

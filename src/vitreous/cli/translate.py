@@ -25,7 +25,7 @@ from vitreous.cli.options import (
     settings_tree,
     with_leaves,
 )
-from vitreous.cli.training import in_processes
+from vitreous.cli.training import going_on, in_processes
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def translate(
     *words: str,
     out: Out = None,
     resume: Annotated[Path | None, Parameter(help="a translator's run: go on where it stopped")] = None,
-    steps: Annotated[int | None, Parameter(help="training steps")] = None,
+    steps: Annotated[int | None, Parameter(help="training steps; with --resume in all")] = None,
     batch_size: Annotated[int | None, Parameter(help="pairs in one step")] = None,
     shard: Shard = None,
     seed: Annotated[int | None, Parameter(help="of weights, order and split")] = None,
@@ -63,7 +63,7 @@ def translate(
         raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
     options = {
         "seed": seed,
-        "training.steps": steps,
+        "training.steps": None if resume else steps,
         "training.batch_size": batch_size,
         "training.shard": None if resume else shard,
     }
@@ -87,6 +87,7 @@ def translate(
         out=out,
         resume=resume,
         shard=shard,
+        steps=steps,
         beams=beams,
         length_penalty=length_penalty,
         device=device,
@@ -153,6 +154,7 @@ def train_and_judge(
     out: Path | None,
     resume: Path | None,
     shard: bool | None,
+    steps: int | None,
     beams: int,
     length_penalty: float,
     device: str,
@@ -162,6 +164,7 @@ def train_and_judge(
 
     Args:
         shard: how a run that goes on keeps its weights; of a new one the settings say it.
+        steps: how many it is to have in all; the same.
     """
     from vitreous.data.text.parallel import open_parallel
     from vitreous.training.run import default_path
@@ -171,7 +174,7 @@ def train_and_judge(
 
     def start(here: torch.device, world: World) -> tuple[SequenceRun, Parallel]:
         if resume:
-            run = SequenceRun.open(resume, TranslationConfig).spread(shard)
+            run = going_on(SequenceRun.open(resume, TranslationConfig), world, shard=shard, steps=steps)
             config = run.config
             return run, open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
         config, data = plan_translation(source, settings)

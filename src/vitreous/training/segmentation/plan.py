@@ -102,7 +102,7 @@ def check_batch(config: SegmentationConfig, splits: MaskSplits) -> None:
         )
 
 
-def reopened(path: Path, *, shard: bool | None = None) -> tuple[Run, MaskSplits]:
-    """A run that goes on, with shards or without, and its data."""
-    run = Run.open(path, SegmentationConfig).spread(shard)
+def reopened(path: Path) -> tuple[Run, MaskSplits]:
+    """A run that goes on, and its data."""
+    run = Run.open(path, SegmentationConfig)
     return run, open_masked(run.config.source, run.config.data)
