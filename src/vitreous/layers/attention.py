@@ -89,7 +89,10 @@ class Attention(nn.Module):
         Float[Tensor, "#B #K T T"] | None,
     ]:
         """Query, key and value of every head, and what is added to the logits before the softmax."""
-        query, key, value = rearrange(self.qkv(z), "B T (three K E) -> three B K T E", three=3, K=self.heads)
+        # Cut before they are turned, so that the gradients' way back is one copy and not two.
+        query, key, value = (
+            rearrange(each, "B T (K E) -> B K T E", K=self.heads) for each in self.qkv(z).chunk(3, dim=-1)
+        )
         query, key, bias = self.inner_position(self.query_norm(query), self.key_norm(key))
         return query, key, value, bias
 
@@ -143,7 +146,10 @@ class CrossAttention(nn.Module):
         self, context: Float[Tensor, "B S M"]
     ) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]:
         """Keys and values of the context; a decoder computes them once for a whole sequence."""
-        key, value = rearrange(self.key_value(context), "B S (two K E) -> two B K S E", two=2, K=self.heads)
+        key, value = (
+            rearrange(each, "B S (K E) -> B K S E", K=self.heads)
+            for each in self.key_value(context).chunk(2, dim=-1)
+        )
         return key, value
 
     def attend(
