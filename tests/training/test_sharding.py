@@ -189,6 +189,34 @@ def test_a_run_goes_on_in_any_number_of_processes_with_shards_or_without(
 
 
 @pytest.mark.slow
+def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
+    """The curve of one process, and states that go on in one process, in shards of all, and in groups."""
+    config = configure(config, {"training": {"steps": 14, "shard_group": 2}})
+    whole = alone(config, splits, tmp_path / "whole")
+    sgd = configure(config, {"training": {"optimiser": {"kind": "sgd", "clip_norm": 0.1}}})
+    one_sgd = alone(sgd, splits, tmp_path / "sgd-1")
+    groups, four_sgd = (
+        Run.create(tmp_path / name, each) for name, each in (("groups", config), ("sgd-4", sgd))
+    )
+    launch(tmp_path, f"{groups.path}@10", four_sgd.path, processes=4)
+    assert curve(four_sgd) == pytest.approx(curve(one_sgd), abs=1e-5)
+    assert len(curve(groups)) == 10
+    shares = sum(path.stat().st_size for path in groups.path.glob("checkpoints/step-000000010.shares/*"))
+    state = whole.states.folder / "step-000000014.safetensors"
+    assert shares < 1.5 * state.stat().st_size  # a copy is written once
+    resumed = [copied(groups, tmp_path / name, shard=shard) for name, shard in (("a", True), ("b", False))]
+    all_of_two = copied(groups, tmp_path / "c", shard=True)
+    config_of_all = configure(all_of_two.config, {"training": {"shard_group": None}})
+    write_text(all_of_two.path / "config.toml", to_toml(config_of_all))
+    launch(tmp_path, resumed[0].path, processes=4)
+    launch(tmp_path, all_of_two.path, resumed[1].path)
+    train_classifier(groups, splits, device=torch.device("cpu"))
+    for run in (groups, *resumed, all_of_two):
+        assert curve(run) == pytest.approx(curve(whole), abs=1e-5), run.path.name
+        assert len(curve(run)) == 14, run.path.name
+
+
+@pytest.mark.slow
 def test_a_full_disk_of_one_process_stops_all_with_one_sentence(config: RunConfig, tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", config)
     launch(tmp_path, run.path, FULL_DISK="1")
@@ -248,3 +276,9 @@ def test_what_cannot_be_shared_is_an_input_error(config: RunConfig) -> None:
     with pytest.raises(InputError, match="Adafactor needs sums over rows and columns"):
         shards_for(model, adafactor, world, device)
     assert shards_for(model, config.training, World(), device) is None
+    groups = config.training.model_copy(update={"shard_group": 3})
+    with pytest.raises(InputError, match="4 processes cannot be cut into groups of 3"):
+        shards_for(model, groups, World(rank=0, size=4), device)
+    muon = config.training.optimiser.model_copy(update={"kind": "muon"})
+    with pytest.raises(InputError, match="Muon makes matrices orthogonal"):
+        shards_for(model, groups.model_copy(update={"optimiser": muon}), World(rank=0, size=6), device)

@@ -104,6 +104,10 @@ class TrainingConfig(Config):
     shard: bool = Field(
         default=False, description="several processes: each keeps a share of every weight (FSDP)"
     )
+    shard_group: Positive | None = Field(
+        default=None,
+        description="processes among which one copy is shared, each such group having its own; None: all",
+    )
     checkpointing: bool = Field(default=False, description="recompute each layer in the backward pass")
     track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = Field(
         default=(), description="trackers beside metrics.jsonl and TensorBoard"

@@ -5,6 +5,10 @@ when it is computed and let go behind it; those of everything else are one more 
 between the forward and the backward pass. What a process keeps between steps, weights, gradients and the
 optimiser's memory, is divided by the number of processes.
 
+Or by the number of those in a group (`training.shard_group`): shares then go only between its processes,
+which are best those of one machine, and gradients between the groups, each of which has a copy (hybrid
+sharding).
+
 An objective can have wishes of its own, as attributes: `gathered_at_once`, where it uses weights outside the
 layers that they belong to, so that all of them are one group; `kept_whole`, parameters that it changes itself
 while it is computed, and that every process has.
@@ -31,10 +35,21 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
     """The shards of a run that wants them; None for one process, which keeps everything anyway.
 
     Raises:
-        InputError: the optimiser cannot work on shares of a weight.
+        InputError: the optimiser cannot work on shares of a weight, or the processes cannot be cut into
+            groups.
     """
     if not config.shard or world.size == 1:
         return None
+    if config.shard_group and config.optimiser.kind == "muon":
+        raise InputError(
+            "Muon makes matrices orthogonal in sums of bf16, which can come out otherwise in each group: "
+            "leave out training.shard_group, or use another training.optimiser.kind"
+        )
+    if world.size % (config.shard_group or world.size):
+        raise InputError(
+            f"{world.size} processes cannot be cut into groups of {config.shard_group}: set "
+            "training.shard_group to a divisor of their number"
+        )
     if config.optimiser.kind == "adafactor":
         raise InputError(
             "Adafactor needs sums over rows and columns of a weight, of which each process has a share: "
@@ -57,7 +72,11 @@ class Shards:
 
         self.plain = without_weights(model)
         self.config, self.device = config, device
-        self.mesh: DeviceMesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+        processes = torch.distributed.get_world_size()
+        group = config.shard_group or processes
+        shape = (processes,) if group == processes else (processes // group, group)
+        names = ("replicate", "shard")[-len(shape) :]
+        self.mesh: DeviceMesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
 
     def spread(self, model: nn.Module) -> Root:
         """Leaves each process its share of every weight, on its device. Optimisers are made behind this: the
