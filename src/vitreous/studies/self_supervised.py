@@ -46,5 +46,5 @@ STUDY = Study(
     ),
     settings={"model": {"class_token": False, "pooling": "mean"}},
     full=Scale(epochs=150, seeds=3),
-    quick=Scale(epochs=30, seeds=3),
+    quick=Scale(epochs=14, seeds=3),
 )
