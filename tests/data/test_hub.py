@@ -128,3 +128,12 @@ def test_looking_at_a_stream_reads_one_row_group(streamed):
     streamed.train.held.clear()
     summarise(streamed.train)
     assert list(streamed.train.held) == [0]
+
+
+def test_a_parquet_file_that_holds_only_paths_says_so(tmp_path):
+    pictures = [{"bytes": None, "path": f"photos/{number}.jpg"} for number in range(4)]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet.write_table(pyarrow.table({"image": pictures, "label": [0, 1, 0, 1]}), tmp_path / "train.parquet")
+    with pytest.raises(InputError, match=r"the Parquet file holds but its path, photos/"):
+        open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
