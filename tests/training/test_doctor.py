@@ -253,3 +253,17 @@ def test_one_hard_epoch_is_no_climbing_loss(last: tuple[float, ...], climbs: boo
     rows = [{"step": 14 * (n + 1), "loss": loss, "waiting": 0.0} for n, loss in enumerate(losses)]
     checks = {finding.check for finding in course_findings(tiny.training, rows, classes=10)}
     assert ("learning rate" in checks) is climbs
+
+
+def test_a_run_that_has_only_begun_is_not_blamed_for_it(broken: Broken) -> None:
+    path = broken({"training": {"epochs": 1}})
+    shutil.rmtree(path / "model")
+    shutil.rmtree(path / "checkpoints")
+    (path / "metrics.jsonl").write_text("")
+    assert set(found(path)) == {"course"}
+
+
+def test_a_loss_that_was_never_finite_is_named(broken: Broken) -> None:
+    findings = found(broken({"preprocessing": {"std": [0.0]}}))
+    assert "before the first line" in findings["not finite"][0]
+    assert "course" not in findings

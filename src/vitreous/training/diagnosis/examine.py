@@ -46,9 +46,11 @@ def classifier_findings(path: Path) -> Iterator[Finding]:
     splits = open_data(run.config.source, run.config.data)
     yield from data_findings(splits)
     config, classes = run.config, len(splits.train.classes)
-    yield from course_findings(config.training, run.metrics(), classes=classes, data=config.data)
-    model = run.model() if (path / "model").exists() else model_so_far(run, splits.train.classes)
-    yield from model_findings(model, splits.test or splits.validation or splits.train)
+    rows, kept = run.metrics(), (path / "model").exists()
+    yield from course_findings(config.training, rows, kept=kept, classes=classes, data=config.data)
+    model = run.model() if kept else model_so_far(run, splits.train.classes)
+    held_out = splits.test or splits.validation or splits.train
+    yield from model_findings(model, held_out, learned=bool(rows or kept))
 
 
 EXAMINERS: Mapping[str, Callable[[Path], Iterator[Finding]]] = {

@@ -19,20 +19,30 @@ USUAL_RATES = {"adamw": (1e-5, 5e-3), "muon": (1e-5, 5e-2), "adafactor": (1e-4, 
 ENOUGH_STEPS = 20  # before which nothing is said about the loss
 ENOUGH_LINES = 4  # of metrics.jsonl, to say that a loss stays where it was
 WORTH_A_WORD = 30  # seconds of training, below which waiting is nobody's trouble
+CALMER = "set a lower training.peak_lr, a longer training.schedule.warmup or training.precision=fp32"
 STARVING = 0.2  # share of the time in which training waited for data
 
 
 def course_findings(
-    training: TrainingConfig, rows: Rows, *, classes: int | None = None, data: DataConfig | None = None
+    training: TrainingConfig,
+    rows: Rows,
+    *,
+    kept: bool = False,
+    classes: int | None = None,
+    data: DataConfig | None = None,
 ) -> Iterator[Finding]:
     """All checks that need no model.
 
     Args:
+        kept: whether there is a model, which a run writes at its end or where its loss is not finite.
         classes: that each picture is one of; None where something else is learned.
         data: how pictures are loaded, where they are.
     """
-    if not rows:
+    if not rows and kept:
+        yield Finding("not finite", "the loss was not finite before the first line of metrics.jsonl", CALMER)
+    elif not rows:
         yield Finding("course", "metrics.jsonl has no line yet", "train for at least one epoch")
+    if not rows:
         return
     yield from not_finite(rows)
     yield from learning(training, rows, classes)
@@ -48,7 +58,7 @@ def not_finite(rows: Rows) -> Iterator[Finding]:
             "not finite",
             f"{rows[-1]['skipped']} steps had a gradient that is not finite, the first before step "
             f"{first['step']}",
-            "set a lower training.peak_lr, a longer training.schedule.warmup or training.precision=fp32",
+            CALMER,
         )
 
 

@@ -23,8 +23,12 @@ EXPLODING = 1e3  # times as large behind a layer as before the first
 VANISHING = 1e-7  # of the largest gradient
 
 
-def model_findings(model: Model, pictures: Pictures) -> Iterator[Finding]:
-    """All checks, on a sample of `pictures`."""
+def model_findings(model: Model, pictures: Pictures, *, learned: bool = True) -> Iterator[Finding]:
+    """All checks, on a sample of `pictures`.
+
+    Args:
+        learned: whether it has been trained at all: a fresh head of zeros answers the same to everything.
+    """
     chosen = np.unique(np.linspace(0, len(pictures) - 1, min(SAMPLE, len(pictures))).astype(np.int64))
     loader = EvaluationLoader(
         Subset(pictures, chosen), preprocessing=model.preprocessing, batch_size=len(chosen)
@@ -34,7 +38,7 @@ def model_findings(model: Model, pictures: Pictures) -> Iterator[Finding]:
     yield from geometry(model, pictures)
     broken = list(origin_of_nan(model, images))
     yield from broken
-    if not broken and targets.ndim == 1:
+    if not broken and learned and targets.ndim == 1:
         yield from layers(model, images, targets)
         yield from one_class(model, images, targets)
 

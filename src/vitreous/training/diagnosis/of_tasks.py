@@ -74,7 +74,8 @@ def encoder_findings(path: Path) -> Iterator[Finding]:
 
 def course(path: Path, training: TrainingConfig, data: DataConfig | None = None) -> Iterator[Finding]:
     """What a run's numbers say, and whether its weights are numbers."""
-    yield from course_findings(training, read_metrics(path / "metrics.jsonl"), data=data)
+    rows, kept = read_metrics(path / "metrics.jsonl"), (path / "model").exists()
+    yield from course_findings(training, rows, kept=kept, data=data)
     yield from weights(path)
 
 
