@@ -17,7 +17,7 @@ import torch
 from vitreous.data.pictures import Splits
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import said_first
+from vitreous.training.distributed import meeting, said_first
 from vitreous.training.journal import read_metrics
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, to_toml
@@ -112,3 +112,14 @@ def newest(folder: Path) -> int:
 def test_without_torchrun_everything_is_said_for_the_first_time() -> None:
     assert said_first("run", "one") == "one"
     assert said_first("run", "two") == "two"
+
+
+def test_only_processes_of_one_machine_that_were_begun_again_meet_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each agent counts its own restarts, so two of them may not name a place by theirs."""
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    for restarts, machines in (("0", "1"), ("1", "2")):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
+        assert meeting() == {}

@@ -92,9 +92,24 @@ def said_first(key: str, text: str) -> str:
     that it restarts. Without torchrun `text` itself."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return text
+    return str(store_of_torchrun().compare_set(f"vitreous/{key}", "", text), "utf-8")
+
+
+def store_of_torchrun() -> Any:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]
-    return str(store.compare_set(f"vitreous/{key}", "", text), "utf-8")
+    return dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]
+
+
+def meeting() -> dict[str, Any]:
+    """Where the processes of one machine that were begun again find each other: not under the names of those
+    before them, whose addresses the store still has, and where nobody answers. Several machines do not count
+    their restarts alike; there it is left to PyTorch."""
+    one_machine = os.environ.get("GROUP_WORLD_SIZE") == "1"
+    if not (restarted() and one_machine and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"):
+        return {}
+    name = f"vitreous/restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    store = dist.PrefixStore(name, store_of_torchrun())  # type: ignore[attr-defined]
+    return {"store": store, "rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
 
 
 @contextmanager
@@ -106,7 +121,8 @@ def joined(device: torch.device) -> Iterator[tuple[World, torch.device]]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=PATIENCE, **meeting())
     try:
         yield World(dist.get_rank(), dist.get_world_size()), device
     finally:
