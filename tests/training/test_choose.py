@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from PIL import Image
 
 from vitreous.data.pictures import DataSummary
+from vitreous.errors import InputError
 from vitreous.training.choose import choose_recipe
 from vitreous.training.plan import plan
 
@@ -62,3 +66,18 @@ def test_what_the_user_set_is_told_beside_the_recipe() -> None:
         "over all this your own settings: training.epochs=2, training.schedule.warmup=0.2"
     )
     assert len(plan("digits", {}).reasons) == 1
+
+
+def test_pictures_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None:
+    for name in ("images", "masks"):
+        (tmp_path / "streets" / name).mkdir(parents=True)
+        for number in range(4):
+            Image.new("L", (8, 8), number).save(tmp_path / "streets" / name / f"{number}.png")
+    with pytest.raises(InputError, match="pictures and their masks: add --task segmentation"):
+        plan(str(tmp_path / "streets"), {})
+
+
+def test_groups_of_shards_need_shards() -> None:
+    with pytest.raises(InputError, match="shard_group says how weights are shared: add --shard"):
+        plan("digits", {"training": {"shard_group": 2}})
+    assert plan("digits", {"training": {"shard_group": 2, "shard": True}}).config.training.shard_group == 2

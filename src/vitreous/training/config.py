@@ -124,6 +124,8 @@ class TrainingConfig(Config):
                 f"a batch of {self.batch_size} cannot be cut into {self.accumulate} equal parts: "
                 "make training.batch_size a multiple of training.accumulate"
             )
+        if self.shard_group and not self.shard:
+            raise ValueError("training.shard_group says how weights are shared: add --shard, or leave it out")
         return self
 
     def total_steps(self, steps_per_epoch: int) -> int:

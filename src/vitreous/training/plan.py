@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from pydantic import ValidationError
 
+from vitreous.data.checking import looks_masked
 from vitreous.data.config import DataConfig
 from vitreous.data.pictures import Splits
 from vitreous.data.sources import open_data
@@ -51,6 +52,11 @@ def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: s
     check_known({key: value for key, value in settings.items() if key != "model"}, RunConfig)
     settings = without_none_words(settings, RunConfig)
     splits = open_data(source, data_config(settings))
+    if looks_masked(splits.train.classes):
+        raise InputError(
+            f"{source} holds pictures and their masks: add --task segmentation; or, should these be two "
+            "classes, give their folders other names"
+        )
     init = init or settings.get("init")
     if recipe_name:
         choice = Choice(recipe(recipe_name).config, (f"{recipe_name}, as asked",))
