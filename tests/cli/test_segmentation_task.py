@@ -228,7 +228,6 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
         (("inspect", run, "photo.jpg", "--set", "model.heads=2"), "--set does not go with a segmenter"),
         (("predict", "Seg-Ti/16", "photo.jpg"), "a name without weights"),
         (("train", "--model", "Seg-Ti/16"), "train it with --task segmentation"),
-        (("doctor", run), "segment"),
     ):
         done = command(*arguments)
         assert done.code == 2, (arguments, done)
