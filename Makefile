@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow docs docs-messages lint format clean
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -22,6 +22,14 @@ test-slow: .venv/installed
 	$(BIN)/python -m pip install --quiet --editable '.[dev,peers]'
 	$(BIN)/python -m pip install --quiet --no-deps timm vit-pytorch
 	$(BIN)/python -m pytest -m slow --timeout 3600
+
+docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
+	$(BIN)/python docs/build.py
+
+docs-messages: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
+	$(BIN)/python docs/messages.py
 
 lint: .venv/installed
 	$(BIN)/ruff check .

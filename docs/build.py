@@ -1,0 +1,36 @@
+"""`make docs`: the site in both languages, into build/docs. A warning is an error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+SITE = DOCS.parent / "build" / "docs"
+START = """<!doctype html>
+<meta charset="utf-8">
+<title>vitreous</title>
+<script>
+  location.replace((navigator.language || "en").startsWith("ko") ? "ko/index.html" : "en/index.html");
+</script>
+<p><a href="en/index.html">English</a> <a href="ko/index.html" lang="ko">한국어</a></p>
+"""
+
+
+def build(site: Path) -> None:
+    for language in ("en", "ko"):
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"),
+                *("-D", f"language={language}", "-d", site / "trees" / language),
+                *(DOCS, site / language),
+            ],
+            check=True,
+        )
+    (site / "index.html").write_text(START, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    build(SITE)
+    print(SITE / "index.html")
