@@ -1,4 +1,7 @@
-"""`make docs`: the site in both languages, into build/docs. A warning is an error."""
+"""`make docs`: the site in both languages, into build/docs. A warning is an error.
+
+Nothing is kept from the build before (-E): pages change with the program, not only with their own files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def build(site: Path) -> None:
     for language in ("en", "ko"):
         subprocess.run(
             [
-                *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"),
+                *(sys.executable, "-m", "sphinx", "-q", "-W", "-E", "--keep-going", "-b", "html"),
                 *("-D", f"language={language}", "-d", site / "trees" / language),
                 *(DOCS, site / language),
             ],

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pygments.lexers.special import TextLexer
 from rich.console import Console
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+import vitreous
 from vitreous.cli import COMMANDS, DATA_COMMANDS, app
 from vitreous.training.recipes import NAMES, recipe
 
@@ -35,6 +38,28 @@ class Recipes(SphinxDirective):
         return [section(name, recipe(name).text) for name in NAMES]
 
 
+class ConfigFields(SphinxDirective):
+    """Every field of a configuration: its name, its default, what it is."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        items = nodes.bullet_list()
+        for name, field in getattr(vitreous, self.arguments[0]).model_fields.items():
+            text = nodes.paragraph("", "", nodes.strong("", name), nodes.Text(" = "))
+            text += nodes.literal("", shown(field))
+            if field.description:
+                text += nodes.Text(f": {field.description}")
+            items += nodes.list_item("", text)
+        return [items]
+
+
+def shown(field: FieldInfo) -> str:
+    """A field's default; of a part with fields of its own, its name."""
+    value = field.get_default(call_default_factory=True)
+    return f"{type(value).__name__}()" if isinstance(value, BaseModel) else repr(value)
+
+
 def section(title: str, text: str) -> nodes.section:
     """Without a source, so that nothing of it becomes a message to translate."""
     block = nodes.literal_block(text, text, language="none")
@@ -51,16 +76,22 @@ def help_of(call: list[str]) -> str:
 def docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """The project's docstrings are plain text with `names`: as reStructuredText, with blocks of code."""
     told: list[str] = []
-    last = ""
+    code = False
     for number, line in enumerate(lines):
-        if line.startswith("    ") and number and not lines[number - 1].strip() and not last.startswith(" "):
+        indented = line.startswith("    ")
+        if line.strip() and not indented:
+            code = False
+        elif indented and number and not lines[number - 1].strip() and not code and not headed(lines, number):
+            code = True
             told += ["::", ""]
-        if line.strip():
-            last = line
-        told.append(
-            line if line.startswith("    ") and "::" in told else re.sub(r"`([^`]+)`", r"``\1``", line)
-        )
+        told.append(line if code else re.sub(r"`([^`]+)`", r"``\1``", line))
     lines[:] = told
+
+
+def headed(lines: list[str], number: int) -> bool:
+    """Whether an indented line belongs to a section such as `Args:`."""
+    above = next(line for line in reversed(lines[:number]) if line.strip() and not line.startswith("    "))
+    return above in ("Args:", "Raises:", "Returns:", "Attributes:")
 
 
 def links(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:
@@ -71,6 +102,7 @@ def links(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("command-help", CommandHelp)
     app.add_directive("recipes", Recipes)
+    app.add_directive("config-fields", ConfigFields)
     app.connect("autodoc-process-docstring", docstring, priority=400)
     app.connect("include-read", links)
     app.add_lexer("csv", TextLexer)
