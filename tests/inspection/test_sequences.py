@@ -113,7 +113,8 @@ def test_the_bundled_numbers_are_the_default():
 
 def test_the_page_of_a_run_shows_how_it_learned(translator, reader, tmp_path):
     rows = [
-        {"step": n, "epoch": float(n), "loss": 3 / n, "accuracy": n / 5, "lr": 0.1, "skipped": 0} for n in (1, 2)
+        {"step": n, "epoch": float(n), "loss": 3 / n, "accuracy": n / 5, "lr": 0.1, "skipped": 0}
+        for n in (1, 2)
     ]
     run = tmp_path / "run"
     run.mkdir()
