@@ -10,9 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 from rich.console import Console
 
 from vitreous.cli import COMMANDS, DATA_COMMANDS, app
@@ -39,20 +37,6 @@ def commands_of(text: str) -> list[list[str]]:
 
 def commands(page: str) -> list[list[str]]:
     return [words for language, text in blocks(page) if language == "sh" for words in commands_of(text)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """photos/ with two classes of twelve pictures that differ in colour."""
-    where = tmp_path_factory.mktemp("pages")
-    random = np.random.default_rng(0)
-    for shade, name in enumerate(("apples", "pears")):
-        (where / "photos" / name).mkdir(parents=True)
-        for number in range(12):
-            pixels = random.integers(0, 80, (48, 64, 3), dtype=np.uint8)
-            pixels[..., shade] += 150
-            Image.fromarray(pixels).save(where / "photos" / name / f"{number}.jpg")
-    return where
 
 
 @pytest.mark.slow

@@ -11,9 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,20 +24,6 @@ def blocks() -> list[tuple[str, str]]:
 
 def commands(text: str) -> list[str]:
     return [line.split("  #")[0].strip() for line in text.splitlines() if line.strip()]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """photos/ with two classes of twelve pictures that differ in colour."""
-    where = tmp_path_factory.mktemp("readme")
-    random = np.random.default_rng(0)
-    for shade, name in enumerate(("apples", "pears")):
-        (where / "photos" / name).mkdir(parents=True)
-        for number in range(12):
-            pixels = random.integers(0, 80, (48, 64, 3), dtype=np.uint8)
-            pixels[..., shade] += 150
-            Image.fromarray(pixels).save(where / "photos" / name / f"{number}.jpg")
-    return where
 
 
 def test_the_demo_is_training_without_arguments() -> None:
