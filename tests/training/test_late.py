@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,23 @@ def test_a_teacher_that_follows_every_step_is_asked_for_at_once(tiny: RunConfig)
 def test_a_flag_on_its_way() -> None:
     assert on_its_way(torch.tensor(True))() is True
     assert on_its_way(torch.tensor(False))() is False
+
+
+def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU the averaging of the weights is done before the next batch is asked for."""
+    outcome = StepTaker.outcome
+
+    def slow(taker: StepTaker) -> bool | None:
+        if taker.taken:
+            time.sleep(0.2)
+        return outcome(taker)
+
+    monkeypatch.setattr(StepTaker, "outcome", slow)
+    written: list[float] = []
+
+    class Waiting(Rows):
+        def write(self, row: Mapping[str, float]) -> None:
+            written.append(row["waiting"])
+
+    trained({"training": {"steps": 6, "log_every": 3}}, trackers=[Waiting()])
+    assert written[-1] < 0.15

@@ -134,11 +134,14 @@ class Loop:
             if self.went_back():
                 return
             self.take_step.take()
+            gone_back = not self.take_step.late and self.went_back()
             now = time.perf_counter()
             learner.seconds += now - clock
-            clock = now
+            clock = now  # from here on the next batch is waited for
+            if gone_back:
+                return
             line_due = self.line_is_due()
-            if (line_due or not self.take_step.late) and self.went_back():
+            if line_due and self.went_back():
                 return
             if self.around.display:
                 self.around.display.step(learner.step, self.total, self.numbers)
