@@ -87,3 +87,17 @@ def test_crops_are_those_of_the_whole_picture():
         box = random_crop((400, 300), RandomResizedCropConfig(), picture_chance(0, 0, index, 0))
         one, two = (crop_encoded(Encoded(files, 0, 3), box, preprocessing) for files in (early, whole))
         assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("height", [601, 605, 609, 615])
+@pytest.mark.parametrize("part", [2, 4, 8])
+def test_no_crop_sees_a_row_that_was_not_decoded(height, part, monkeypatch):
+    """A part of a picture has its rows rounded up, so that those of the crop reach a little further down."""
+    whole = np.full
+    monkeypatch.setattr("vitreous.data.decoding.np.empty", lambda shape, dtype: whole(shape, 77, dtype))
+    early, late = (Files(made(height, 600, progressive=each)) for each in (False, True))
+    preprocessing = Preprocessing(size=(512 // part, 512 // part))
+    for end in range(height - 40, height + 1):
+        box = (end - 512, 3, 512, 512)
+        one, two = (crop_encoded(Encoded(files, 0, 3), box, preprocessing) for files in (early, late))
+        assert torch.equal(one, two)

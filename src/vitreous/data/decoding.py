@@ -35,7 +35,7 @@ EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif",
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; beyond lies what Pillow calls a decompression bomb
 ORIENTATION = 0x0112  # the EXIF tag
 BLOCK = 16  # rows that a JPEG is decoded by; of a picture half as large 8, and so on
-BORDER = 2  # rows beyond which colour does not spread when it is enlarged
+BORDER = 2  # rows: as far colour spreads when it is enlarged, and a part of a picture is rounded up
 PIXMAP = re.compile(rb"P6\n(\d+) (\d+)\n255\n")  # the head of a PPM, as Pillow and `data pack --raw` write it
 
 
@@ -172,7 +172,7 @@ class Encoded:
             return None
         assert self.data is not None
         height, width = self.size
-        row = -(-(until + BORDER) // BLOCK) * BLOCK
+        row = -(-(until + BORDER * part) // BLOCK) * BLOCK
         early = jpeg.ending_at(self.data, row) if row < height else None
         colours = "GRAY" if self.channels == 1 else "RGB"
         whole = np.empty((-(-height // part), -(-width // part), 1 if colours == "GRAY" else 3), np.uint8)
