@@ -4,7 +4,7 @@
 
 Each load runs in a process of its own. The yardstick is the least that any loader can do: read the file and
 copy its bytes once. The two take turns; what counts is processor time (the files lie in the page cache),
-since other work on the machine adds less to it than to the clock, and the median of the ratios of neighbours.
+since other work on the machine adds less to it than to the clock, and the median of the ratios of neighbors.
 Bounds: 1.2 times the yardstick, a peak of memory of 1.3 times the weights.
 """
 

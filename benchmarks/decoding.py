@@ -7,7 +7,7 @@ One text with four beams, as `vitreous translate` decodes by default, is a batch
 least: each step reads all 100 MB of weights for one token, which takes 5.3 of its 6.6 ms with the cache;
 without it they serve all tokens so far at once.
 
-The two take turns, call by call, and what is reported is the median of the ratios of neighbouring calls, in
+The two take turns, call by call, and what is reported is the median of the ratios of neighboring calls, in
 processor seconds as well, which other work on the machine disturbs less. Both must write the same tokens.
 """
 

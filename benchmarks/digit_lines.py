@@ -34,7 +34,7 @@ def learn(seed: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         run = SequenceRun.create(Path(folder) / "run", config)
         model, _ = train_sequence_model(run, prepared, device=torch.device("cpu"))
-    told = evaluate_reader(Reader(model, prepared.tokeniser), data.test).to_json()
+    told = evaluate_reader(Reader(model, prepared.tokenizer), data.test).to_json()
     kept = ("test_count", "line_accuracy", "line_accuracy_interval", "character_accuracy")
     return {
         "seed": seed,

@@ -1,4 +1,4 @@
-"""The digits recipe on many splits, beside a tuned kernel SVM and nearest neighbours on the same splits.
+"""The digits recipe on many splits, beside a tuned kernel SVM and nearest neighbors on the same splits.
 
     python benchmarks/digits.py --splits 100 101 102 --out benchmarks/results/digits.json
 
@@ -54,8 +54,8 @@ def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The mean over splits; the interval treats every held-out picture of every split as a trial of its own,
-    which is a little narrow: splits share pictures."""
+    """The mean over splits; the interval treats every held-out image of every split as a trial of its own,
+    which is a little narrow: splits share images."""
     held_out, mistakes = (sum(row[key] for row in rows) for key in ("held_out", "mistakes"))
     baselines = [key for key in rows[0] if key not in NOT_BASELINES]
     return {

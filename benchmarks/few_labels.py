@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from vitreous.data.config import AffineConfig, AugmentationConfig
-from vitreous.data.pictures import Subset
+from vitreous.data.dataset import Subset
 from vitreous.data.sources import Splits
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.features import extract
@@ -50,10 +50,10 @@ class Variant(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a variant reached on the held-out pictures, and the seconds that its two parts took.
+    """What a variant reached on the held-out images, and the seconds that its two parts took.
 
     Attributes:
-        knn: of nearest neighbours among the few labelled pictures, by the features before fine-tuning.
+        knn: of nearest neighbors among the few labeled images, by the features before fine-tuning.
     """
 
     variant: Variant
@@ -68,14 +68,14 @@ class Comparison(NamedTuple):
 
     Attributes:
         splits: all of `train` is pre-trained on, without its labels; `test` judges.
-        labelled: pictures of each class whose label fine-tuning may see; drawn by the seed.
+        labeled: images of each class whose label fine-tuning may see; drawn by the seed.
         pretraining: settings of pre-training over those of the rules; its model is everybody's.
         training: the training settings of fine-tuning.
         from_scratch: those without pre-training; the rate that is best for one is not best for the other.
     """
 
     splits: Splits
-    labelled: int
+    labeled: int
     pretraining: Tree
     training: TrainingConfig
     from_scratch: TrainingConfig
@@ -127,17 +127,15 @@ def outcome(folder: Path, comparison: Comparison, variant: Variant, device: torc
             pretrain(run, comparison.splits, device=device)
         init, spent = run.path, run.metrics()[-1]["seconds"]
     run = opened(folder / f"{variant.name}-tuned", comparison.fine_tuning_config(variant, init))
-    few = few_labels(comparison.splits, comparison.labelled, variant.seed)
+    few = few_labels(comparison.splits, comparison.labeled, variant.seed)
     if not finished(run):
         train_classifier(run, few, device=device)
     assert few.test is not None
     before = starting_model(run.config, few.train.classes).eval()
-    labelled, judged = (
-        extract(before, part, device=device, batch_size=256) for part in (few.train, few.test)
-    )
-    neighbours = knn_hits(labelled, judged, classes=len(few.train.classes)) / len(few.test)
+    labeled, judged = (extract(before, part, device=device, batch_size=256) for part in (few.train, few.test))
+    neighbors = knn_hits(labeled, judged, classes=len(few.train.classes)) / len(few.test)
     accuracy = evaluate(run.model(), few.test).accuracy
-    return Outcome(variant, accuracy, neighbours, spent, run.metrics()[-1]["seconds"])
+    return Outcome(variant, accuracy, neighbors, spent, run.metrics()[-1]["seconds"])
 
 
 def opened(path: Path, config: RunConfig) -> Run:
@@ -150,7 +148,7 @@ def finished(run: Run) -> bool:
 
 
 def few_labels(splits: Splits, count: int, seed: int) -> Splits:
-    """The same data with `count` training pictures of each class, drawn by the seed."""
+    """The same data with `count` training images of each class, drawn by the seed."""
     rng = np.random.default_rng(seed)
     targets = splits.train.targets
     chosen = [rng.permutation(np.flatnonzero(targets == label))[:count] for label in np.unique(targets)]

@@ -1,6 +1,6 @@
-"""The index of a folder of 1.3 million pictures: time to build, time from the cache, memory for each picture.
+"""The index of a folder of 1.3 million images: time to build, time from the cache, memory for each image.
 
-    python benchmarks/folder_index.py [--pictures 1300000] [--classes 1000]
+    python benchmarks/folder_index.py [--images 1300000] [--classes 1000]
 
 Makes empty files with ImageNet's names in a temporary folder, and removes them.
 """
@@ -22,12 +22,12 @@ from vitreous.data.sources.folders import class_folder
 from vitreous.data.splitting import split
 
 
-def make(root: Path, classes: int, pictures: int) -> None:
+def make(root: Path, classes: int, images: int) -> None:
     """Empty files; their time is set back, as that of a folder that nobody is writing to."""
     for number in range(classes):
         folder = root / f"n{number:08}"
         folder.mkdir()
-        for index in range(pictures // classes):
+        for index in range(images // classes):
             os.close(os.open(f"{folder}/{folder.name}_{index:06}.JPEG", os.O_CREAT | os.O_WRONLY))
         os.utime(folder, (0, 1_700_000_000))
 
@@ -38,40 +38,40 @@ def resident() -> int:
 
 
 def measure(root: Path) -> dict[str, float]:
-    """Seconds for the first and the second time, and bytes for each picture."""
+    """Seconds for the first and the second time, and bytes for each image."""
     before = resident()
     began = time.perf_counter()
-    pictures = class_folder(root)
+    images = class_folder(root)
     build = time.perf_counter() - began
     began = time.perf_counter()
     again = class_folder(root)
     cached = time.perf_counter() - began
-    assert np.array_equal(pictures.table.names, again.table.names)
+    assert np.array_equal(images.table.names, again.table.names)
     del again
-    train, _, test = split(pictures, DataConfig())
+    train, _, test = split(images, DataConfig())
     assert test is not None
-    arrays = pictures.table.nbytes + pictures.targets.nbytes + 2 * 8 * (len(train) + len(test))
+    arrays = images.table.nbytes + images.targets.nbytes + 2 * 8 * (len(train) + len(test))
     return {
-        "pictures": len(pictures),
+        "images": len(images),
         "build_seconds": round(build, 2),
         "cached_seconds": round(cached, 3),
-        "bytes_each_index": round((pictures.table.nbytes + pictures.targets.nbytes) / len(pictures), 1),
-        "bytes_each_with_split": round(arrays / len(pictures), 1),
-        "resident_bytes_each": round((resident() - before) / len(pictures), 1),
+        "bytes_each_index": round((images.table.nbytes + images.targets.nbytes) / len(images), 1),
+        "bytes_each_with_split": round(arrays / len(images), 1),
+        "resident_bytes_each": round((resident() - before) / len(images), 1),
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pictures", type=int, default=1_300_000)
+    parser.add_argument("--images", type=int, default=1_300_000)
     parser.add_argument("--classes", type=int, default=1000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
         root = Path(folder) / "train"
         root.mkdir()
-        make(root, options.classes, options.pictures)
+        make(root, options.classes, options.images)
         print(json.dumps(measure(root)))
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/from_scratch.py --sets signs strokes --minutes 4 10 --out FILE.json
 
-Both learn from the same pictures, changed in the same way, for as long; validation shows looks that training
-never does (see made_sets.py). The CNN has six 3x3 convolutions with BatchNorm and the same optimiser,
+Both learn from the same images, changed in the same way, for as long; validation shows looks that training
+never does (see made_sets.py). The CNN has six 3x3 convolutions with BatchNorm and the same optimizer,
 schedule and label smoothing. Time is processor time on one thread, `--share` of what the minutes hold on two
 cores, so that other work on the machine changes little: two threads are not quite twice as fast as one.
 """
@@ -25,8 +25,8 @@ import torch
 from made_sets import SETS, write_set
 from torch import Tensor, nn
 
+from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.loading import EvaluationLoader, TrainLoader
-from vitreous.data.pictures import Pictures, Splits
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.learner import Learner
@@ -41,7 +41,7 @@ TRIES, TOLERANCE = 3, 0.1
 
 
 class SmallCNN(nn.Module):
-    """Six 3x3 convolutions, every second one with stride 2, and the mean over the picture."""
+    """Six 3x3 convolutions, every second one with stride 2, and the mean over the image."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
@@ -116,15 +116,15 @@ def train_and_measure(
         "accuracy": round(accuracy(learner.result.eval(), config.preprocessing, splits.test), 4),
         "epochs": round(learner.step / loader.steps_per_epoch, 1),
         "processor_seconds": round(spent),
-        "milliseconds_per_picture": round(1000 * spent / learner.step / training.batch_size, 2),
+        "milliseconds_per_image": round(1000 * spent / learner.step / training.batch_size, 2),
     }
 
 
 @torch.inference_mode()
-def accuracy(model: nn.Module, preprocessing: Preprocessing, pictures: Pictures) -> float:
-    loader = EvaluationLoader(pictures, preprocessing=preprocessing, batch_size=100)
+def accuracy(model: nn.Module, preprocessing: Preprocessing, images: ImageDataset) -> float:
+    loader = EvaluationLoader(images, preprocessing=preprocessing, batch_size=100)
     hits = sum(int((model(batch.images).argmax(dim=1) == batch.targets).sum()) for batch in loader)
-    return hits / len(pictures)
+    return hits / len(images)
 
 
 def one_set(name: str, folder: Path, minutes: float, share: float, models: Sequence[str]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Training on one GPU, fed by the real loader: pictures a second, and the share of the GPU's own peak.
+"""Training on one GPU, fed by the real loader: images a second, and the share of the GPU's own peak.
 
     python benchmarks/gpu_training.py --models ViT-S/16 ViT-B/16 ViT-L/16 --out benchmarks/results/gpu.json
 
 Ours is the step that `vitreous train` takes in bf16, compiled; timm's and Hugging Face's are their models in
-the usual loop with the same optimiser, autocast and `torch.compile`. All are fed by one loader that reads,
-crops and flips pictures while the GPU works. They take turns, block by block; what is reported is the median
+the usual loop with the same optimizer, autocast and `torch.compile`. All are fed by one loader that reads,
+crops and flips images while the GPU works. They take turns, block by block; what is reported is the median
 block. The peak is what a product of large bf16 matrices reaches on the same GPU in the same run; the model's
 operations are three times those of the forward pass, two for each product and sum.
 
@@ -26,7 +26,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
-from loader import PREPROCESSING, TRAINING, write_pictures
+from loader import PREPROCESSING, TRAINING, write_images
 from peers import import_timm
 from torch import nn
 
@@ -58,17 +58,17 @@ def usual(model: nn.Module, logits: Callable[[object], torch.Tensor], device: to
     """The loop that everybody writes."""
     model = model.to(device).train()
     forward = torch.compile(model)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
     criterion = nn.CrossEntropyLoss()
 
     def step(batch: Batch) -> None:
         images, targets = (tensor.to(device, non_blocking=True) for tensor in (batch.images, batch.targets))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16):
             loss = criterion(logits(forward(images)), targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
 
     return step
 
@@ -120,7 +120,7 @@ def endless(loader: TrainLoader) -> Iterator[Batch]:
 def compare(
     name: str, loader: TrainLoader, device: torch.device, steps: int, rounds: int
 ) -> dict[str, object]:
-    """For each way: pictures a second and operations a second, of the median block of `steps`."""
+    """For each way: images a second and operations a second, of the median block of `steps`."""
     operations = 3 * 2 * describe(vt.create(name, num_classes=CLASSES).config).macs
     ways: dict[str, Step] = {
         "vitreous": ours(name, device),
@@ -129,7 +129,7 @@ def compare(
     }
     batches = endless(loader)
     for step in ways.values():
-        for _ in range(3):  # compiling, and the optimisers' memory
+        for _ in range(3):  # compiling, and the optimizers' memory
             step(next(batches))
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(rounds):
@@ -143,7 +143,7 @@ def compare(
             rates[way].append(steps * loader.batch_size / (time.perf_counter() - began))
     return {
         way: {
-            "pictures_per_second": round(statistics.median(taken), 1),
+            "images_per_second": round(statistics.median(taken), 1),
             "teraflops": round(statistics.median(taken) * operations / 1e12, 2),
         }
         for way, taken in rates.items()
@@ -151,7 +151,7 @@ def compare(
 
 
 def alone(loader: TrainLoader, steps: int) -> float:
-    """Pictures a second that the loader makes for nobody."""
+    """Images a second that the loader makes for nobody."""
     batches = endless(loader)
     next(batches)
     began = time.perf_counter()
@@ -164,8 +164,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=SIZES, default=["ViT-S/16", "ViT-B/16", "ViT-L/16"])
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--batch", type=int, help="pictures; by default what suits the model on a large GPU")
-    parser.add_argument("--pictures", type=int, default=8192)
+    parser.add_argument("--batch", type=int, help="images; by default what suits the model on a large GPU")
+    parser.add_argument("--images", type=int, default=8192)
     parser.add_argument("--steps", type=int, default=20, help="of a block")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
@@ -176,12 +176,12 @@ def main() -> None:
     rows: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder:
         jpegs, shards = Path(folder) / "jpegs", Path(folder) / "shards"
-        write_pictures(jpegs, options.pictures, 375, 500)
+        write_images(jpegs, options.images, 375, 500)
         pack(open_data(str(jpegs), DataConfig(test_fraction=0)), shards, Packing(size=256, raw=True))
-        pictures = open_data(str(shards), DataConfig(test_fraction=0)).train
+        images = open_data(str(shards), DataConfig(test_fraction=0)).train
         for name in options.models:
             loader = TrainLoader(
-                pictures,
+                images,
                 preprocessing=PREPROCESSING,
                 augmentation=TRAINING,
                 batch_size=options.batch or BATCHES[name],
@@ -195,7 +195,7 @@ def main() -> None:
                 way["share_of_peak"] = round(way["teraflops"] * 1e12 / peak, 3)  # type: ignore[index, operator]
             rows[name] = {
                 "batch": loader.batch_size,
-                "loader_alone_pictures_per_second": alone(loader, options.steps),
+                "loader_alone_images_per_second": alone(loader, options.steps),
                 **ways,
             }
             print(name, json.dumps(rows[name]), flush=True)

@@ -2,7 +2,7 @@
 
     python benchmarks/inference.py --model ViT-Ti/16 --batch 16 --rounds 15
 
-The two models take turns, call by call, and what is reported is the median of the ratios of neighbouring
+The two models take turns, call by call, and what is reported is the median of the ratios of neighboring
 calls, so that a machine that slows down slows both.
 """
 

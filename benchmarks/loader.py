@@ -1,17 +1,17 @@
-"""Pictures a second of one core, beside the usual way: torchvision's ImageFolder with its v1 transforms.
+"""Images a second of one core, beside the usual way: torchvision's ImageFolder with its v1 transforms.
 
     python benchmarks/loader.py [--rounds 8] [--out benchmarks/results/loader.json]
 
 The usual way is torchvision's own code where it can be imported. Where not, it is written out below with
 Pillow and torch, operation by operation as RandomResizedCrop, Resize, CenterCrop, RandomHorizontalFlip,
-ToTensor, Normalize and the default collation do it, on Pillow pictures, bicubic on both sides; what
-torchvision's own Python calls add is then left out, in its favour. The results say which one it was.
+ToTensor, Normalize and the default collation do it, on Pillow images, bicubic on both sides; what
+torchvision's own Python calls add is then left out, in its favor. The results say which one it was.
 
 The two ways take turns, batch by batch, in one thread; what counts is that thread's processor time, since
 other work on the machine adds less to it. Freed memory is kept, as `vitreous train` does; both ways gain
-by it. A ratio is the median of the ratios of neighbouring batches; that of the fastest batches stands beside
+by it. A ratio is the median of the ratios of neighboring batches; that of the fastest batches stands beside
 it, since on a busy machine caches and hyperthreads are shared. The
-pictures are parts of scikit-learn's two photographs, resized and compressed at quality 90; the kilobytes of a
+images are parts of scikit-learn's two photographs, resized and compressed at quality 90; the kilobytes of a
 mean file are in the results, since the more there is to decode, the less the rest weighs.
 """
 
@@ -41,9 +41,9 @@ from torch import Tensor
 
 import vitreous
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import EvaluationLoader, TrainLoader
 from vitreous.data.packing import Packing, pack
-from vitreous.data.pictures import Pictures
 from vitreous.data.sources import open_data
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.heap import keep_freed_memory
@@ -57,7 +57,7 @@ Row = dict[str, float | list[float]]
 PEER = import_torchvision()
 
 
-def write_pictures(root: Path, count: int, height: int, width: int) -> float:
+def write_images(root: Path, count: int, height: int, width: int) -> float:
     """JPEGs in two class folders; the kilobytes of a mean one."""
     photographs = [Image.fromarray(pixels) for pixels in load_sample_images().images]
     total = 0
@@ -67,19 +67,19 @@ def write_pictures(root: Path, count: int, height: int, width: int) -> float:
         part = generator.uniform(0.6, 1.0)
         w, h = round(source.width * part), round(source.height * part)
         left, top = (int(generator.integers(side + 1)) for side in (source.width - w, source.height - h))
-        picture = source.resize((width, height), BICUBIC, box=(left, top, left + w, top + h))
+        image = source.resize((width, height), BICUBIC, box=(left, top, left + w, top + h))
         folder = root / f"class-{index // 2 % 2}"  # each class has both, so that each batch is alike
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{index:05}.jpg"
-        picture.save(file, quality=90)
+        image.save(file, quality=90)
         total += file.stat().st_size
     return round(total / count / 1000, 1)
 
 
 def usual_training(path: str) -> Tensor:
     """RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize."""
-    picture = load(path)
-    width, height = picture.size
+    image = load(path)
+    width, height = image.size
     for _ in range(10):
         area = height * width * torch.empty(1).uniform_(0.08, 1.0).item()
         ratio = math.exp(torch.empty(1).uniform_(math.log(3 / 4), math.log(4 / 3)).item())
@@ -90,21 +90,21 @@ def usual_training(path: str) -> Tensor:
             break
     else:
         top, left, h, w = 0, 0, height, width
-    picture = picture.crop((left, top, left + w, top + h)).resize((224, 224), BICUBIC)
+    image = image.crop((left, top, left + w, top + h)).resize((224, 224), BICUBIC)
     if torch.rand(1).item() < 0.5:
-        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return usual_tensor(picture)
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return usual_tensor(image)
 
 
 def usual_evaluation(path: str) -> Tensor:
     """Resize(256), CenterCrop(224), ToTensor, Normalize."""
-    picture = load(path)
-    width, height = picture.size
+    image = load(path)
+    width, height = image.size
     scale = 256 / min(width, height)
     wide, tall = max(int(width * scale), 256), max(int(height * scale), 256)
     left, top = round((wide - 224) / 2), round((tall - 224) / 2)
-    picture = picture.resize((wide, tall), BICUBIC).crop((left, top, left + 224, top + 224))
-    return usual_tensor(picture)
+    image = image.resize((wide, tall), BICUBIC).crop((left, top, left + 224, top + 224))
+    return usual_tensor(image)
 
 
 def load(path: str) -> Image.Image:
@@ -113,9 +113,9 @@ def load(path: str) -> Image.Image:
         return Image.open(file).convert("RGB")
 
 
-def usual_tensor(picture: Image.Image) -> Tensor:
+def usual_tensor(image: Image.Image) -> Tensor:
     """ToTensor and Normalize."""
-    pixels = torch.from_numpy(np.array(picture, copy=True)).view(picture.height, picture.width, 3)
+    pixels = torch.from_numpy(np.array(image, copy=True)).view(image.height, image.width, 3)
     values = pixels.permute((2, 0, 1)).contiguous().to(torch.float32).div(255)
     mean, std = torch.tensor(PREPROCESSING.mean), torch.tensor(PREPROCESSING.std)
     return values.clone().sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
@@ -155,10 +155,10 @@ def usual(root: Path, batch: int, *, training: bool) -> Iterator[Tensor]:
     return torchvision_batches(root, steps, batch)
 
 
-def training_batches(pictures: Pictures, batch: int, config: DataConfig) -> Iterator[Tensor]:
+def training_batches(images: ImageDataset, batch: int, config: DataConfig) -> Iterator[Tensor]:
     """Ours, epoch after epoch."""
     loader = TrainLoader(
-        pictures, preprocessing=PREPROCESSING, augmentation=TRAINING, batch_size=batch, seed=0, config=config
+        images, preprocessing=PREPROCESSING, augmentation=TRAINING, batch_size=batch, seed=0, config=config
     )
     epoch = 0
     while True:
@@ -166,15 +166,15 @@ def training_batches(pictures: Pictures, batch: int, config: DataConfig) -> Iter
         epoch += 1
 
 
-def evaluation_batches(pictures: Pictures, batch: int) -> Iterator[Tensor]:
+def evaluation_batches(images: ImageDataset, batch: int) -> Iterator[Tensor]:
     """Ours, again and again."""
     while True:
-        loader = EvaluationLoader(pictures, preprocessing=PREPROCESSING, batch_size=batch)
+        loader = EvaluationLoader(images, preprocessing=PREPROCESSING, batch_size=batch)
         yield from (each.images for each in loader if len(each.indices) == batch)
 
 
 def compare(ours: Iterator[Tensor], usual: Iterator[Tensor], batch: int, rounds: int) -> Row:
-    """Pictures per second of processor time, and the ratio."""
+    """Images per second of processor time, and the ratio."""
     spent: dict[str, list[float]] = {"ours": [], "usual": []}
     for turn in range(WARM_UP + rounds):
         for name, batches in (("ours", ours), ("usual", usual)):
@@ -195,11 +195,11 @@ def compare(ours: Iterator[Tensor], usual: Iterator[Tensor], batch: int, rounds:
 
 
 def measure(folder: Path, rounds: int) -> tuple[dict[str, float], dict[str, Row]]:
-    """(kilobytes of the pictures, all comparisons)."""
+    """(kilobytes of the images, all comparisons)."""
     small, large, packed, raw = (folder / name for name in ("small", "large", "packed", "raw"))
     kilobytes = {
-        "500x375": write_pictures(small, 480, 375, 500),
-        "12 megapixels": write_pictures(large, 8, 3000, 4000),
+        "500x375": write_images(small, 480, 375, 500),
+        "12 megapixels": write_images(large, 8, 3000, 4000),
     }
     for shards, as_pixels in ((packed, False), (raw, True)):
         pack(open_data(str(small), DataConfig()), shards, Packing(size=256, raw=as_pixels))
@@ -261,7 +261,7 @@ def main() -> None:
             "vitreous": vitreous.__version__,
         },
         "peer": f"torchvision {PEER.__version__}" if PEER else "its operations, written out",
-        "kilobytes_of_a_picture": kilobytes,
+        "kilobytes_of_an_image": kilobytes,
         "rows": {name: {**row, "target": TARGETS.get(name)} for name, row in rows.items()},
     }
     text = json.dumps(results, indent=1)

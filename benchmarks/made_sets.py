@@ -1,9 +1,9 @@
-"""Small made picture sets for learning from scratch: 24 classes each; validation has looks of its own.
+"""Small made image sets for learning from scratch: 24 classes each; validation has looks of its own.
 
-    python benchmarks/made_sets.py FOLDER [--sets letters shapes ...] [--pictures 150] [--seed 0]
+    python benchmarks/made_sets.py FOLDER [--sets letters shapes ...] [--images 150] [--seed 0]
 
-writes FOLDER/<set>/train/<class>/*.jpg and FOLDER/<set>/val/<class>/*.jpg. Every picture has its own
-size, background, colours, clutter, place and angle of the subject, blur and noise. What a subject looks like
+writes FOLDER/<set>/train/<class>/*.jpg and FOLDER/<set>/val/<class>/*.jpg. Every image has its own
+size, background, colors, clutter, place and angle of the subject, blur and noise. What a subject looks like
 differs from set to set, and in validation it looks as training never shows it:
 
 | set | a class is | training shows | validation shows |
@@ -196,28 +196,28 @@ def stroked(name: str, rng: Rng, validation: bool) -> Image.Image:
     return mask
 
 
-# How a subject becomes a picture.
+# How a subject becomes an image.
 
 
-def colour(rng: Rng, lightness: float) -> tuple[int, int, int]:
+def color(rng: Rng, lightness: float) -> tuple[int, int, int]:
     rgb = colorsys.hls_to_rgb(rng.random(), lightness, rng.uniform(0.1, 0.9))
     return tuple(round(255 * value) for value in rgb)  # type: ignore[return-value]
 
 
 def background(size: int, rng: Rng, lightness: float) -> Image.Image:
-    """A gradient between two colours of about that lightness."""
-    first, second = (colour(rng, np.clip(lightness + rng.normal(0, 0.06), 0.05, 0.95)) for _ in range(2))
+    """A gradient between two colors of about that lightness."""
+    first, second = (color(rng, np.clip(lightness + rng.normal(0, 0.06), 0.05, 0.95)) for _ in range(2))
     ramp = Image.linear_gradient("L").rotate(float(rng.uniform(0, 360))).resize((size, size))
     return Image.composite(Image.new("RGB", ramp.size, first), Image.new("RGB", ramp.size, second), ramp)
 
 
-def clutter(picture: Image.Image, rng: Rng) -> None:
-    """Lines, discs and bars of any colour, all over."""
-    draw = ImageDraw.Draw(picture)
-    size = picture.width
+def clutter(image: Image.Image, rng: Rng) -> None:
+    """Lines, discs and bars of any color, all over."""
+    draw = ImageDraw.Draw(image)
+    size = image.width
     for _ in range(rng.integers(4, 12)):
         x, y, reach = [*rng.uniform(0, size, 2).tolist(), float(rng.uniform(0.03, 0.14)) * size]
-        fill = colour(rng, float(rng.uniform(0.1, 0.9)))
+        fill = color(rng, float(rng.uniform(0.1, 0.9)))
         kind = rng.integers(3)
         if kind == 0:
             end = (x + rng.normal(0, 0.4) * size, y + rng.normal(0, 0.4) * size)
@@ -239,23 +239,23 @@ def placed(mask: Image.Image, size: int, rng: Rng) -> Image.Image:
     return whole
 
 
-def finished(picture: Image.Image, rng: Rng) -> Image.Image:
+def finished(image: Image.Image, rng: Rng) -> Image.Image:
     """A little blur and the noise of a sensor."""
-    picture = picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0, 0.9))))
-    noise = rng.normal(0, rng.uniform(2, 12), (picture.height, picture.width, 3))
-    return Image.fromarray(np.clip(np.asarray(picture) + noise, 0, 255).astype(np.uint8))
+    image = image.filter(ImageFilter.GaussianBlur(float(rng.uniform(0, 0.9))))
+    noise = rng.normal(0, rng.uniform(2, 12), (image.height, image.width, 3))
+    return Image.fromarray(np.clip(np.asarray(image) + noise, 0, 255).astype(np.uint8))
 
 
 def scene(subject: Subject, name: str, rng: Rng, validation: bool) -> Image.Image:
-    """One picture of the class: background, clutter, the subject in a contrasting colour."""
+    """One image of the class: background, clutter, the subject in a contrasting color."""
     size = int(rng.integers(72, 145))
     lightness = float(rng.uniform(0.12, 0.88))
     contrast = float(rng.uniform(0.3, 0.5)) * (-1 if lightness > 0.5 else 1)
-    picture = background(size, rng, lightness)
-    clutter(picture, rng)
-    paint = Image.new("RGB", picture.size, colour(rng, lightness + contrast))
-    picture.paste(paint, mask=placed(subject(name, rng, validation), size, rng))
-    return finished(picture, rng)
+    image = background(size, rng, lightness)
+    clutter(image, rng)
+    paint = Image.new("RGB", image.size, color(rng, lightness + contrast))
+    image.paste(paint, mask=placed(subject(name, rng, validation), size, rng))
+    return finished(image, rng)
 
 
 SUBJECTS: dict[str, tuple[Sequence[str], Subject]] = {
@@ -267,8 +267,8 @@ SUBJECTS: dict[str, tuple[Sequence[str], Subject]] = {
 SETS = (*SUBJECTS, "textures")
 
 
-def picture(name: str, label: str, rng: Rng, validation: bool) -> Image.Image:
-    """One picture of class `label` of the set `name`."""
+def image(name: str, label: str, rng: Rng, validation: bool) -> Image.Image:
+    """One image of class `label` of the set `name`."""
     if name == "textures":
         return finished(texture(label, rng, validation), rng)
     return scene(SUBJECTS[name][1], label, rng, validation)
@@ -278,15 +278,15 @@ def classes(name: str) -> tuple[str, ...]:
     return tuple(TEXTURES) if name == "textures" else tuple(SUBJECTS[name][0])
 
 
-def write_set(name: str, folder: Path, *, pictures: int = 150, validation: int = 25, seed: int = 0) -> Path:
+def write_set(name: str, folder: Path, *, images: int = 150, validation: int = 25, seed: int = 0) -> Path:
     """The set as class folders of JPEG files under `folder`/train and `folder`/val."""
-    for part, count in (("train", pictures), ("val", validation)):
+    for part, count in (("train", images), ("val", validation)):
         for number, label in enumerate(classes(name)):
             place = folder / part / label
             place.mkdir(parents=True, exist_ok=True)
             for k in range(count):
                 rng = np.random.default_rng([seed, SETS.index(name), part == "val", number, k])
-                picture(name, label, rng, part == "val").save(place / f"{k:04d}.jpg", quality=92)
+                image(name, label, rng, part == "val").save(place / f"{k:04d}.jpg", quality=92)
     return folder
 
 
@@ -294,11 +294,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
-    parser.add_argument("--pictures", type=int, default=150)
+    parser.add_argument("--images", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     for name in options.sets:
-        print(write_set(name, options.folder / name, pictures=options.pictures, seed=options.seed))
+        print(write_set(name, options.folder / name, images=options.images, seed=options.seed))
 
 
 if __name__ == "__main__":

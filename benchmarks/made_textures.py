@@ -31,7 +31,7 @@ def near(distance: np.ndarray, radius: float) -> np.ndarray:
 
 
 def cell(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Distance to the centre of the unit cell."""
+    """Distance to the center of the unit cell."""
     return np.hypot(saw(x) - 0.5, saw(y) - 0.5)
 
 
@@ -46,8 +46,8 @@ def points(x: np.ndarray, y: np.ndarray, rng: Rng) -> tuple[np.ndarray, np.ndarr
     """Distances to the nearest and to the second of randomly strewn points, about one in each cell."""
     low, high = int(np.floor(min(x.min(), y.min()))) - 1, int(np.ceil(max(x.max(), y.max()))) + 1
     side = np.arange(low, high)
-    centres = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2) + rng.random((len(side) ** 2, 2))
-    distance = np.hypot(x[..., None] - centres[:, 0], y[..., None] - centres[:, 1])
+    centers = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2) + rng.random((len(side) ** 2, 2))
+    distance = np.hypot(x[..., None] - centers[:, 0], y[..., None] - centers[:, 1])
     nearest = np.partition(distance, 1, axis=-1)
     return nearest[..., 0], nearest[..., 1]
 
@@ -93,7 +93,7 @@ TEXTURES: dict[str, Field] = {
 
 
 def texture(name: str, rng: Rng, validation: bool) -> Image.Image:
-    """The pattern at a random scale and angle, in two colours, under a light from one side.
+    """The pattern at a random scale and angle, in two colors, under a light from one side.
 
     Validation turns dark and light round, and its light is stronger.
     """

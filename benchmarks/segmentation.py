@@ -2,7 +2,7 @@
 
     python benchmarks/segmentation.py --out benchmarks/results/segmentation.json
 
-Both see the same pages in the same order with the same loss, optimiser and form of schedule, one thread each;
+Both see the same pages in the same order with the same loss, optimizer and form of schedule, one thread each;
 the U-Net (1505.04597) gets as many steps as fit into the processor seconds that the Segmenter took. Its peak
 rate is its own. Both are judged once, on pages of digits that neither has seen.
 """

@@ -1,11 +1,11 @@
-"""Does pre-training without labels pay? 5,000 made pictures, 20 of each class with a label.
+"""Does pre-training without labels pay? 5,000 made images, 20 of each class with a label.
 
     python benchmarks/self_supervised.py --out benchmarks/results/self_supervised.json
 
-A picture is 24x24 and grey: one handwritten digit (of scikit-learn's) of random size, slant and place, light
-on a dark ground, with noise. The digits of the test pictures are none of those in the training pictures. The
+An image is 24x24 and gray: one handwritten digit (of scikit-learn's) of random size, slant and place, light
+on a dark ground, with noise. The digits of the test images are none of those in the training images. The
 same small ViT (4 layers of width 64, patches of 4x4) is fine-tuned from scratch, and from an encoder that saw
-the 5,000 pictures without labels as a masked autoencoder. Both learn the same 200 pictures for as many epochs
+the 5,000 images without labels as a masked autoencoder. Both learn the same 200 images for as many epochs
 with the same augmentation and peak rate, the best one from scratch on another set; --long 5 lets the one from
 scratch learn for as long as pre-training and fine-tuning take together. Every seed draws another set, other
 weights, masks and labels; intervals are Student's, over the seeds, and over the gains in pairs.
@@ -36,35 +36,35 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import vitreous as vt
-from vitreous.data.pictures import ArrayPictures, Splits
-from vitreous.data.sources import summarise
+from vitreous.data.dataset import ArrayImages, Splits
+from vitreous.data.sources import summarize
 from vitreous.training.config import ScheduleConfig, TrainingConfig
 
 SIDE = 24
-UNLABELLED, TEST, LABELLED = 5000, 2000, 20
-TRAINING_DIGITS = 1297  # of 1,797; test pictures are made of the others
+UNLABELED, TEST, LABELED = 5000, 2000, 20
+TRAINING_DIGITS = 1297  # of 1,797; test images are made of the others
 CLASSES = tuple("0123456789")
 Rng = np.random.Generator
 
 
 def made_splits(seed: int) -> Splits:
-    """Training and test pictures, composed of different digits."""
+    """Training and test images, composed of different digits."""
     digits = load_digits()
     order = np.random.default_rng(seed).permutation(len(digits.images))
     parts = []
     for name, count, chosen in (
-        ("train", UNLABELLED, order[:TRAINING_DIGITS]),
+        ("train", UNLABELED, order[:TRAINING_DIGITS]),
         ("test", TEST, order[TRAINING_DIGITS:]),
     ):
         rng = np.random.default_rng([seed, name == "test"])
         drawn = rng.choice(chosen, size=count)
-        pixels = np.stack([picture(digits.images[index], rng) for index in drawn])
+        pixels = np.stack([image(digits.images[index], rng) for index in drawn])
         targets = digits.target[drawn].astype(np.int64)
-        parts.append(ArrayPictures(pixels, targets, CLASSES, name=f"made-{seed}-{name}"))
-    return Splits(parts[0], None, parts[1], f"made-{seed}", summarise(parts[0]))
+        parts.append(ArrayImages(pixels, targets, CLASSES, name=f"made-{seed}-{name}"))
+    return Splits(parts[0], None, parts[1], f"made-{seed}", summarize(parts[0]))
 
 
-def picture(digit: NDArray[np.float64], rng: Rng) -> NDArray[np.uint8]:
+def image(digit: NDArray[np.float64], rng: Rng) -> NDArray[np.uint8]:
     """A dark ground, the digit, noise."""
     canvas = Image.new("L", (SIDE, SIDE), 20)
     height = int(rng.integers(12, 21))
@@ -87,7 +87,7 @@ def comparison(splits: Splits, options: argparse.Namespace) -> Comparison:
     )
     return Comparison(
         splits=splits,
-        labelled=LABELLED,
+        labeled=LABELED,
         pretraining={
             "model": {
                 "width": 64,
@@ -99,7 +99,7 @@ def comparison(splits: Splits, options: argparse.Namespace) -> Comparison:
             "training": {"epochs": options.epochs, "batch_size": 64, "peak_lr": 2e-3, "log_every": 78},
             "evaluation": {"every_epochs": 1000},
             "pretraining": {
-                "mae": {"normalise_pixels": False, "decoder_width": 64, "decoder_mlp_dim": 128},
+                "mae": {"normalize_pixels": False, "decoder_width": 64, "decoder_mlp_dim": 128},
                 "masked_patch": {"target": "pixels"},
             },
         },

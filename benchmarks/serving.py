@@ -2,9 +2,9 @@
 
     python benchmarks/serving.py --out benchmarks/results/serving.json
 
-Three ways to the same answers, in one run on one machine: pictures decoded and classified one by one in this
-process; a server that computes each picture alone (--max-batch 1); a server that joins what arrives together.
-Each client sends its next picture when it has the answer to its last; the clients share the machine with the
+Three ways to the same answers, in one run on one machine: images decoded and classified one by one in this
+process; a server that computes each image alone (--max-batch 1); a server that joins what arrives together.
+Each client sends its next image when it has the answer to its last; the clients share the machine with the
 servers. The two servers take turns, slice by slice, so that a machine that slows down slows both.
 
 Two models: ViT-Ti/16 on photographs of 500x375 pixels (JPEG), and a model of the size that the digits need,
@@ -44,9 +44,9 @@ WAYS = {"unbatched": ["--max-batch", "1", "--max-wait", "0"], "batched": []}
 def photograph() -> bytes:
     """A JPEG as large as a photograph from the web: smooth noise, so that it compresses like one."""
     noise = np.random.default_rng(0).integers(0, 255, (12, 16, 3), dtype=np.uint8)
-    picture = Image.fromarray(noise).resize((500, 375), Image.Resampling.BICUBIC)
+    image = Image.fromarray(noise).resize((500, 375), Image.Resampling.BICUBIC)
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=90)
+    image.save(buffer, "JPEG", quality=90)
     return buffer.getvalue()
 
 
@@ -65,7 +65,7 @@ def digits_model() -> vt.ViT:
 
 
 def models(folder: Path) -> dict[str, tuple[Path, bytes]]:
-    """Each model's checkpoint, with fresh weights, and the picture that it is asked about."""
+    """Each model's checkpoint, with fresh weights, and the image that it is asked about."""
     torch.manual_seed(0)
     made = {
         "ViT-Ti/16": (vt.create("ViT-Ti/16"), photograph()),
@@ -117,7 +117,7 @@ async def ask(url: str, data: bytes, clients: int, seconds: float) -> tuple[list
 
 def summary(latencies: list[float], seconds: float) -> dict[str, float]:
     return {
-        "pictures_per_second": round(len(latencies) / seconds, 1),
+        "images_per_second": round(len(latencies) / seconds, 1),
         "p50_ms": round(1000 * float(np.percentile(latencies, 50)), 1),
         "p95_ms": round(1000 * float(np.percentile(latencies, 95)), 1),
         "requests": len(latencies),
@@ -134,7 +134,7 @@ def start(stack: ExitStack, path: Path, options: list[str]) -> str:
 
 
 def computed(url: str) -> np.ndarray:
-    """(pictures, batches) that a server has computed so far."""
+    """(images, batches) that a server has computed so far."""
     lines = [line for line in httpx.get(url + "/metrics").text.splitlines() if not line.startswith("#")]
     found = {line.split("{")[0]: float(line.split()[-1]) for line in lines if "batch_size" in line}
     return np.array([found["vitreous_batch_size_sum"], found["vitreous_batch_size_count"]])
@@ -154,9 +154,9 @@ def measure(name: str, path: Path, data: bytes, *, seconds: float, slices: int) 
                 for way in list(urls)[:: 1 if turn % 2 else -1]:
                     latencies, took = asyncio.run(ask(urls[way], data, clients, seconds / slices))
                     found[way] = (found[way][0] + latencies, found[way][1] + took)
-            pictures, batches = computed(urls["batched"]) - before
+            images, batches = computed(urls["batched"]) - before
             for way in urls:
-                told = {"mean_batch": round(pictures / batches, 1)} if way == "batched" else {}
+                told = {"mean_batch": round(images / batches, 1)} if way == "batched" else {}
                 rows.append({"model": name, "way": way, "clients": clients, **summary(*found[way]), **told})
     return rows
 

@@ -3,7 +3,7 @@
     python benchmarks/training_step.py --rounds 9
 
 Ours is the step that `vitreous train` takes (loss, gradient, clipping, fused AdamW); timm's is its model in
-the usual loop with the same optimiser. All take turns, step by step; what is reported is the median of the
+the usual loop with the same optimizer. All take turns, step by step; what is reported is the median of the
 ratios to timm's eager fp32 step of the same round, so that a machine that slows down slows all of them.
 
 `--agree 12` also trains on the bundled digits in each of our settings, for so many epochs, and gives the
@@ -57,16 +57,16 @@ def ours(name: str, settings: dict[str, object]) -> StepTaker:
 def theirs(name: str, *, bf16: bool = False, compiled: bool = False) -> Step:
     model = import_timm().create_model(TIMM_NAMES[name], num_classes=CLASSES)
     forward = torch.compile(model) if compiled else model
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
     criterion = torch.nn.CrossEntropyLoss()
 
     def step(batch: Batch) -> None:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             loss = criterion(forward(batch.images), batch.targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
 
     return step
 
@@ -86,7 +86,7 @@ def compare(name: str, size: int, rounds: int) -> dict[str, dict[str, float]]:
     steps |= {f"vitreous {label}": ours(name, settings) for label, settings in SETTINGS.items()}
     batch = random_batch(size)
     for step in steps.values():
-        step(batch)  # compiling, and the optimisers' memory
+        step(batch)  # compiling, and the optimizers' memory
     times: dict[str, list[float]] = {label: [] for label in steps}
     for turn in range(rounds):
         order = list(steps.items())

@@ -2,8 +2,8 @@
 
     python benchmarks/translation.py --models 256x3 512x6 --out benchmarks/results/translation.json
 
-Same sizes, same embeddings, positions and loss, same optimiser, same padded batch. The two take turns, step
-by step, and what is reported is the median of the ratios of neighbouring steps, in processor seconds as
+Same sizes, same embeddings, positions and loss, same optimizer, same padded batch. The two take turns, step
+by step, and what is reported is the median of the ratios of neighboring steps, in processor seconds as
 well, which other work on the machine disturbs less.
 """
 
@@ -75,16 +75,16 @@ def batch_of(rows: int, length: int) -> tuple[Tensor, Tensor]:
 
 
 def step(
-    model: nn.Module, optimiser: torch.optim.Optimizer, batch: tuple[Tensor, Tensor]
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, Tensor]
 ) -> tuple[float, float]:
     """Seconds on the clock and of the processor of one training step."""
     begun = time.perf_counter(), time.process_time()
     source, target = batch
     logits = model(source, target[:, :-1])
     loss = F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=0, label_smoothing=0.1)
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     loss.backward()
-    optimiser.step()
+    optimizer.step()
     return time.perf_counter() - begun[0], time.process_time() - begun[1]
 
 
@@ -106,14 +106,14 @@ def compare(width: int, layers: int, threads: int, arguments: argparse.Namespace
     models = [vt.Transformer(config).train(), Peer(config).train()]
     sizes = [sum(parameter.numel() for parameter in model.parameters()) for model in models]
     assert sizes[0] == sizes[1], f"the models differ: {sizes}"
-    optimisers = [torch.optim.Adam(model.parameters(), lr=1e-4, fused=True) for model in models]
+    optimizers = [torch.optim.Adam(model.parameters(), lr=1e-4, fused=True) for model in models]
     batch = batch_of(arguments.batch, arguments.length)
-    for model, optimiser in zip(models, optimisers, strict=True):
-        step(model, optimiser, batch)
+    for model, optimizer in zip(models, optimizers, strict=True):
+        step(model, optimizer, batch)
     clock, processor, seconds = [], [], []
     for turn in range(arguments.rounds):
         order = (0, 1) if turn % 2 else (1, 0)
-        taken = {which: step(models[which], optimisers[which], batch) for which in order}
+        taken = {which: step(models[which], optimizers[which], batch) for which in order}
         clock.append(taken[1][0] / taken[0][0])
         processor.append(taken[1][1] / taken[0][1])
         seconds.append(taken[0][0])

@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
-from loader import write_pictures
+from loader import write_images
 
 import vitreous
 from vitreous.cli import run
@@ -41,14 +41,14 @@ def waiting(data: str, folder: Path, epochs: int, settings: list[str]) -> dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--pictures", type=int, default=2000)
+    parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--machine", default=f"{platform.machine()}, {os.cpu_count()} cores")
     parser.add_argument("--set", action="append", default=[], help="more settings of the runs")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
     settings = [part for setting in options.set for part in ("--set", setting)]
     with tempfile.TemporaryDirectory() as folder:
-        write_pictures(Path(folder) / "jpegs", options.pictures, 375, 500)
+        write_images(Path(folder) / "jpegs", options.images, 375, 500)
         rows = {
             "digits": waiting("digits", Path(folder) / "digits", options.epochs, settings),
             "jpegs_500x375": waiting(f"{folder}/jpegs", Path(folder) / "run", options.epochs, settings),

@@ -1,4 +1,4 @@
-"""The picture of the README: what each layer of a small ViT looks at, one column for each digit.
+"""The image of the README: what each layer of a small ViT looks at, one column for each digit.
 
 vitreous train --out runs/digits        # under a minute on two cores
 python docs/make_hero.py runs/digits    # writes docs/hero.png
@@ -30,20 +30,20 @@ SIDE = 96  # pixels of a tile
 
 def main(run: str) -> None:
     model = vt.load(run).eval()
-    pictures = held_out(run, None, {}).pictures
-    judged = evaluate(model, pictures)
+    images = held_out(run, None, {}).images
+    judged = evaluate(model, images)
     right = [
         int(judged.indices[np.flatnonzero(judged.correct & (judged.targets == digit))[3]])
         for digit in range(10)
     ]
-    images = model.preprocessing([pictures.picture(index) for index in right])
-    seen = survey(model, images, patch=(0, 0), close=len(images))
+    batch = model.preprocessing([images.image(index) for index in right])
+    seen = survey(model, batch, patch=(0, 0), close=len(batch))
     rows = {f"layer {layer + 1}": seen.reading[:, layer] for layer in range(model.config.depth)}
     maps = {name: to_grid(reading.mean(dim=1), model.config) for name, reading in rows.items()}
-    maps |= {"all layers": seen.rollout, "evidence": relevance(model, images).patches}
+    maps |= {"all layers": seen.rollout, "evidence": relevance(model, batch).patches}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     draw(
-        images[:, 0] - images.min(),
+        batch[:, 0] - batch.min(),
         maps,
         f"A Vision Transformer of {parameters:,} parameters reads handwriting: "
         f"{int(judged.correct.sum())} of {judged.count} held-out digits right.",
@@ -55,7 +55,7 @@ def draw(
     digits: Float[Tensor, "10 H W"], maps: dict[str, Float[Tensor, "10 h w"]], words: str, path: Path
 ) -> None:
     """A wall of tiles: the digits above, below them where each layer looks, in heat that the digit lights."""
-    walls = {"the picture": [smooth(digit)[..., None].repeat(3, axis=2) for digit in digits]}
+    walls = {"the image": [smooth(digit)[..., None].repeat(3, axis=2) for digit in digits]}
     walls |= {
         name: [lit(values, digit) for values, digit in zip(each, digits, strict=True)]
         for name, each in maps.items()
@@ -87,8 +87,8 @@ def draw(
 def lit(values: Float[Tensor, "h w"], digit: Float[Tensor, "H W"]) -> Float[np.ndarray, "H2 W2 3"]:
     """Heat, brighter where the digit's strokes are."""
     stroke = smooth(digit)[..., None]
-    colours = matplotlib.colormaps["inferno"](smooth(values))[..., :3]
-    return np.clip(colours * (0.65 + 0.35 * stroke) + 0.16 * stroke, 0, 1)
+    colors = matplotlib.colormaps["inferno"](smooth(values))[..., :3]
+    return np.clip(colors * (0.65 + 0.35 * stroke) + 0.16 * stroke, 0, 1)
 
 
 def smooth(values: Float[Tensor, "h w"]) -> Float[np.ndarray, "H W"]:

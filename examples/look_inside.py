@@ -1,6 +1,6 @@
 """Where does a model look? Attention captured while the model runs as it always does.
 
-    python examples/look_inside.py [MODEL] [PICTURE]
+    python examples/look_inside.py [MODEL] [IMAGE]
 
 MODEL is a run directory or a checkpoint of any format; without one a model with fresh weights shows what an
 untrained attention looks like: nearly even.
@@ -14,11 +14,11 @@ from PIL import Image
 import vitreous as vt
 
 
-def main(model_path: str | None = None, picture_path: str | None = None) -> None:
+def main(model_path: str | None = None, image_path: str | None = None) -> None:
     torch.manual_seed(0)
     model = vt.load(model_path) if model_path else vt.create("ViT-Ti/16", image_size=64, num_classes=10)
-    picture = Image.open(picture_path) if picture_path else Image.linear_gradient("L")
-    images = model.preprocessing(picture)
+    image = Image.open(image_path) if image_path else Image.linear_gradient("L")
+    images = model.preprocessing(image)
     with vt.capture_attention(model) as attention, torch.inference_mode():
         model.eval()(images)
     rows, columns = model.config.grid

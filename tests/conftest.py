@@ -1,4 +1,4 @@
-"""What tests share: a quiet, repeatable PyTorch, and a few pictures."""
+"""What tests share: a quiet, repeatable PyTorch, and a few images."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ def _repeatable() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """photos/ with two classes of twelve pictures that differ in colour."""
-    where = tmp_path_factory.mktemp("pictures")
+    """photos/ with two classes of twelve images that differ in color."""
+    where = tmp_path_factory.mktemp("images")
     random = np.random.default_rng(0)
     for shade, name in enumerate(("apples", "pears")):
         (where / "photos" / name).mkdir(parents=True)

@@ -4,7 +4,7 @@
     model = vt.create("ViT-B/16", num_classes=10, image_size=224)
     model = vt.load("B_16.npz")                  # any published format; detected from the content
     vt.save(model, "out.npz", format="google")
-    logits = model(model.preprocessing(pictures))
+    logits = model(model.preprocessing(images))
 
 Everything is imported on first use, so that `import vitreous` itself costs next to nothing.
 """

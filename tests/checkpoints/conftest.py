@@ -26,7 +26,7 @@ TINY = {
 
 
 @torch.no_grad()
-def randomise(model: Model) -> Model:
+def randomize(model: Model) -> Model:
     """Weights of a trained model's size, none of them zero."""
     for name, parameter in model.named_parameters():
         scale = 0.5 if parameter.ndim == 1 and "norm" in name and "weight" in name else 0.15
@@ -39,7 +39,7 @@ def tiny() -> Callable[..., ViT]:
     """Makes a tiny ViT with any fields changed."""
 
     def make(**fields: Any) -> ViT:
-        model = randomise(build_model(build(ViTConfig, TINY, fields)))
+        model = randomize(build_model(build(ViTConfig, TINY, fields)))
         assert isinstance(model, ViT)
         return model
 

@@ -1,6 +1,6 @@
 """The published BiT: equal to timm's ResNetV2 reading the same file.
 
-data/bit holds weights in the published layout (two stages, half width, a wide picture) and the output of
+data/bit holds weights in the published layout (two stages, half width, a wide image) and the output of
 timm 1.0.31, `ResNetV2(layers=[2, 1], channels=[128, 256], stem_chs=32, stem_type="fixed",
 conv_layer=partial(StdConv2d, eps=1e-8))` behind timm's own npz reader. The arrays are in Fortran's order, as
 NumPy writes transposed ones.

@@ -43,7 +43,7 @@ def test_each_format_is_told_from_its_content(case: str) -> None:
     start = case.split("_")[0]
     right = FORMAT_OF.get(start, start)
     assert detect(source) == right
-    names = [name for name, reader in READERS.items() if reader.recognises(source)]
+    names = [name for name, reader in READERS.items() if reader.recognizes(source)]
     assert names == ([right, "timm"] if right == "dinov2" else [right])
 
 

@@ -25,7 +25,7 @@ HUGGINGFACE = {
     "ViTModel with a pooler": {"num_classes": None, "representation": 24},
     "ViTModel": {"num_classes": None, "norm_eps": 1e-12},
     "ViT without biases": {"qkv_bias": False, "mlp": "gelu_tanh"},
-    "ViT of oblong pictures": {"image_size": (24, 40)},
+    "ViT of oblong images": {"image_size": (24, 40)},
     "DeiT": {"distillation_token": True, "pooling": "class+distillation"},
     "Dinov2": {"layer_scale": 0.1, "mlp_dim": 128, "pooling": "class+mean"},
     "Dinov2 by its class token": {"layer_scale": 0.1, "mlp_dim": 128},
@@ -110,8 +110,8 @@ def test_timm(name: str, tiny: Any, tmp_path: Path) -> None:
 def test_timm_hybrids(name: str, tmp_path: Path) -> None:
     timm = timm_or_skip()
     stem = vt.create(name).config.stem.model_dump() | {
-        "standardisation": "variance",
-        "standardisation_eps": 1e-8,
+        "standardization": "variance",
+        "standardization_eps": 1e-8,
         "norm_eps": 1e-5,
     }
     model = vt.create(name, depth=1, image_size=64, num_classes=5, stem=stem).eval()

@@ -160,7 +160,7 @@ def test_bit(order: str, tmp_path: Path) -> None:
     rest = (
         {}
         if order == "pre-activation"
-        else {"standardisation": "std", "standardisation_eps": 1e-5, "norm_eps": 1e-6}
+        else {"standardization": "std", "standardization_eps": 1e-5, "norm_eps": 1e-6}
     )
     config = BiTConfig(
         image_size=(32, 32), num_classes=4, layers=(1, 2), width_factor=0.5, order=order, **rest

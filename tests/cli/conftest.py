@@ -1,4 +1,4 @@
-"""A place with a run, pictures and data, as the examples in `--help` name them."""
+"""A place with a run, images and data, as the examples in `--help` name them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write_run(path: Path) -> None:
 
 
 def write_photos(folder: Path) -> None:
-    """Twelve pictures of each of two classes that the run knows."""
+    """Twelve images of each of two classes that the run knows."""
     generator = np.random.default_rng(0)
     for label, low in (("3", 0), ("7", 120)):
         (folder / label).mkdir(parents=True)

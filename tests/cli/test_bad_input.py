@@ -14,7 +14,7 @@ WRONG = {
     "unknown option": (["describe", "ViT-B/16", "--jsn"], "--json"),
     "no argument": (["describe"], "MODEL"),
     "unknown model size": (["describe", "ViT-Q/16"], "known are"),
-    "misspelt model": (["describe", "VIT-B16"], "ViT-B/16"),
+    "misspelled model": (["describe", "VIT-B16"], "ViT-B/16"),
     "size no multiple of the patch": (["describe", "ViT-B/16", "--image-size", "222"], "use 224"),
     "no size": (["describe", "ViT-B/16", "--image-size", "2o"], "384x512"),
     "unknown setting": (["describe", "ViT-B/16", "--set", "model.widht=3"], "did you mean 'width'"),
@@ -26,7 +26,7 @@ WRONG = {
     "no such data": (["train", "nowhere/"], "nowhere"),
     "folder without class folders": (["train", "photos/3"], "class"),
     "one class only": (["train", "single"], "single class"),
-    "class without a picture": (["train", "hollow"], "hollow/empty"),
+    "class without an image": (["train", "hollow"], "hollow/empty"),
     "run that exists": (["train", "--out", "runs/mine"], "exists already"),
     "unknown recipe": (["train", "--recipe", "digit"], "digits"),
     "unknown device": (["train", "--device", "gpu"], "cuda"),
@@ -35,8 +35,8 @@ WRONG = {
     "name without weights": (["evaluate", "ViT-Ti/16", "photos"], "without weights"),
     "checkpoint without data": (["evaluate", "runs/mine/model"], "name the data"),
     "other classes": (["evaluate", "runs/mine", "strange"], "does not know 'cat'"),
-    "no picture": (["predict", "runs/mine"], "no picture to classify"),
-    "no such picture": (["predict", "runs/mine", "gone.png"], "gone.png"),
+    "no image": (["predict", "runs/mine"], "no image to classify"),
+    "no such image": (["predict", "runs/mine", "gone.png"], "gone.png"),
     "no label wanted": (["predict", "runs/mine", "photo.jpg", "--top", "0"], "use 1 or more"),
     "no shots": (["probe", "runs/mine", "digits", "--shots", "0"], "at least 1"),
     "too many shots": (["probe", "runs/mine", "photos", "--shots", "50"], "fewer shots"),
@@ -92,7 +92,7 @@ def test_one_sentence_and_exit_code_two(case: str, command: Call) -> None:
     assert "Traceback" not in err
 
 
-def test_a_torn_picture_is_named_and_the_others_are_classified(command: Call, tmp_path: Path) -> None:
+def test_a_torn_image_is_named_and_the_others_are_classified(command: Call, tmp_path: Path) -> None:
     (tmp_path / "torn.jpg").write_bytes(b"\xff\xd8 and no more")
     code, out, err = command("predict", "runs/mine", "photo.jpg", tmp_path / "torn.jpg")
     assert code == 2

@@ -128,7 +128,7 @@ def test_probe_says_that_a_name_has_fresh_weights(command: Call) -> None:
 
 
 def test_study_without_a_name_lists_all(command: Call) -> None:
-    from vitreous.studies.catalogue import titles
+    from vitreous.studies.catalog import titles
 
     code, out, _ = command("study")
     assert code == 0
@@ -150,14 +150,14 @@ def test_study_prints_paper_ours_and_what_differs(command: Call, tmp_path: Path)
 def test_what_a_state_dict_does_not_tell_is_set(command: Call, tmp_path: Path) -> None:
     model = vt.create("ViT-Ti/16", num_classes=3, image_size=32, depth=1)
     vt.save(model, tmp_path / "vit.pth", format="torchvision")
-    picture = tmp_path / "picture.png"
-    Image.new("RGB", (40, 40), "red").save(picture)
-    code, _, said = command("predict", tmp_path / "vit.pth", picture)
+    image = tmp_path / "image.png"
+    Image.new("RGB", (40, 40), "red").save(image)
+    code, _, said = command("predict", tmp_path / "vit.pth", image)
     assert code == 2
     assert "--set model.heads=3" in said
-    code, told, _ = command("predict", tmp_path / "vit.pth", picture, "--set", "model.heads=3", "--json")
+    code, told, _ = command("predict", tmp_path / "vit.pth", image, "--set", "model.heads=3", "--json")
     assert code == 0
     assert len(json.loads(told)["predictions"]) == 1
-    code, _, said = command("predict", tmp_path / "vit.pth", picture, "--set", "training.epochs=3")
+    code, _, said = command("predict", tmp_path / "vit.pth", image, "--set", "training.epochs=3")
     assert code == 2
     assert "none of the model's settings" in said

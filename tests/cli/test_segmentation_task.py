@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from vitreous.cli.segmentation_runs import save
-from vitreous.data.segmentation.palette import mask_picture
+from vitreous.data.segmentation.palette import mask_image
 from vitreous.errors import InputError
 
 SMALL = (
@@ -19,7 +19,7 @@ SMALL = (
 
 @pytest.fixture(scope="module")
 def streets(workplace):
-    """Twelve pictures with masks of three classes, a quarter of them held out."""
+    """Twelve images with masks of three classes, a quarter of them held out."""
     rng = np.random.default_rng(0)
     for number in range(12):
         part = "val" if number % 4 == 0 else "train"
@@ -28,13 +28,13 @@ def streets(workplace):
         left = int(rng.integers(0, 30))
         mask[12:24, left : left + 16] = 2
         mask[:2] = 255
-        colours = np.full((256, 3), 130, dtype=np.uint8)
-        colours[:3] = (150, 190, 240), (90, 90, 90), (200, 30, 30)
-        pixels = (colours[mask] + rng.integers(0, 15, (40, 48, 3))).astype(np.uint8)
-        for folder, picture in (("images", Image.fromarray(pixels)), ("masks", mask_picture(mask, 3))):
+        colors = np.full((256, 3), 130, dtype=np.uint8)
+        colors[:3] = (150, 190, 240), (90, 90, 90), (200, 30, 30)
+        pixels = (colors[mask] + rng.integers(0, 15, (40, 48, 3))).astype(np.uint8)
+        for folder, image in (("images", Image.fromarray(pixels)), ("masks", mask_image(mask, 3))):
             path = workplace / "streets" / part / folder / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            picture.save(path)
+            image.save(path)
     (workplace / "streets" / "classes.txt").write_text("sky\nroad\ncar\n")
     return workplace / "streets"
 
@@ -52,7 +52,7 @@ def run(streets, command, workplace):
         assert result["test_count"] == 3
         assert list(result["per_class"]) == ["sky", "road", "car"]
         assert result["per_class"]["road"]["pixels"] == 3 * (20 * 48 - 4 * 16)
-        assert "recipe: 9 pictures of 3 classes" in done.err
+        assert "recipe: 9 images of 3 classes" in done.err
     return path
 
 
@@ -115,14 +115,14 @@ def test_predict_writes_masks_and_overlays(run, command, tmp_path):
     assert ".png" in command("predict", run, "photo.jpg", "--out", tmp_path / "more").out
 
 
-def test_pictures_of_one_name_get_masks_of_their_own(run, command, tmp_path):
+def test_images_of_one_name_get_masks_of_their_own(run, command, tmp_path):
     done = command("predict", run, "photos/3/0.jpg", "photos/7/0.jpg", "--out", tmp_path, "--json")
     assert len({each["mask"] for each in json.loads(done.out)["predictions"]}) == 2
     assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_a_mask_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
-    def full(picture, path, format):
+    def full(image, path, format):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
@@ -152,7 +152,7 @@ def test_inspect_shows_what_is_found_and_where_classes_look(run, command, tmp_pa
 
 
 @pytest.mark.slow
-def test_inspect_takes_held_out_pictures_where_none_are_named(run, command, tmp_path):
+def test_inspect_takes_held_out_images_where_none_are_named(run, command, tmp_path):
     assert command("inspect", run, "--out", tmp_path).code == 0
 
 
@@ -181,7 +181,7 @@ def test_a_run_that_goes_on_hears_of_shards(run, command, monkeypatch):
     assert heard == [None, False, True]
 
 
-def test_pictures_that_cannot_be_read_are_listed(streets, command, tmp_path, workplace):
+def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workplace):
     torn = streets / "train" / "images" / "1.png"
     whole = torn.read_bytes()
     torn.write_bytes(whole[:50])
@@ -199,13 +199,13 @@ def test_pictures_that_cannot_be_read_are_listed(streets, command, tmp_path, wor
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("photos",), "no folder of pictures and masks"),
+        (("photos",), "no folder of images and masks"),
         (("nowhere",), "there is no folder nowhere"),
         (("photo.jpg",), "there is no folder photo.jpg"),
         (("streets", "--recipe", "deit"), "do not go with --task segmentation"),
         (("streets", "--set", "model.decodr=linear"), "model.decoder"),
         (("streets", "--set", "augmentation.cutmix=1"), "augmentation.cutmix cannot change a mask"),
-        (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 pictures"),
+        (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 images"),
         (("streets", "--model", "BiT-R50x1"), "give a ViT"),
         (("streets", "--init", "nowhere.npz"), "nowhere.npz"),
         (("--resume", "runs/mine"), "runs/mine is a run of --task classes"),
@@ -221,7 +221,7 @@ def test_bad_input_is_one_sentence(streets, command, arguments, said):
 def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
     for arguments, said in (
         (("convert", run, tmp_path / "model.npz", "--format", "google"), "save its encoder"),
-        (("evaluate", run, "photos"), "no folder of pictures and masks"),
+        (("evaluate", run, "photos"), "no folder of images and masks"),
         (("evaluate", run, "--workers", "2"), "--workers does not go with a segmenter"),
         (("predict", "runs/mine", "photo.jpg", "--out", tmp_path), "--out is where masks go"),
         (("inspect", run, "photo.jpg", "--label", "car"), "leave them out"),

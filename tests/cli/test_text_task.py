@@ -41,7 +41,7 @@ def test_a_run_holds_what_it_needs(reader):
     }
 
 
-def test_predict_reads_pictures(reader, command):
+def test_predict_reads_images(reader, command):
     done = command("predict", reader, "photo.jpg", "missing.jpg", "--json")
     assert done.code == 2
     told = json.loads(done.out)
@@ -62,9 +62,9 @@ def test_evaluate_reads_as_many_together_as_are_asked_for(reader, manifest, comm
 
     together, read = [], Reader.read
 
-    def counted(self, pictures, **options):
-        together.append((len(pictures), options["batch_size"]))
-        return read(self, pictures, **options)
+    def counted(self, images, **options):
+        together.append((len(images), options["batch_size"]))
+        return read(self, images, **options)
 
     monkeypatch.setattr(Reader, "read", counted)
     other = manifest.with_name("as-many.csv")
@@ -150,9 +150,9 @@ def test_the_bundled_lines_are_learned(command, tmp_path):
     assert result["line_accuracy"] >= 0.85
 
 
-def test_pictures_that_cannot_be_read_are_listed(manifest, command, tmp_path):
+def test_images_that_cannot_be_read_are_listed(manifest, command, tmp_path):
     rows = [line for line in manifest.read_text().splitlines() if line.startswith(("path", "photos/3"))]
-    (manifest.parent / "torn.jpg").write_bytes(b"no picture")
+    (manifest.parent / "torn.jpg").write_bytes(b"no image")
     table = manifest.with_name("torn.csv")
     table.write_text("\n".join([*rows, "torn.jpg,torn"]) + "\n")
     done = command("train", table, "--task", "text", "--out", tmp_path / "run", *SMALL, "--batch-size", "6")

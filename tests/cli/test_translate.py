@@ -9,7 +9,7 @@ from vitreous.data.text.parallel import number_pairs
 
 SMALL = (
     "--steps", "3", "--batch-size", "8", "--set", "model.width=64", "--set", "model.depth=1",
-    "--set", "model.encoder_depth=1", "--set", "tokeniser.vocabulary=300",
+    "--set", "model.encoder_depth=1", "--set", "tokenizer.vocabulary=300",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Made pictures of two or more classes that a test can put anywhere."""
+"""Made images of two or more classes that a test can put anywhere."""
 
 import io
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from PIL import Image
 
 
 def smooth(seed: int, height: int, width: int) -> Image.Image:
-    """A picture with soft blobs of colour, as photographs have."""
+    """An image with soft blobs of color, as photographs have."""
     small = np.random.default_rng(seed).integers(0, 256, (4, 5, 3), dtype=np.uint8)
     return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
 
@@ -23,7 +23,7 @@ def jpeg(seed: int, height: int = 48, width: int = 64) -> bytes:
 
 
 def fill(root: Path, classes: tuple[str, ...] = ("cat", "dog"), count: int = 10) -> Path:
-    """A class folder for each class, each picture unlike all others."""
+    """A class folder for each class, each image unlike all others."""
     for number, name in enumerate(classes):
         (root / name).mkdir(parents=True)
         for index in range(count):

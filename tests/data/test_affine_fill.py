@@ -1,4 +1,4 @@
-"""What comes into a picture that was turned, shifted or bent."""
+"""What comes into an image that was turned, shifted or bent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_edge_repeated_brings_in_nothing_new() -> None:
     assert torch.allclose(changed, flat, atol=1e-5)
 
 
-def test_bending_moves_neighbours_alike() -> None:
+def test_bending_moves_neighbors_alike() -> None:
     ramp = torch.arange(32.0).expand(64, 1, 32, 32)
     bent = affine(ramp, AffineConfig(elastic=0.02), BatchChance(0, 0, 0, size=64))
     moved = (bent - ramp)[:, 0, 4:-4, 4:-4]

@@ -1,4 +1,4 @@
-"""What is done to training pictures: that it is done, to whom, and how much."""
+"""What is done to training images: that it is done, to whom, and how much."""
 
 import math
 
@@ -8,20 +8,20 @@ import torch
 from PIL import Image
 
 from vitreous.data.augmentation import augment
-from vitreous.data.augmentation.by_picture import change_colours
-from vitreous.data.augmentation.colour import jitter, three_augment, turn_hue
+from vitreous.data.augmentation.color import jitter, three_augment, turn_hue
 from vitreous.data.augmentation.geometry import flip_
 from vitreous.data.augmentation.mixing import mix, soft
+from vitreous.data.augmentation.per_image import change_colors
 from vitreous.data.augmentation.rand_augment import LISTS, Strength, rand_augment
-from vitreous.data.config import AffineConfig, AugmentationConfig, ColourJitterConfig, RandAugmentConfig
-from vitreous.data.randomness import BatchChance, picture_chance
+from vitreous.data.config import AffineConfig, AugmentationConfig, ColorJitterConfig, RandAugmentConfig
+from vitreous.data.randomness import BatchChance, image_chance
 
 
 def chance(step=0, size=64, **others):
     return BatchChance(0, 0, step, size=size, **others)
 
 
-def test_flips_mirror_some_pictures_and_leave_the_others():
+def test_flips_mirror_some_images_and_leave_the_others():
     images = torch.randint(0, 256, (64, 3, 5, 7), dtype=torch.uint8)
     flipped = images.clone()
     flip_(flipped, 0.5, chance())
@@ -40,16 +40,16 @@ def test_an_affine_of_nothing_changes_nothing():
 
 @pytest.mark.parametrize(("height", "width"), [(33, 33), (33, 65)])
 def test_a_rotation_keeps_distances(height, width):
-    """A dot turns around the centre: its distance stays, also where the picture is not square."""
+    """A dot turns around the center: its distance stays, also where the image is not square."""
     images = torch.zeros(64, 1, height, width)
     row, column = height // 2 - 9, width // 2
     images[:, 0, row - 1 : row + 2, column - 1 : column + 2] = 1
     turned = augment(images, AugmentationConfig(affine=AffineConfig(rotate=90, fill="mean")), chance())
     y, x = torch.meshgrid(torch.arange(height) - height // 2, torch.arange(width) - width // 2, indexing="ij")
     mass = turned[:, 0].flatten(1).sum(1)
-    centre = torch.stack([(turned[:, 0] * place).flatten(1).sum(1) / mass for place in (y, x)], dim=1)
-    assert torch.allclose(centre.norm(dim=1), torch.full((64,), 9.0), atol=0.3)
-    angles = torch.atan2(centre[:, 1], -centre[:, 0]) * 180 / math.pi
+    center = torch.stack([(turned[:, 0] * place).flatten(1).sum(1) / mass for place in (y, x)], dim=1)
+    assert torch.allclose(center.norm(dim=1), torch.full((64,), 9.0), atol=0.3)
+    angles = torch.atan2(center[:, 1], -center[:, 0]) * 180 / math.pi
     assert angles.min() < -60
     assert angles.max() > 60
 
@@ -83,14 +83,14 @@ def test_noise_has_its_deviation():
     assert noisy.std().item() == pytest.approx(0.3, rel=0.05)
 
 
-def test_mixup_mixes_neighbours_and_their_targets_alike():
+def test_mixup_mixes_neighbors_and_their_targets_alike():
     images, targets = torch.randn(7, 3, 4, 4), soft(torch.arange(7), 7)
     mixed, labels = mix(images, targets, AugmentationConfig(mixup=1.0), chance(size=7))
     own = labels[0, 0]
     assert 0 < own < 1
     assert torch.allclose(mixed[0], own * images[0] + (1 - own) * images[1], atol=1e-6)
     assert torch.allclose(mixed[1], own * images[1] + (1 - own) * images[0], atol=1e-6)
-    assert torch.equal(mixed[6], images[6])  # without a neighbour
+    assert torch.equal(mixed[6], images[6])  # without a neighbor
     assert torch.allclose(labels.sum(1), torch.ones(7))
 
 
@@ -139,13 +139,13 @@ def test_two_processes_draw_what_one_would():
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("operations", LISTS)
 def test_every_operation_keeps_size_and_mode(operations, mode, make_smooth):
-    picture = make_smooth(0, 24, 32).convert(mode)
+    image = make_smooth(0, 24, 32).convert(mode)
     chosen = LISTS[operations]
     for operation in chosen.table.values():
         for level in (0.0, 0.5, 1.0):
             strength = Strength(level, -1, (0.3, 0.6), chosen.fill, chosen.resample)
-            changed = operation(picture, strength)
-            assert (changed.size, changed.mode) == (picture.size, mode)
+            changed = operation(image, strength)
+            assert (changed.size, changed.mode) == (image.size, mode)
 
 
 def test_the_lists_differ_as_documented(make_smooth):
@@ -155,28 +155,28 @@ def test_the_lists_differ_as_documented(make_smooth):
         15,
         16,
     ]
-    picture = make_smooth(0, 24, 32)
+    image = make_smooth(0, 24, 32)
     for name in ("paper", "torchvision", "timm"):
-        for operation in ("rotate", "colour", "solarize", "posterize", "shear-x", "translate-y", "sharpness"):
+        for operation in ("rotate", "color", "solarize", "posterize", "shear-x", "translate-y", "sharpness"):
             still = LISTS[name].table[operation](
-                picture, Strength(0.0, 1, (0, 0), (0, 0, 0), Image.Resampling.NEAREST)
+                image, Strength(0.0, 1, (0, 0), (0, 0, 0), Image.Resampling.NEAREST)
             )
-            assert np.abs(np.asarray(still).astype(int) - np.asarray(picture)).max() == 0, (name, operation)
+            assert np.abs(np.asarray(still).astype(int) - np.asarray(image)).max() == 0, (name, operation)
     weak = LISTS["big_vision"].table["brightness"](
-        picture, Strength(0.5, 1, (0, 0), (0, 0, 0), Image.Resampling.NEAREST)
+        image, Strength(0.5, 1, (0, 0), (0, 0, 0), Image.Resampling.NEAREST)
     )
-    assert np.abs(np.asarray(weak).astype(int) - np.asarray(picture)).max() <= 1
+    assert np.abs(np.asarray(weak).astype(int) - np.asarray(image)).max() <= 1
 
 
-def test_rand_augment_draws_for_each_picture(make_smooth):
-    picture = make_smooth(0, 24, 32)
+def test_rand_augment_draws_for_each_image(make_smooth):
+    image = make_smooth(0, 24, 32)
     results = {
-        rand_augment(picture, RandAugmentConfig(), picture_chance(0, 0, index, 0)).tobytes()
+        rand_augment(image, RandAugmentConfig(), image_chance(0, 0, index, 0)).tobytes()
         for index in range(30)
     }
     assert len(results) > 20
     calm = RandAugmentConfig(probability=0)
-    assert rand_augment(picture, calm, picture_chance(0, 0, 0, 0)) is picture
+    assert rand_augment(image, calm, image_chance(0, 0, 0, 0)) is image
 
 
 def test_magnitudes_beyond_the_list_are_refused():
@@ -186,17 +186,17 @@ def test_magnitudes_beyond_the_list_are_refused():
 
 
 def test_three_augment_takes_each_of_three(make_smooth):
-    picture = make_smooth(0, 24, 32)
-    kinds = [three_augment(picture, picture_chance(0, 0, index, 0)) for index in range(60)]
-    grey = sum(np.ptp(np.asarray(each).astype(int), axis=2).max() == 0 for each in kinds)
-    assert 10 < grey < 30
+    image = make_smooth(0, 24, 32)
+    kinds = [three_augment(image, image_chance(0, 0, index, 0)) for index in range(60)]
+    gray = sum(np.ptp(np.asarray(each).astype(int), axis=2).max() == 0 for each in kinds)
+    assert 10 < gray < 30
     assert {each.mode for each in kinds} == {"RGB"}
 
 
-def test_colour_jitter_stays_within_its_strength():
-    picture = Image.new("RGB", (4, 4), (100, 100, 100))
-    config = ColourJitterConfig(brightness=0.2, contrast=0, saturation=0)
-    values = [np.asarray(jitter(picture, config, picture_chance(0, 0, i, 0)))[0, 0, 0] for i in range(200)]
+def test_color_jitter_stays_within_its_strength():
+    image = Image.new("RGB", (4, 4), (100, 100, 100))
+    config = ColorJitterConfig(brightness=0.2, contrast=0, saturation=0)
+    values = [np.asarray(jitter(image, config, image_chance(0, 0, i, 0)))[0, 0, 0] for i in range(200)]
     assert 79 <= min(values) < 85
     assert 115 < max(values) <= 120
 
@@ -205,17 +205,17 @@ def test_hue_turns_around():
     red = Image.new("RGB", (2, 2), (255, 0, 0))
     assert np.asarray(turn_hue(red, 1 / 3))[0, 0].argmax() == 1
     assert np.asarray(turn_hue(red, -1 / 3))[0, 0].argmax() == 2
-    grey = Image.new("L", (2, 2), 7)
-    assert turn_hue(grey, 0.3) is grey
+    gray = Image.new("L", (2, 2), 7)
+    assert turn_hue(gray, 0.3) is gray
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_changes_of_colour_keep_the_shape(channels):
+def test_changes_of_color_keep_the_shape(channels):
     pixels = torch.randint(0, 256, (channels, 16, 20), dtype=torch.uint8)
     config = AugmentationConfig(
-        three_augment=True, rand_augment=RandAugmentConfig(), colour_jitter=ColourJitterConfig(hue=0.1)
+        three_augment=True, rand_augment=RandAugmentConfig(), color_jitter=ColorJitterConfig(hue=0.1)
     )
     for index in range(20):
-        changed = change_colours(pixels, config, picture_chance(0, 0, index, 0))
+        changed = change_colors(pixels, config, image_chance(0, 0, index, 0))
         assert changed.shape == pixels.shape
         assert changed.dtype == torch.uint8

@@ -30,7 +30,7 @@ def test_cifar10(tmp_path):
     assert splits.test.classes[0] == "airplane"
     row = np.frombuffer((root / "test_batch.bin").read_bytes(), dtype=np.uint8)[3073 : 2 * 3073]
     assert splits.test.targets[1] == row[0]
-    assert np.array_equal(np.asarray(splits.test.picture(1)).transpose(2, 0, 1).ravel(), row[1:])
+    assert np.array_equal(np.asarray(splits.test.image(1)).transpose(2, 0, 1).ravel(), row[1:])
 
 
 def test_cifar100_takes_the_fine_label(tmp_path):
@@ -83,7 +83,7 @@ def test_mnist(tmp_path, packed):
             (tmp_path / (name + ".gz" * packed)).write_bytes(data)
     splits = open_data(f"mnist:{tmp_path}", DataConfig())
     assert [len(splits.train), len(splits.test)] == [60, 20]
-    assert np.array_equal(np.asarray(splits.test.picture(7)), images["t10k"][7])
+    assert np.array_equal(np.asarray(splits.test.image(7)), images["t10k"][7])
     assert splits.test.targets[7] == 7
 
 

@@ -1,4 +1,4 @@
-"""Pictures with their text: composed lines of digits, manifests, batches."""
+"""Images with their text: composed lines of digits, manifests, batches."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from vitreous.data.text.caption_batches import CaptionLoader
 from vitreous.data.text.captions import Captions, open_captions
 from vitreous.data.text.digit_lines import SIDE, compose
 from vitreous.data.text.fresh_lines import FreshLines
-from vitreous.data.text.tokeniser import SMALLEST, Tokeniser
+from vitreous.data.text.tokenizer import SMALLEST, Tokenizer
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
@@ -24,11 +24,11 @@ def digits():
 
 def test_a_line_shows_the_digits_that_its_text_says(digits):
     train, _ = digits
-    pictures, texts = compose(train, 50, np.random.default_rng(0))
-    known = {np.asarray(train.picture(i)).tobytes(): str(train.targets[i]) for i in range(len(train))}
+    images, texts = compose(train, 50, np.random.default_rng(0))
+    known = {np.asarray(train.image(i)).tobytes(): str(train.targets[i]) for i in range(len(train))}
     assert {len(text) for text in texts} == {3, 4, 5, 6, 7, 8}
     for row in range(50):
-        pixels = np.asarray(pictures.picture(row))
+        pixels = np.asarray(images.image(row))
         found = [
             (left, known[window.tobytes()])
             for top in range(pixels.shape[0] - SIDE + 1)
@@ -40,28 +40,28 @@ def test_a_line_shows_the_digits_that_its_text_says(digits):
 
 
 def test_no_digit_is_in_training_and_test_lines(digits):
-    train, test = ({p.picture(i).tobytes() for i in range(len(p))} for p in digits)
+    train, test = ({p.image(i).tobytes() for i in range(len(p))} for p in digits)
     assert len(train & test) == 0
 
 
 @pytest.fixture(scope="module")
 def fresh(digits):
     captions = Captions(digits[0], [str(target) for target in digits[0].targets])
-    tokeniser = Tokeniser.train(captions.texts, SMALLEST + 11)
-    grey = Preprocessing(size=(12, 80), channels=1, mean=(0.1,), std=(0.2,))
+    tokenizer = Tokenizer.train(captions.texts, SMALLEST + 11)
+    gray = Preprocessing(size=(12, 80), channels=1, mean=(0.1,), std=(0.2,))
 
-    def loader(batch_size=32, longest=16, preprocessing=grey):
+    def loader(batch_size=32, longest=16, preprocessing=gray):
         return FreshLines(
-            captions, tokeniser, preprocessing=preprocessing, longest=longest, batch_size=batch_size, seed=3
+            captions, tokenizer, preprocessing=preprocessing, longest=longest, batch_size=batch_size, seed=3
         )
 
-    return loader, tokeniser
+    return loader, tokenizer
 
 
 def test_lines_to_learn_from_are_like_lines_to_judge_by(digits, fresh):
     batch = fresh[0](200).batch(2, 0)
     lines, texts = compose(digits[0], 200, np.random.default_rng(0))
-    plain = fresh[0]().preprocessing([lines.picture(row) for row in range(200)])
+    plain = fresh[0]().preprocessing([lines.image(row) for row in range(200)])
     assert batch.images.shape == plain.shape == (200, 1, 12, 80)
     ink = [(images + 0.5).mean().item() for images in (batch.images, plain)]  # a ground of about zero
     assert 0.8 < ink[0] / ink[1] < 1.2
@@ -71,9 +71,9 @@ def test_lines_to_learn_from_are_like_lines_to_judge_by(digits, fresh):
 
 
 def test_fresh_lines_begin_short_and_depend_on_seed_epoch_and_step_alone(fresh):
-    loader, tokeniser = fresh
+    loader, tokenizer = fresh
     lengths = [
-        {len(tokeniser.decode(ids)) for ids in loader().batch(epoch, 150).target.tolist()}
+        {len(tokenizer.decode(ids)) for ids in loader().batch(epoch, 150).target.tolist()}
         for epoch in range(3)
     ]
     assert lengths[0] == {1, 2}
@@ -86,7 +86,7 @@ def test_fresh_lines_begin_short_and_depend_on_seed_epoch_and_step_alone(fresh):
 
 
 def test_what_fresh_lines_cannot_be_is_said(fresh):
-    with pytest.raises(InputError, match="grey pictures of 12 x 80"):
+    with pytest.raises(InputError, match="gray images of 12 x 80"):
         fresh[0](preprocessing=Preprocessing(size=(32, 80), channels=1, mean=(0.1,), std=(0.2,)))
     with pytest.raises(InputError, match="up to 11 tokens"):
         fresh[0](longest=10)
@@ -100,13 +100,13 @@ def manifest(folder, rows, header="path,label"):
     return path
 
 
-def test_a_manifest_of_pictures_and_texts(tmp_path):
+def test_a_manifest_of_images_and_texts(tmp_path):
     rows = ["0.png,eins,train", "1.png,zwei,train", "2.png,,train", '3.png,"drei, vier",test']
     data = open_captions(str(manifest(tmp_path, rows, "path,label,split")), seed=0, test_fraction=0.5)
     assert list(data.train.texts) == ["eins", "zwei"]
     assert list(data.test.texts) == ["drei, vier"]
     assert data.empty == 1
-    assert np.asarray(data.test.pictures.picture(0))[0, 0] == 120
+    assert np.asarray(data.test.images.image(0))[0, 0] == 120
 
 
 def test_a_manifest_without_a_split_is_split_at_random(tmp_path):
@@ -119,22 +119,22 @@ def test_a_manifest_without_a_split_is_split_at_random(tmp_path):
 def test_bad_manifests_are_said(tmp_path):
     with pytest.raises(InputError, match="no manifest"):
         open_captions(str(tmp_path), seed=0, test_fraction=0.1)
-    with pytest.raises(InputError, match="1 pictures with a text"):
+    with pytest.raises(InputError, match="1 images with a text"):
         open_captions(str(manifest(tmp_path, ["0.png,eins", "1.png,"])), seed=0, test_fraction=0.1)
     one_side = manifest(tmp_path, ["0.png,eins,train", "1.png,zwei,train"], "path,label,split")
-    with pytest.raises(InputError, match="2 pictures train and 0 other"):
+    with pytest.raises(InputError, match="2 images train and 0 other"):
         open_captions(str(one_side), seed=0, test_fraction=0.1)
 
 
 def loader_of(captions, **options):
-    tokeniser = Tokeniser.train(captions.texts, SMALLEST + 12)
+    tokenizer = Tokenizer.train(captions.texts, SMALLEST + 12)
     settings = {"preprocessing": Preprocessing(size=(8, 24), channels=1, mean=(0.5,), std=(0.5,))}
     return CaptionLoader(
-        captions, tokeniser, **{**settings, "longest": 20, "batch_size": 2, "seed": 0, **options}
+        captions, tokenizer, **{**settings, "longest": 20, "batch_size": 2, "seed": 0, **options}
     )
 
 
-def test_batches_of_pictures_and_texts(digits):
+def test_batches_of_images_and_texts(digits):
     captions = Captions(*compose(digits[1], 10, np.random.default_rng(0)))
     loader = loader_of(captions)
     batches = list(loader.epoch(0))
@@ -149,9 +149,9 @@ def test_batches_of_pictures_and_texts(digits):
         loader_of(captions, batch_size=11)
 
 
-def test_a_picture_that_cannot_be_read_is_replaced_and_recorded(tmp_path):
+def test_an_image_that_cannot_be_read_is_replaced_and_recorded(tmp_path):
     path = manifest(tmp_path, [f"{number}.png,{number}{number}" for number in range(6)])
-    (tmp_path / "2.png").write_bytes(b"no picture")
+    (tmp_path / "2.png").write_bytes(b"no image")
     data = open_captions(str(path), seed=1, test_fraction=0.2)
     loader = loader_of(data.train, batch_size=len(data.train.texts))
     batch = next(iter(loader.epoch(0)))

@@ -15,7 +15,7 @@ def found(root):
     return {finding.kind: finding for finding in report.findings}
 
 
-def test_a_picture_of_several_classes_counts_for_each(tmp_path, make):
+def test_an_image_of_several_classes_counts_for_each(tmp_path, make):
     make(tmp_path, count=12)
     rows = [f"{name}/{i}.jpg,{name}|animal|zoo\n" for name in ("cat", "dog") for i in range(12)]
     (tmp_path / "list.csv").write_text("path,label\n" + "".join(rows))
@@ -26,7 +26,7 @@ def test_a_picture_of_several_classes_counts_for_each(tmp_path, make):
 
 @pytest.fixture
 def textured():
-    """A picture with texture in it: neighbouring cells of a thumbnail hardly differ, and noise turns them."""
+    """An image with texture in it: neighboring cells of a thumbnail hardly differ, and noise turns them."""
 
     def make(seed):
         generator = np.random.default_rng(seed)
@@ -45,26 +45,26 @@ def test_a_changed_copy_is_nearly_the_same(tmp_path, textured, change):
             folder.mkdir(parents=True, exist_ok=True)
             textured(seed).save(folder / f"{seed}.jpg", quality=95)
     source = tmp_path / "train" / "cat" / "3.jpg"
-    with Image.open(source) as picture:
+    with Image.open(source) as image:
         copies = {
-            "smaller": (picture.resize((90, 68)), {"quality": 70}),
-            "brighter": (picture.point(lambda value: min(255, int(1.03 * value))), {"quality": 90}),
-            "recompressed": (picture, {"quality": 40}),
-            "webp": (picture, {"quality": 60}),
+            "smaller": (image.resize((90, 68)), {"quality": 70}),
+            "brighter": (image.point(lambda value: min(255, int(1.03 * value))), {"quality": 90}),
+            "recompressed": (image, {"quality": 40}),
+            "webp": (image, {"quality": 60}),
         }
         copy, options = copies[change]
         path = tmp_path / "val" / "cat" / ("copy.webp" if change == "webp" else "copy.jpg")
         copy.save(path, **options)
-    assert found(tmp_path)["near-leak"].pictures == ((str(source), str(path)),)
+    assert found(tmp_path)["near-leak"].images == ((str(source), str(path)),)
 
 
-def test_the_same_shape_in_another_colour_is_another_picture(tmp_path, textured):
+def test_the_same_shape_in_another_color_is_another_image(tmp_path, textured):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
     for seed in range(12):
         textured(seed).save(tmp_path / ("cat" if seed % 2 else "dog") / f"{seed}.png")
-    with Image.open(tmp_path / "cat" / "1.png") as picture:
-        red, green, blue = picture.split()
+    with Image.open(tmp_path / "cat" / "1.png") as image:
+        red, green, blue = image.split()
         Image.merge("RGB", (blue, red, green)).save(tmp_path / "cat" / "other.png")
     assert "near-duplicate" not in found(tmp_path)
 

@@ -1,4 +1,4 @@
-"""`vitreous data check --task`: pictures with texts, pictures with masks."""
+"""`vitreous data check --task`: images with texts, images with masks."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ def kinds(report):
 
 @pytest.fixture
 def pages(tmp_path, make_smooth):
-    """Twelve pictures with masks of two classes, and a name for each."""
+    """Twelve images with masks of two classes, and a name for each."""
     for name in ("images", "masks"):
         (tmp_path / name).mkdir()
     for number in range(12):
@@ -32,7 +32,7 @@ def pages(tmp_path, make_smooth):
 
 def test_good_masks_have_no_finding(pages):
     report = check_masks(str(pages), workers=2)
-    assert report.pictures == {"train": 10, "test": 2}
+    assert report.images == {"train": 10, "test": 2}
     assert report.classes == {"paper": 12, "ink": 12}
     assert report.findings == ()
 
@@ -48,14 +48,14 @@ def test_what_training_would_refuse_is_listed_whole(pages):
     (pages / "images" / "4.png").write_bytes(b"")
     shutil.copy(masks / "5.png", masks / "alone.png")
     findings = kinds(check_masks(str(pages), workers=2))
-    said = findings["wrong mask"].pictures
+    said = findings["wrong mask"].images
     assert len(said) == 3
-    assert any("0.png is 10x12, the picture 20x24" in each for each in said)
-    assert any("1.png has colours" in each for each in said)
+    assert any("0.png is 10x12, the image 20x24" in each for each in said)
+    assert any("1.png has colors" in each for each in said)
     assert any("2.png has the value 9" in each for each in said)
-    assert findings["without mask"].pictures == (str(pages / "images" / "3.png"),)
-    assert findings["without picture"].pictures == (str(masks / "alone.png"),)
-    assert findings["broken"].pictures[0]["path"] == str(pages / "images" / "4.png")
+    assert findings["without mask"].images == (str(pages / "images" / "3.png"),)
+    assert findings["without image"].images == (str(masks / "alone.png"),)
+    assert findings["broken"].images[0]["path"] == str(pages / "images" / "4.png")
 
 
 def test_masks_that_teach_nothing_or_contradict(pages):
@@ -66,13 +66,13 @@ def test_masks_that_teach_nothing_or_contradict(pages):
     (pages / "classes.txt").write_text("paper\nink\nstamp\n")
     findings = kinds(check_masks(str(pages), workers=2))
     assert findings["ignored"].found == 1
-    assert findings["unseen"].pictures == ("stamp",)
+    assert findings["unseen"].images == ("stamp",)
     conflict = findings["conflict"]
-    assert conflict.what == "pairs of equal pictures have two masks"
-    assert set(conflict.pictures[0]) == {str(images / "1.png"), str(images / "again.png")}
+    assert conflict.what == "pairs of equal images have two masks"
+    assert set(conflict.images[0]) == {str(images / "1.png"), str(images / "again.png")}
 
 
-def test_a_picture_in_two_parts_leaks(pages):
+def test_an_image_in_two_parts_leaks(pages):
     for part, numbers in (("train", range(8)), ("val", range(8, 12))):
         for name in ("images", "masks"):
             (pages / part / name).mkdir(parents=True)
@@ -82,10 +82,10 @@ def test_a_picture_in_two_parts_leaks(pages):
         shutil.copy(pages / "train" / name / "3.png", pages / "val" / name / "copy.png")
     leak = kinds(check_masks(str(pages), workers=2))["leak"]
     copies = str(pages / "train" / "images" / "3.png"), str(pages / "val" / "images" / "copy.png")
-    assert leak.pictures == (copies,)
+    assert leak.images == (copies,)
 
 
-def test_pictures_and_masks_taken_for_classes(pages, capsys):
+def test_images_and_masks_taken_for_classes(pages, capsys):
     assert run(["data", "check", str(pages), "--json"]) == 0
     first, *_ = json.loads(capsys.readouterr().out)["findings"]
     assert "--task segmentation" in first["advice"]
@@ -109,7 +109,7 @@ def lines(tmp_path, make):
 
 def test_good_texts_have_no_finding(lines):
     report = check_texts(lines({}), workers=2)
-    assert report.pictures == {"train": 20, "test": 4}
+    assert report.images == {"train": 20, "test": 4}
     assert report.findings == ()
 
 
@@ -121,15 +121,15 @@ def test_what_is_wrong_with_texts(lines, tmp_path):
     findings = kinds(check_texts(source, workers=2))
     assert findings["broken"].found == 1
     assert findings["leak"].found == 1
-    assert findings["conflict"].what == "pairs of equal pictures have two texts"
+    assert findings["conflict"].what == "pairs of equal images have two texts"
     assert findings["no text"].found == 1
-    assert findings["unseen character"].pictures == ("ß",)
-    assert "q" in findings["rare character"].pictures
+    assert findings["unseen character"].images == ("ß",)
+    assert "q" in findings["rare character"].images
     assert findings["long text"].found == 1
 
 
 def test_the_command_checks_texts(lines, capsys):
     assert run(["data", "check", lines({}), "--task", "text", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["pictures"] == {"train": 20, "test": 4}
+    assert json.loads(capsys.readouterr().out)["images"] == {"train": 20, "test": 4}
     assert run(["data", "check", "nothing.csv", "--task", "text"]) == 2
     assert "is no manifest" in capsys.readouterr().err

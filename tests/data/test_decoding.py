@@ -1,4 +1,4 @@
-"""Every format and mode, upright and in 8 bits; and everything that is no picture."""
+"""Every format and mode, upright and in 8 bits; and everything that is no image."""
 
 import io
 import struct
@@ -10,15 +10,15 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import RandomResizedCropConfig
+from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import Encoded, decode
-from vitreous.data.pictures import BadPicture
-from vitreous.data.randomness import picture_chance
+from vitreous.data.randomness import image_chance
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing, to_tensor, upright
 
 
 class Files:
-    """Pictures given as bytes."""
+    """Images given as bytes."""
 
     classes, targets = ("a", "b"), np.array([0])
 
@@ -34,13 +34,13 @@ class Files:
     def encoded(self, index: int) -> bytes:
         return self.data
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         return decode(self.data, "made")
 
 
-def save(picture: Image.Image, form: str, **options) -> bytes:
+def save(image: Image.Image, form: str, **options) -> bytes:
     file = io.BytesIO()
-    picture.save(file, form, **options)
+    image.save(file, form, **options)
     return file.getvalue()
 
 
@@ -65,7 +65,7 @@ def test_every_format_and_mode(form, mode, channels, make_smooth):
 
 
 @pytest.mark.parametrize("form", ["PNG", "TIFF"])
-def test_16_bit_grey_is_scaled_not_clipped(form):
+def test_16_bit_gray_is_scaled_not_clipped(form):
     values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
     pixels = Encoded(Files(save(Image.fromarray(values), form)), 0, 1).pixels()
     assert np.array_equal(pixels[0].numpy(), np.rint(values / 257).astype(np.uint8))
@@ -73,7 +73,7 @@ def test_16_bit_grey_is_scaled_not_clipped(form):
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation_is_honoured(form, orientation, make_smooth):
+def test_exif_orientation_is_honored(form, orientation, make_smooth):
     exif = Image.Exif()
     exif[0x0112] = orientation
     encoded = Encoded(Files(save(make_smooth(2, 30, 44), form, exif=exif.tobytes())), 0, 3)
@@ -96,17 +96,17 @@ def giant() -> bytes:
     ("data", "reason"),
     [
         (lambda jpeg: b"", "empty"),
-        (lambda jpeg: b"no picture at all", "no picture of a known format"),
-        (lambda jpeg: b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no picture of a known format"),
-        (lambda jpeg: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no picture of a known format"),
+        (lambda jpeg: b"no image at all", "no image of a known format"),
+        (lambda jpeg: b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no image of a known format"),
+        (lambda jpeg: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no image of a known format"),
         (lambda jpeg: jpeg[: len(jpeg) // 2], "truncated"),
         (lambda jpeg: jpeg[:30], "."),
         (lambda jpeg: giant(), "more than 178956970 pixels"),
         (lambda jpeg: save(Image.new("RGB", (50, 50)), "PNG")[:60], "."),
     ],
 )
-def test_what_is_no_picture_is_bad_and_says_why(data, reason, make_jpeg):
-    with pytest.raises(BadPicture, match=reason) as caught:
+def test_what_is_no_image_is_bad_and_says_why(data, reason, make_jpeg):
+    with pytest.raises(BadImage, match=reason) as caught:
         Encoded(Files(data(make_jpeg(0))), 0, 3).pixels()
     assert caught.value.name == "made"
     assert "0x" not in caught.value.reason
@@ -118,14 +118,14 @@ def test_what_is_no_picture_is_bad_and_says_why(data, reason, make_jpeg):
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear", "lanczos"])
 def test_evaluation_equals_pillow_within_1_of_255(size, interpolation, make_smooth):
     noise = np.random.default_rng(3).integers(0, 256, (*size, 3), dtype=np.uint8)
-    for picture in (make_smooth(3, *size), Image.fromarray(noise)):
-        files = Files(save(picture, "JPEG", quality=95))
+    for image in (make_smooth(3, *size), Image.fromarray(noise)):
+        files = Files(save(image, "JPEG", quality=95))
         for mode, fraction in (("crop", 0.875), ("crop", 1.0), ("squash", 1.0), ("fit", 1.0)):
             preprocessing = Preprocessing(
                 size=(224, 224), resize=mode, crop_fraction=fraction, interpolation=interpolation
             )
             ours = evaluation_pixels(Encoded(files, 0, 3), preprocessing)
-            pillows = to_tensor(preprocessing.image(files.picture(0)))
+            pillows = to_tensor(preprocessing.image(files.image(0)))
             assert (ours.int() - pillows.int()).abs().max() <= 1
 
 
@@ -139,11 +139,11 @@ def test_a_large_jpeg_is_decoded_no_finer_than_the_crop_needs(make_jpeg):
 
 
 def test_a_crop_shows_the_box_it_names(make_jpeg):
-    """The crop of a DCT-scaled JPEG lies where that of the whole picture does."""
+    """The crop of a DCT-scaled JPEG lies where that of the whole image does."""
     encoded = Encoded(Files(make_jpeg(5, 1200, 1600)), 0, 3)
     preprocessing = Preprocessing(size=(64, 64))
     for copy in range(20):
-        box = random_crop(encoded.size, RandomResizedCropConfig(), picture_chance(0, 0, 0, copy))
+        box = random_crop(encoded.size, RandomResizedCropConfig(), image_chance(0, 0, 0, copy))
         top, left, h, w = box
         assert 0 <= top <= top + h <= 1200
         assert 0 <= left <= left + w <= 1600
@@ -155,7 +155,7 @@ def test_a_crop_shows_the_box_it_names(make_jpeg):
 @pytest.mark.parametrize("sampler", ["log-uniform", "uniform"])
 def test_crops_have_the_areas_and_ratios_that_were_asked_for(sampler):
     config = RandomResizedCropConfig(scale=(0.2, 0.5), sampler=sampler)
-    boxes = [random_crop((300, 400), config, picture_chance(0, 0, index, 0)) for index in range(500)]
+    boxes = [random_crop((300, 400), config, image_chance(0, 0, index, 0)) for index in range(500)]
     areas = np.array([h * w for _, _, h, w in boxes]) / 120_000
     ratios = np.array([w / h for _, _, h, w in boxes])
     assert 0.19 < areas.min() < 0.22
@@ -164,15 +164,15 @@ def test_crops_have_the_areas_and_ratios_that_were_asked_for(sampler):
     assert 1.25 < ratios.max() < 1.36
 
 
-def test_a_crop_that_never_fits_is_the_centre():
+def test_a_crop_that_never_fits_is_the_center():
     config = RandomResizedCropConfig(scale=(1, 1), ratio=(1, 1))
-    assert random_crop((100, 300), config, picture_chance(0, 0, 0, 0)) == (0, 100, 100, 100)
+    assert random_crop((100, 300), config, image_chance(0, 0, 0, 0)) == (0, 100, 100, 100)
 
 
 @pytest.mark.parametrize("length", range(2, 24))
 def test_a_jpeg_that_ends_in_its_head_is_bad(length, make_jpeg):
     head = make_jpeg(1)[:length]
-    with pytest.raises(BadPicture):
+    with pytest.raises(BadImage):
         Encoded(Files(head), 0, 3).pixels()
-    with pytest.raises(BadPicture):
+    with pytest.raises(BadImage):
         Encoded(Files(head[:3] + b"\xff"), 0, 3).pixels()

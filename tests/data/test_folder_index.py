@@ -71,7 +71,7 @@ def test_a_broken_cache_is_no_harm(root):
     assert paths(index_folder(root, ("a", "b"))) == before
 
 
-def test_a_picture_costs_few_bytes():
+def test_an_image_costs_few_bytes():
     table = FileTable.of(
         f"n{number // 1300:08}/n{number // 1300:08}_{number:06}.JPEG" for number in range(13_000)
     )

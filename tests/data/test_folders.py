@@ -1,4 +1,4 @@
-"""Folders of pictures: splits, order, and the sentences for what is wrong."""
+"""Folders of images: splits, order, and the sentences for what is wrong."""
 
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 
 
-def names(pictures):
+def names(images):
     return {
-        Path(pictures.name(index)).relative_to(Path(pictures.name(index)).parents[1])
-        for index in range(len(pictures))
+        Path(images.name(index)).relative_to(Path(images.name(index)).parents[1])
+        for index in range(len(images))
     }
 
 
@@ -65,15 +65,15 @@ def test_nested_folders_count_and_hidden_ones_do_not(photos, make_jpeg):
     (photos / "cat" / "deep" / "er" / "x.JPG").write_bytes(make_jpeg(5))
     (photos / ".thumbnails").mkdir()
     (photos / "cat" / ".hidden.jpg").write_bytes(b"")
-    (photos / "cat" / "notes.txt").write_text("no picture")
+    (photos / "cat" / "notes.txt").write_text("no image")
     splits = open_data(str(photos), DataConfig())
     assert len(splits.train) + len(splits.test) == 21
     assert splits.summary.classes == 2
 
 
-def test_the_summary_tells_size_and_colour(photos):
+def test_the_summary_tells_size_and_color(photos):
     summary = open_data(str(photos), DataConfig()).summary
-    assert (summary.pictures, summary.classes, summary.smallest_class) == (16, 2, 8)
+    assert (summary.images, summary.classes, summary.smallest_class) == (16, 2, 8)
     assert (summary.height, summary.width, summary.channels) == (48, 64, 3)
 
 
@@ -82,7 +82,7 @@ def test_the_summary_tells_size_and_colour(photos):
     [
         (lambda root: None, "no class folders"),
         (lambda root: (root / "cat").mkdir(), "single class, 'cat'"),
-        (lambda root: [(root / name).mkdir() for name in ("cat", "dog")], "cat holds no picture"),
+        (lambda root: [(root / name).mkdir() for name in ("cat", "dog")], "cat holds no image"),
     ],
 )
 def test_each_mistake_has_its_sentence(tmp_path, change, sentence):

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.dataset import sampled
 from vitreous.data.loading import TrainLoader
-from vitreous.data.pictures import sampled
-from vitreous.data.sources import open_data, summarise
+from vitreous.data.sources import open_data, summarize
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
@@ -19,9 +19,7 @@ datasets = pytest.importorskip("datasets")
 
 def table(count, seed):
     generator = np.random.default_rng(seed)
-    pictures = [
-        Image.fromarray(generator.integers(0, 256, (12, 16, 3), dtype=np.uint8)) for _ in range(count)
-    ]
+    images = [Image.fromarray(generator.integers(0, 256, (12, 16, 3), dtype=np.uint8)) for _ in range(count)]
     features = datasets.Features(
         {
             "coarse": datasets.ClassLabel(names=["a", "b"]),
@@ -29,7 +27,7 @@ def table(count, seed):
             "label": datasets.ClassLabel(names=["cat", "dog", "emu"]),
         }
     )
-    rows = {"coarse": [0] * count, "img": pictures, "label": [index % 3 for index in range(count)]}
+    rows = {"coarse": [0] * count, "img": images, "label": [index % 3 for index in range(count)]}
     return datasets.Dataset.from_dict(rows, features=features)
 
 
@@ -41,7 +39,7 @@ def test_saved_to_disk(tmp_path):
     assert splits.train.classes == ("cat", "dog", "emu")
     assert (len(splits.train), splits.validation, len(splits.test)) == (12, None, 6)
     expected = table(12, 0)[5]["img"]
-    assert np.array_equal(np.asarray(splits.train.picture(5)), np.asarray(expected))
+    assert np.array_equal(np.asarray(splits.train.image(5)), np.asarray(expected))
     assert Image.open(io.BytesIO(splits.train.encoded(5))).size == (16, 12)
 
 
@@ -57,13 +55,13 @@ def test_mistakes(tmp_path):
     datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a", "b"]})}).save_to_disk(
         str(tmp_path / "t")
     )
-    with pytest.raises(InputError, match="no column of pictures; its columns are: text"):
+    with pytest.raises(InputError, match="no column of images; its columns are: text"):
         open_data(f"hf:{tmp_path / 't'}", DataConfig())
 
 
 @pytest.fixture
 def streamed(tmp_path):
-    """60 training pictures in row groups of 3, 6 for test."""
+    """60 training images in row groups of 3, 6 for test."""
     from pyarrow import parquet
 
     for name, count in (("train", 60), ("test", 6)):
@@ -76,7 +74,7 @@ def streamed(tmp_path):
     return open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
 
 
-def test_a_stream_gives_the_same_pictures(streamed, tmp_path):
+def test_a_stream_gives_the_same_images(streamed, tmp_path):
     downloaded = open_data(f"hf:{tmp_path}", DataConfig())
     assert streamed.train.classes == downloaded.train.classes
     assert np.array_equal(streamed.train.targets, downloaded.train.targets)
@@ -126,14 +124,14 @@ def test_stream_mistakes(tmp_path):
 def test_looking_at_a_stream_reads_one_row_group(streamed):
     assert sampled(streamed.train, 32) == [0, 1, 2]
     streamed.train.held.clear()
-    summarise(streamed.train)
+    summarize(streamed.train)
     assert list(streamed.train.held) == [0]
 
 
 def test_a_parquet_file_that_holds_only_paths_says_so(tmp_path):
-    pictures = [{"bytes": None, "path": f"photos/{number}.jpg"} for number in range(4)]
+    images = [{"bytes": None, "path": f"photos/{number}.jpg"} for number in range(4)]
     parquet = pytest.importorskip("pyarrow.parquet")
     pyarrow = pytest.importorskip("pyarrow")
-    parquet.write_table(pyarrow.table({"image": pictures, "label": [0, 1, 0, 1]}), tmp_path / "train.parquet")
+    parquet.write_table(pyarrow.table({"image": images, "label": [0, 1, 0, 1]}), tmp_path / "train.parquet")
     with pytest.raises(InputError, match=r"the Parquet file holds but its path, photos/"):
         open_data(f"hf:{tmp_path}", DataConfig(streaming=True))

@@ -1,4 +1,4 @@
-"""What a JPEG's head says, and pictures that are decoded only down to a row."""
+"""What a JPEG's head says, and images that are decoded only down to a row."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from PIL import Image
 
 from vitreous.data import jpeg
 from vitreous.data.config import RandomResizedCropConfig
+from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import Encoded
-from vitreous.data.pictures import BadPicture
-from vitreous.data.randomness import picture_chance
+from vitreous.data.randomness import image_chance
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing
 
@@ -24,9 +24,9 @@ pytest.importorskip("simplejpeg")
 
 def made(height: int = 203, width: int = 151, mode: str = "RGB", **options) -> bytes:
     pixels = np.random.default_rng(0).integers(0, 256, (height // 4 + 1, width // 4 + 1, 3), dtype=np.uint8)
-    picture = Image.fromarray(pixels).resize((width, height)).convert(mode)
+    image = Image.fromarray(pixels).resize((width, height)).convert(mode)
     file = io.BytesIO()
-    picture.save(file, "JPEG", **{"quality": 88, **options})
+    image.save(file, "JPEG", **{"quality": 88, **options})
     return file.getvalue()
 
 
@@ -38,7 +38,7 @@ KINDS = [{"subsampling": each} for each in ("4:2:0", "4:2:2", "4:4:4")] + [
 
 @pytest.mark.parametrize("until", [1, 15, 16, 17, 90, 187, 202, 203])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_the_upper_rows_are_those_of_the_whole_picture(kind, until):
+def test_the_upper_rows_are_those_of_the_whole_image(kind, until):
     channels = 1 if kind.get("mode") == "L" else 3
     data = made(**kind)
     whole, part = (Encoded(Files(data), 0, channels) for _ in range(2))
@@ -50,7 +50,7 @@ def test_the_upper_rows_are_those_of_the_whole_picture(kind, until):
         assert torch.equal(upper[:, :rows], rough[:, :rows])
 
 
-def test_a_lower_picture_is_said_to_be_where_its_rows_follow_each_other():
+def test_a_lower_image_is_said_to_be_where_its_rows_follow_each_other():
     data = made()
     assert Image.open(io.BytesIO(jpeg.ending_at(data, 48))).size == (151, 48)
     assert jpeg.ending_at(made(progressive=True), 48) is None
@@ -61,30 +61,30 @@ def test_a_lower_picture_is_said_to_be_where_its_rows_follow_each_other():
         jpeg.ending_at(data[:length] + jpeg.END, 48)  # no exception, whatever the head has become
 
 
-def test_a_progressive_picture_is_decoded_whole():
+def test_a_progressive_image_is_decoded_whole():
     data = made(progressive=True)
     encoded = Encoded(Files(data), 0, 3)
     assert torch.equal(encoded.pixels(until=20), encoded.pixels())
 
 
 @pytest.mark.parametrize("part", [0.5, 0.9, 0.99])
-def test_a_truncated_picture_is_bad_though_the_crop_has_its_rows(part):
+def test_a_truncated_image_is_bad_though_the_crop_has_its_rows(part):
     """What lies below the crop is not decoded; the file is broken all the same."""
     data = made(600, 500)
     files = Files(data[: int(part * len(data))])
     preprocessing = Preprocessing(size=(64, 64))
-    with pytest.raises(BadPicture, match="truncated"):
+    with pytest.raises(BadImage, match="truncated"):
         crop_encoded(Encoded(files, 0, 3), (0, 0, 40, 40), preprocessing)
-    with pytest.raises(BadPicture, match="truncated"):
+    with pytest.raises(BadImage, match="truncated"):
         evaluation_pixels(Encoded(files, 0, 3), Preprocessing(size=(64, 64), crop_fraction=0.5))
 
 
-def test_crops_are_those_of_the_whole_picture():
-    """The same picture as a progressive file is decoded whole."""
+def test_crops_are_those_of_the_whole_image():
+    """The same image as a progressive file is decoded whole."""
     preprocessing = Preprocessing(size=(64, 64))
     early, whole = (Files(made(400, 300, progressive=each)) for each in (False, True))
     for index in range(40):
-        box = random_crop((400, 300), RandomResizedCropConfig(), picture_chance(0, 0, index, 0))
+        box = random_crop((400, 300), RandomResizedCropConfig(), image_chance(0, 0, index, 0))
         one, two = (crop_encoded(Encoded(files, 0, 3), box, preprocessing) for files in (early, whole))
         assert torch.equal(one, two)
 
@@ -92,7 +92,7 @@ def test_crops_are_those_of_the_whole_picture():
 @pytest.mark.parametrize("height", [601, 605, 609, 615])
 @pytest.mark.parametrize("part", [2, 4, 8])
 def test_no_crop_sees_a_row_that_was_not_decoded(height, part, monkeypatch):
-    """A part of a picture has its rows rounded up, so that those of the crop reach a little further down."""
+    """A part of an image has its rows rounded up, so that those of the crop reach a little further down."""
     whole = np.full
     monkeypatch.setattr("vitreous.data.decoding.np.empty", lambda shape, dtype: whole(shape, 77, dtype))
     early, late = (Files(made(height, 600, progressive=each)) for each in (False, True))

@@ -19,7 +19,7 @@ PLAIN = AugmentationConfig()
 
 
 def loader(
-    pictures,
+    images,
     augmentation=CROPS,
     *,
     batch_size=4,
@@ -30,7 +30,7 @@ def loader(
     **others,
 ):
     return TrainLoader(
-        pictures,
+        images,
         preprocessing=PREPROCESSING,
         augmentation=augmentation,
         batch_size=batch_size,
@@ -81,7 +81,7 @@ def test_a_start_in_the_middle_goes_on_exactly_there_without_decoding(train, in_
     assert len(read) == (16 if in_memory else 4)
 
 
-def test_an_epoch_visits_every_picture_once(train):
+def test_an_epoch_visits_every_image_once(train):
     indices = torch.cat([batch.indices for batch in loader(train).epoch(0)])
     assert sorted(indices.tolist()) == list(range(16))
 
@@ -126,7 +126,7 @@ def test_without_augmentation_training_sees_what_evaluation_sees(train):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("world", [1, 3])
-def test_evaluation_counts_every_picture_once_and_in_order(train, workers, world):
+def test_evaluation_counts_every_image_once_and_in_order(train, workers, world):
     seen = []
     for rank in range(world):
         batches = EvaluationLoader(
@@ -140,25 +140,25 @@ def test_evaluation_counts_every_picture_once_and_in_order(train, workers, world
 
 def break_files(root, count):
     for index in range(count):
-        (root / "cat" / f"{index}.jpg").write_bytes(b"no picture")
+        (root / "cat" / f"{index}.jpg").write_bytes(b"no image")
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_bad_pictures_are_left_out_and_listed(photos, in_memory, workers, tmp_path):
+def test_bad_images_are_left_out_and_listed(photos, in_memory, workers, tmp_path):
     break_files(photos, 2)
     train = open_data(str(photos), DataConfig(test_fraction=0)).train
     loading = loader(train, in_memory=in_memory, workers=workers)
     for number in range(2):
         for batch in loading.epoch(number):
-            assert len(batch.indices) == 4  # another picture stands in
+            assert len(batch.indices) == 4  # another image stands in
             assert not {0, 1} & set(batch.indices.tolist())
     assert [name for name, _ in loading.bad] == [
         str(photos / "cat" / f"{index}.jpg") for index in (0, 1)
     ] or len(loading.bad) == 2
     loading.bad.write(tmp_path / "bad_files.txt")
     lines = (tmp_path / "bad_files.txt").read_text().splitlines()
-    assert f"{photos}/cat/0.jpg\tno picture of a known format" in lines
+    assert f"{photos}/cat/0.jpg\tno image of a known format" in lines
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -166,7 +166,7 @@ def test_more_than_1_percent_of_bad_files_stops_with_the_list(photos, in_memory)
     break_files(photos, 4)
     train = open_data(str(photos), DataConfig(test_fraction=0)).train
     with pytest.raises(
-        InputError, match=r"4 of 20 pictures cannot be read, more than 1 %.*cat/3.jpg \(no picture"
+        InputError, match=r"4 of 20 images cannot be read, more than 1 %.*cat/3.jpg \(no image"
     ):
         list(loader(train, in_memory=in_memory, workers=2).epoch(0))
 
@@ -179,10 +179,10 @@ def test_strict_makes_a_bad_file_an_error(photos, in_memory):
         list(loader(train, in_memory=in_memory, strict=True).epoch(0))
 
 
-def test_evaluation_leaves_bad_pictures_out(photos):
+def test_evaluation_leaves_bad_images_out(photos):
     break_files(photos, 6)
-    pictures = open_data(str(photos), DataConfig(test_fraction=0)).train
-    batches = EvaluationLoader(pictures, preprocessing=PREPROCESSING, batch_size=3, workers=2)
+    images = open_data(str(photos), DataConfig(test_fraction=0)).train
+    batches = EvaluationLoader(images, preprocessing=PREPROCESSING, batch_size=3, workers=2)
     assert sum(len(batch.indices) for batch in batches) == 14
     assert len(batches.bad) == 6
 
@@ -202,7 +202,7 @@ def test_class_balance_draws_every_class_equally_often(tmp_path, make):
     assert len(set(indices[train.targets[indices] == 1])) == 4
 
 
-def test_repeated_augmentation_shows_a_picture_several_times_differently(train):
+def test_repeated_augmentation_shows_an_image_several_times_differently(train):
     twice = AugmentationConfig(repeats=2, random_resized_crop=RandomResizedCropConfig())
     for batch in loader(train, twice, batch_size=8).epoch(0):
         values, counts = batch.indices.unique(return_counts=True)
@@ -225,7 +225,7 @@ def test_waiting_is_measured(train):
     assert loading.wait_seconds > 0
 
 
-def test_kept_pictures_are_decoded_once(train, monkeypatch):
+def test_kept_images_are_decoded_once(train, monkeypatch):
     loading = loader(train)
     list(loading.epoch(0))
     read = []
@@ -237,8 +237,8 @@ def test_kept_pictures_are_decoded_once(train, monkeypatch):
 def test_the_contact_sheet_shows_what_is_trained_on(train):
     mixed = AugmentationConfig(mixup=5.0)  # often half and half
     sheet = contact_sheet(loader(train, mixed), count=6)
-    assert sheet.pictures.shape == (6, 3, 16, 24)
-    assert sheet.pictures.dtype == torch.uint8
+    assert sheet.images.shape == (6, 3, 16, 24)
+    assert sheet.images.dtype == torch.uint8
     assert len(sheet.labels) == 6
     assert any("%" in label for label in sheet.labels)
     plain = contact_sheet(loader(train, PLAIN), count=99)

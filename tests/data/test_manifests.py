@@ -20,16 +20,16 @@ ROWS = [("path", "label")] + [(f"{name}/{index}.jpg", name) for name in ("cat", 
 def test_paths_are_relative_to_the_manifest(photos, suffix, separator):
     splits = open_data(write(photos / f"list{suffix}", ROWS, separator), DataConfig())
     assert (len(splits.train), len(splits.test)) == (16, 4)
-    assert splits.train.picture(0).size == (64, 48)
+    assert splits.train.image(0).size == (64, 48)
     assert splits.train.classes[splits.train.targets[0]] in splits.train.name(0)
 
 
 def test_paths_may_be_absolute(photos, tmp_path):
-    """A manifest beside other pictures, or made on another day."""
+    """A manifest beside other images, or made on another day."""
     rows = [ROWS[0], *((str(photos / path), label) for path, label in ROWS[1:])]
     (tmp_path / "elsewhere").mkdir()
     splits = open_data(write(tmp_path / "elsewhere" / "list.csv", rows), DataConfig())
-    assert splits.train.picture(0).size == (64, 48)
+    assert splits.train.image(0).size == (64, 48)
     assert splits.train.name(0).startswith(str(photos))
 
 
@@ -90,7 +90,7 @@ def test_soft_labels(photos):
     ("rows", "sentence"),
     [
         ([("file", "label"), ("a", "b")], "no column 'path'"),
-        ([("path", "label")], "lists no picture"),
+        ([("path", "label")], "lists no image"),
         ([("path", "label"), ("a.jpg", "cat"), ("b.jpg",)], "line 3 has 1 fields and not 2"),
         ([("path", "label"), ("a.jpg", "cat")], "single class, 'cat'"),
         ([("path", "label"), ("a.jpg", "cat:2"), ("b.jpg", "dog")], "outside 0 ... 1"),
@@ -114,9 +114,9 @@ def test_what_stands_between_columns_is_told_from_the_first_line(photos, name, s
     assert np.array_equal(splits.train.targets, usual.train.targets)
 
 
-def test_pictures_of_which_none_can_be_read_say_why(tmp_path):
+def test_images_of_which_none_can_be_read_say_why(tmp_path):
     for name in ("a", "b"):
-        (tmp_path / f"{name}.jpg").write_bytes(b"no picture")
+        (tmp_path / f"{name}.jpg").write_bytes(b"no image")
     rows = [("path", "label"), ("a.jpg", "cat"), ("b.jpg", "dog")]
-    with pytest.raises(InputError, match=r"not one of 2 pictures .*\.jpg \(no picture of a known format\)"):
+    with pytest.raises(InputError, match=r"not one of 2 images .*\.jpg \(no image of a known format\)"):
         open_data(write(tmp_path / "list.csv", rows), DataConfig(test_fraction=0.5))

@@ -13,9 +13,9 @@ from PIL import Image
 from vitreous.cli import run
 from vitreous.data.checking import check
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import Encoded
 from vitreous.data.packing import Packing, pack
-from vitreous.data.pictures import BadPicture
 from vitreous.data.sources import open_data
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.errors import InputError
@@ -45,21 +45,19 @@ def test_a_clean_set_has_no_findings(parts):
 def test_what_was_planted_is_found(parts, make_smooth, make_jpeg):
     train, val = parts / "train", parts / "val"
     shutil.copy(train / "cat" / "7.jpg", val / "cat" / "leaked.jpg")
-    with Image.open(train / "dog" / "8.jpg") as picture:
-        picture.resize((96, 72)).save(val / "dog" / "resized.jpg", quality=60)
-    shutil.copy(train / "cat" / "9.jpg", train / "dog" / "mislabelled.jpg")
+    with Image.open(train / "dog" / "8.jpg") as image:
+        image.resize((96, 72)).save(val / "dog" / "resized.jpg", quality=60)
+    shutil.copy(train / "cat" / "9.jpg", train / "dog" / "mislabeled.jpg")
     (train / "cat" / "broken.jpg").write_bytes(b"")
     make_smooth(77, 6, 8).save(train / "cat" / "tiny.png")
-    make_smooth(78, 48, 64).convert("L").save(train / "cat" / "grey.png")
+    make_smooth(78, 48, 64).convert("L").save(train / "cat" / "gray.png")
     findings = found(parts)
-    assert findings["leak"].pictures == ((str(train / "cat" / "7.jpg"), str(val / "cat" / "leaked.jpg")),)
-    assert findings["near-leak"].pictures == (
-        (str(train / "dog" / "8.jpg"), str(val / "dog" / "resized.jpg")),
-    )
-    assert findings["conflict"].pictures[0][1] == str(train / "dog" / "mislabelled.jpg")
+    assert findings["leak"].images == ((str(train / "cat" / "7.jpg"), str(val / "cat" / "leaked.jpg")),)
+    assert findings["near-leak"].images == ((str(train / "dog" / "8.jpg"), str(val / "dog" / "resized.jpg")),)
+    assert findings["conflict"].images[0][1] == str(train / "dog" / "mislabeled.jpg")
     assert findings["broken"].found == 1
-    assert findings["tiny"].pictures == (str(train / "cat" / "tiny.png"),)
-    assert findings["grey"].pictures == (str(train / "cat" / "grey.png"),)
+    assert findings["tiny"].images == (str(train / "cat" / "tiny.png"),)
+    assert findings["gray"].images == (str(train / "cat" / "gray.png"),)
 
 
 def test_imbalance_and_small_classes(tmp_path, make):
@@ -68,7 +66,7 @@ def test_imbalance_and_small_classes(tmp_path, make):
     for index in range(3):
         (tmp_path / "many" / f"{index}.jpg").unlink()
     findings = found(tmp_path)
-    assert findings["few"].pictures == ("rare: 3",)
+    assert findings["few"].images == ("rare: 3",)
     assert findings["imbalance"].found == 19
 
 
@@ -79,11 +77,11 @@ def test_an_empty_class_folder_is_one_finding_among_the_others(tmp_path, make, c
     assert run(["data", "check", str(tmp_path), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     findings = {finding["kind"]: finding for finding in report["findings"]}
-    assert findings["empty"]["pictures"] == [str(tmp_path / "emu")]
+    assert findings["empty"]["images"] == [str(tmp_path / "emu")]
     assert findings["empty"]["severity"] == "error"
     assert findings["broken"]["found"] == 1
     assert "imbalance" not in findings
-    with pytest.raises(InputError, match="emu holds no picture"):
+    with pytest.raises(InputError, match="emu holds no image"):
         open_data(str(tmp_path), DataConfig())
 
 
@@ -95,34 +93,34 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):
     assert "looks like a manifest of texts" in found(tmp_path / "m.csv")["few"].advice
     rows = [f"{path},{path[:3]}\n" for path in paths[5:15]]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
-    assert found(tmp_path / "m.csv")["few"].advice == "add pictures, or join classes"
+    assert found(tmp_path / "m.csv")["few"].advice == "add images, or join classes"
 
 
-def test_a_wrong_label_among_alike_pictures_is_suspect(tmp_path):
+def test_a_wrong_label_among_alike_images_is_suspect(tmp_path):
     generator = np.random.default_rng(0)
-    for name, colours in (("red", (200, 30)), ("blue", (30, 200))):
+    for name, colors in (("red", (200, 30)), ("blue", (30, 200))):
         (tmp_path / name).mkdir()
         for index in range(20):
-            base = np.tile(np.array([colours[0], 60, colours[1]]), (24, 24, 1))
+            base = np.tile(np.array([colors[0], 60, colors[1]]), (24, 24, 1))
             pixels = (base + generator.normal(0, 12, base.shape)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / name / f"{index}.png")
     shutil.move(tmp_path / "red" / "3.png", tmp_path / "blue" / "wrong.png")
-    assert found(tmp_path)["suspect-label"].pictures == (str(tmp_path / "blue" / "wrong.png"),)
+    assert found(tmp_path)["suspect-label"].images == (str(tmp_path / "blue" / "wrong.png"),)
 
 
-def test_packed_pictures_keep_split_label_and_looks(photos, tmp_path):
+def test_packed_images_keep_split_label_and_looks(photos, tmp_path):
     splits = open_data(str(photos), DataConfig())
     packed = pack(splits, tmp_path / "packed", Packing(size=24, per_shard=7, workers=2))
-    assert (packed.pictures, packed.shards) == (20, 4)
+    assert (packed.images, packed.shards) == (20, 4)
     again = open_data(str(tmp_path / "packed"), DataConfig())
     assert again.train.classes == ("cat", "dog")
     assert np.array_equal(again.train.targets, splits.train.targets)
     assert np.array_equal(again.test.targets, splits.test.targets)
     for index in range(16):
-        small = again.train.picture(index)
+        small = again.train.image(index)
         assert small.size == (32, 24)
-        expected = np.asarray(splits.train.picture(index).resize((32, 24), 3)).astype(int)
-        assert np.abs(np.asarray(small) - expected).mean() < 5  # 4:2:0 costs most where colours are gaudy
+        expected = np.asarray(splits.train.image(index).resize((32, 24), 3)).astype(int)
+        assert np.abs(np.asarray(small) - expected).mean() < 5  # 4:2:0 costs most where colors are gaudy
 
 
 def test_small_jpegs_are_packed_as_they_are(photos, tmp_path):
@@ -145,21 +143,21 @@ def test_raw_shards_hold_the_pixels_themselves(photos, tmp_path):
         assert torch.equal(to_tensor(raw.upright()), small)  # as Pillow reads it
         exact = to_tensor(preprocessing.image(raw.upright())).int()
         assert (evaluation_pixels(raw, preprocessing).int() - exact).abs().max() <= 1
-        grey = Encoded(again.train, index, 1)
-        assert torch.equal(grey.pixels(), to_tensor(grey.picture.convert("L")))
+        gray = Encoded(again.train, index, 1)
+        assert torch.equal(gray.pixels(), to_tensor(gray.image.convert("L")))
 
 
-def test_a_torn_raw_picture_is_bad(tmp_path):
+def test_a_torn_raw_image_is_bad(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for index in range(5):
             Image.new("RGB", (8, 6)).save(tmp_path / name / f"{index}.ppm")
     whole = (tmp_path / "a" / "0.ppm").read_bytes()
     (tmp_path / "a" / "0.ppm").write_bytes(whole[:-1])
-    pictures = open_data(str(tmp_path), DataConfig(test_fraction=0)).train
-    with pytest.raises(BadPicture, match="truncated"):
-        Encoded(pictures, 0, 3).pixels()
-    assert Encoded(pictures, 1, 3).pixels().shape == (3, 6, 8)
+    images = open_data(str(tmp_path), DataConfig(test_fraction=0)).train
+    with pytest.raises(BadImage, match="truncated"):
+        Encoded(images, 0, 3).pixels()
+    assert Encoded(images, 1, 3).pixels().shape == (3, 6, 8)
 
 
 def test_packing_twice_gives_the_same_bytes(photos, tmp_path):
@@ -178,7 +176,7 @@ def test_nothing_is_written_over(photos, tmp_path):
 @pytest.mark.parametrize("there", [False, True])
 def test_a_packing_that_fails_leaves_nothing(photos, tmp_path, capsys, there):
     """Half a packing would be taken for a whole one, or be in the way of the next."""
-    (photos / "dog" / "9.jpg").write_bytes(b"no picture")
+    (photos / "dog" / "9.jpg").write_bytes(b"no image")
     packed = tmp_path / "packed"
     if there:
         packed.mkdir()
@@ -225,7 +223,7 @@ def test_the_commands(photos, tmp_path, capsys):
     (photos / "cat" / "0.jpg").write_bytes(b"")
     assert run(["data", "pack", str(photos), str(tmp_path / "packed"), "--size", "24", "--json"]) == 0
     packed = json.loads(capsys.readouterr().out)
-    assert packed["pictures"] == 19
+    assert packed["images"] == 19
     assert packed["failed"][0]["path"].endswith("cat/0.jpg")
     assert run(["data", "check", str(photos), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -248,7 +246,7 @@ def test_several_and_soft_labels_survive_packing(tmp_path, make):
     (tmp_path / "list.csv").write_text(f"path,label\n{lines}")
     source = open_data(str(tmp_path / "list.csv"), DataConfig(test_fraction=0))
     packed = pack(source, tmp_path / "packed", Packing(size=32, workers=2))
-    assert packed.pictures == 4
+    assert packed.images == 4
     again = open_data(str(tmp_path / "packed"), DataConfig(test_fraction=0))
     assert again.train.classes == source.train.classes == ("animal", "cat", "dog")
     assert np.array_equal(again.train.targets, source.train.targets)

@@ -16,7 +16,7 @@ from PIL import Image
 from vitreous.data import resampling, transforms
 from vitreous.data.decoding import Encoded
 from vitreous.data.resampling import resample
-from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, normalise, rows_first
+from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, normalize, rows_first
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 from .test_decoding import Files, save
@@ -66,7 +66,7 @@ def test_any_part_at_any_size_equals_pillows_bit_for_bit(kernel, seed, height, w
 
 
 @pytest.mark.parametrize("size", [(20, 40), (64, 50), (37, 90)])
-def test_rows_first_is_columns_first_of_the_picture_on_its_side(size):
+def test_rows_first_is_columns_first_of_the_image_on_its_side(size):
     pixels = torch.from_numpy(noise(1, 60, 70)).permute(2, 0, 1)
     turned = resample(pixels.mT, size[::-1], "bicubic").mT
     assert torch.equal(resample(pixels, size, "bicubic", rows_first=True), turned)
@@ -76,11 +76,11 @@ def test_rows_first_is_columns_first_of_the_picture_on_its_side(size):
     "size", [(375, 500), (500, 375), (90, 120), (224, 224), (230, 900), (900, 230), (256, 301)]
 )
 @pytest.mark.parametrize("mode", ["crop", "squash"])
-def test_the_evaluations_pictures_are_pillows(size, mode):
+def test_the_evaluations_images_are_pillows(size, mode):
     files = Files(save(Image.fromarray(noise(2, *size)), "PNG"))
     preprocessing = Preprocessing(size=(224, 192), resize=mode, crop_fraction=0.9)
     ours = evaluation_pixels(Encoded(files, 0, 3), preprocessing)
-    assert torch.equal(ours, to_tensor(preprocessing.image(files.picture(0))))
+    assert torch.equal(ours, to_tensor(preprocessing.image(files.image(0))))
 
 
 @given(height=st.integers(1, 3000), target=st.integers(1, 600), part=st.floats(0.01, 1))
@@ -111,22 +111,22 @@ def test_without_numba_pillow_and_torch_do_it(monkeypatch):
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
     crop = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
     batch = torch.randint(0, 256, (8, 3, 224, 224), dtype=torch.uint8)
-    numbers = normalise(batch, preprocessing)
+    numbers = normalize(batch, preprocessing)
     monkeypatch.setattr(transforms, "loops", lambda: None)
     assert torch.equal(evaluation_pixels(Encoded(files, 0, 3), preprocessing), with_numba)
     torchs = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
     assert (torchs.int() - crop.int()).abs().float().mean() < 1  # the order of rows and columns differs
-    assert torch.equal(normalise(batch, preprocessing), numbers)
+    assert torch.equal(normalize(batch, preprocessing), numbers)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_normalising_is_the_models_own_bit_for_bit(channels):
+def test_normalizing_is_the_models_own_bit_for_bit(channels):
     mean, std = (0.485, 0.456, 0.406)[:channels], (0.229, 0.224, 0.225)[:channels]
     preprocessing = Preprocessing(channels=channels, mean=mean, std=std)
     batch = torch.randint(0, 256, (30, channels, 224, 224), dtype=torch.uint8)
     assert batch.numel() >= transforms.LARGE
-    assert torch.equal(normalise(batch, preprocessing), preprocessing.normalise(batch))
-    assert torch.equal(normalise(batch.mT, preprocessing), preprocessing.normalise(batch.mT))
+    assert torch.equal(normalize(batch, preprocessing), preprocessing.normalize(batch))
+    assert torch.equal(normalize(batch.mT, preprocessing), preprocessing.normalize(batch.mT))
 
 
 def test_the_loops_need_no_folder_to_be_kept_in(tmp_path):

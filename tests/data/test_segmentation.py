@@ -1,4 +1,4 @@
-"""Folders of pictures and masks, composed pages, and what training sees of both."""
+"""Folders of images and masks, composed pages, and what training sees of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.segmentation.digit_pages import open_digit_pages
 from vitreous.data.segmentation.loading import MaskedEvaluation, MaskLoader
-from vitreous.data.segmentation.palette import coloured, mask_picture, palette
+from vitreous.data.segmentation.palette import colored, mask_image, palette
 from vitreous.data.segmentation.sources import open_masked
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
@@ -21,24 +21,24 @@ SEEN = Preprocessing(size=(16, 16), channels=3, resize="squash", interpolation="
 
 
 def write(root: Path, stems="abcdefghij", *, size=(24, 20), images="images", masks="masks", ending="jpg"):
-    """Pictures whose mask is 1 or 2 in a square and 0 elsewhere; the square is bright."""
+    """Images whose mask is 1 or 2 in a square and 0 elsewhere; the square is bright."""
     rng = np.random.default_rng(0)
     for number, stem in enumerate(stems):
         mask = np.zeros(size, dtype=np.uint8)
         top, left = rng.integers(0, 10, 2)
         mask[top : top + 8, left : left + 8] = 1 + number % 2
         pixels = (40 + 180 * (mask > 0))[..., None].repeat(3, axis=2).astype(np.uint8)
-        for folder, picture in ((images, Image.fromarray(pixels)), (masks, mask_picture(mask, 3))):
+        for folder, image in ((images, Image.fromarray(pixels)), (masks, mask_image(mask, 3))):
             path = root / folder / f"{stem}.{ending if folder == images else 'png'}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            picture.save(path, **({"quality": 100, "subsampling": 0} if path.suffix == ".jpg" else {}))
+            image.save(path, **({"quality": 100, "subsampling": 0} if path.suffix == ".jpg" else {}))
     return root
 
 
-def loader(pictures, *, augmentation=None, preprocessing=SEEN, **options) -> MaskLoader:
+def loader(images, *, augmentation=None, preprocessing=SEEN, **options) -> MaskLoader:
     augmentation = augmentation or AugmentationConfig()
     return MaskLoader(
-        pictures,
+        images,
         preprocessing=preprocessing,
         augmentation=augmentation,
         **{"batch_size": 4, "seed": 0} | options,
@@ -52,8 +52,8 @@ def test_a_folder_is_split_and_its_classes_numbered(tmp_path):
     assert (splits.size, splits.channels) == ((24, 20), 3)
     names = {part.name(i) for part in splits[:3] for i in range(len(part))}
     assert len(names) == 10
-    picture, mask = splits.train.pair(0)
-    bright = np.asarray(picture.convert("L")) > 128
+    image, mask = splits.train.pair(0)
+    bright = np.asarray(image.convert("L")) > 128
     assert np.array_equal(bright, mask > 0)
 
 
@@ -66,13 +66,13 @@ def test_parts_may_stand_inside_or_outside(tmp_path, images):
     assert (len(splits.train), splits.validation, len(splits.test)) == (6, None, 3)
 
 
-def test_classes_have_names_and_colours_may_stand_for_them(tmp_path):
+def test_classes_have_names_and_colors_may_stand_for_them(tmp_path):
     write(tmp_path)
     (tmp_path / "classes.txt").write_text("background #000000\nred car #ff0000\ngreen\ttree #00ff00\n")
     for path in (tmp_path / "masks").iterdir():
-        colours = np.array([[0, 0, 0], [255, 0, 0], [0, 255, 0]], dtype=np.uint8)
+        colors = np.array([[0, 0, 0], [255, 0, 0], [0, 255, 0]], dtype=np.uint8)
         mask = np.asarray(Image.open(path))
-        pixels = colours[mask]
+        pixels = colors[mask]
         pixels[0, 0] = 255  # white is left out
         Image.fromarray(pixels).save(path)
     splits = open_masked(str(tmp_path), DataConfig())
@@ -90,16 +90,16 @@ def spoil(tmp_path, what):
             path.unlink()
         case "size":
             Image.fromarray(mask[:-1]).save(path)
-        case "colours":
-            Image.fromarray(coloured(mask, 3)).save(path)
+        case "colors":
+            Image.fromarray(colored(mask, 3)).save(path)
         case "range":
             (tmp_path / "classes.txt").write_text("background\nthing\n")
-        case "unknown colour":
+        case "unknown color":
             (tmp_path / "classes.txt").write_text("a #000000\nb #123456\nc #654321\n")
-            Image.fromarray(coloured(mask, 3)).save(path)
+            Image.fromarray(colored(mask, 3)).save(path)
         case "twice":
             (tmp_path / "classes.txt").write_text("a\nb\na\n")
-        case "half coloured":
+        case "half colored":
             (tmp_path / "classes.txt").write_text("a #000000\nb\n")
         case "empty":
             for file in (tmp_path / "images").iterdir():
@@ -117,15 +117,15 @@ def spoil(tmp_path, what):
     ("what", "said"),
     [
         ("no mask", "c.jpg has no mask: put c.png into"),
-        ("size", "c.png is 23x20, its picture 24x20"),
-        ("colours", r"c.png has colours \(mode RGB\), not class numbers"),
+        ("size", "c.png is 23x20, its image 24x20"),
+        ("colors", r"c.png has colors \(mode RGB\), not class numbers"),
         ("range", r"has the value 2, but there are 2 classes \(0 to 1; 255 is left out\)"),
-        ("unknown colour", "which classes.txt gives to no class"),
+        ("unknown color", "which classes.txt gives to no class"),
         ("twice", "names 'a' twice"),
-        ("half coloured", "has 2 classes but 1 colours"),
-        ("empty", "images holds no picture"),
+        ("half colored", "has 2 classes but 1 colors"),
+        ("empty", "images holds no image"),
         ("one class", "if 255 marks what is sought, save it as 1"),
-        ("no masks folder", "is no folder of pictures and masks: put pictures into images/"),
+        ("no masks folder", "is no folder of images and masks: put images into images/"),
     ],
 )
 def test_what_does_not_belong_together_is_said_before_training(tmp_path, what, said):
@@ -171,9 +171,9 @@ def test_a_models_classes_must_be_the_datas(tmp_path):
         open_masked("nowhere", DataConfig())
 
 
-def test_a_broken_picture_or_mask_is_counted_and_its_place_filled(tmp_path):
+def test_a_broken_image_or_mask_is_counted_and_its_place_filled(tmp_path):
     write(tmp_path)
-    (tmp_path / "images" / "a.jpg").write_bytes(b"no picture")
+    (tmp_path / "images" / "a.jpg").write_bytes(b"no image")
     (tmp_path / "masks" / "b.png").write_bytes((tmp_path / "masks" / "b.png").read_bytes()[:60])
     splits = open_masked(str(tmp_path), DataConfig(test_fraction=0.0))
     batches = loader(splits.train, batch_size=5)
@@ -187,18 +187,18 @@ def test_a_broken_picture_or_mask_is_counted_and_its_place_filled(tmp_path):
 AUGMENTED = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(scale=(0.3, 1.0)), flip=0.5)
 
 
-def test_picture_and_mask_are_changed_alike(tmp_path):
-    """The square is bright, so that the picture tells where the mask must be."""
+def test_image_and_mask_are_changed_alike(tmp_path):
+    """The square is bright, so that the image tells where the mask must be."""
     splits = open_masked(str(write(tmp_path, ending="png")), DataConfig(test_fraction=0.0))
     batches = list(loader(splits.train, augmentation=AUGMENTED, batch_size=5).epoch(0))
     for images, masks in batches:
-        bright = SEEN.denormalise(images)[:, 0] > 130
+        bright = SEEN.denormalize(images)[:, 0] > 130
         differ = (bright != (masks > 0)).float().mean()
         assert differ < 0.06, differ  # the edge alone, where bilinear and nearest part
     assert set(torch.cat([batch.masks.flatten() for batch in batches]).tolist()) == {0, 1, 2}
 
 
-def test_mirrored_pictures_have_mirrored_masks(tmp_path):
+def test_mirrored_images_have_mirrored_masks(tmp_path):
     splits = open_masked(str(write(tmp_path)), DataConfig(test_fraction=0.0))
     plain, mirrored = (
         next(iter(loader(splits.train, augmentation=AugmentationConfig(flip=flip)).epoch(0)))
@@ -227,7 +227,7 @@ def test_batches_depend_on_seed_epoch_and_step_alone(tmp_path):
 
 def test_a_batch_larger_than_the_data_is_said(tmp_path):
     splits = open_masked(str(write(tmp_path)), DataConfig(test_fraction=0.0))
-    with pytest.raises(InputError, match="a batch of 11 is more than the 10 pictures"):
+    with pytest.raises(InputError, match="a batch of 11 is more than the 10 images"):
         loader(splits.train, batch_size=11)
 
 
@@ -249,9 +249,9 @@ def test_pages_are_made_of_digits_that_no_other_part_shows():
     ]
     assert not parts[0] & parts[2]
     assert not parts[0] & parts[1]
-    picture, mask = splits.train.pair(7)
+    image, mask = splits.train.pair(7)
     again, same = splits.train.pair(7)
-    assert np.array_equal(np.asarray(picture), np.asarray(again))
+    assert np.array_equal(np.asarray(image), np.asarray(again))
     assert np.array_equal(mask, same)
     counts = sum(np.bincount(splits.test.pair(i)[1].ravel(), minlength=11) for i in range(60))
     assert (counts > 0).all()
@@ -259,10 +259,10 @@ def test_pages_are_made_of_digits_that_no_other_part_shows():
 
 
 def test_a_palette_tells_classes_apart():
-    colours = palette(255)
-    assert len({tuple(colour) for colour in colours.tolist()}) == 255
+    colors = palette(255)
+    assert len({tuple(color) for color in colors.tolist()}) == 255
     mask = np.array([[0, 1], [2, 255]], dtype=np.uint8)
-    picture = mask_picture(mask, 3)
-    assert picture.mode == "P"
-    assert np.array_equal(np.asarray(picture), mask)
-    assert coloured(mask, 3)[1, 1].tolist() == [255, 255, 255]
+    image = mask_image(mask, 3)
+    assert image.mode == "P"
+    assert np.array_equal(np.asarray(image), mask)
+    assert colored(mask, 3)[1, 1].tolist() == [255, 255, 255]

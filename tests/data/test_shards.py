@@ -36,7 +36,7 @@ def shards(folder, make_jpeg, label, count=2):
         lambda number: (".json", b'{"label": "%s"}' % (b"cat", b"dog")[number % 2]),
     ],
 )
-def test_pictures_and_labels_belong_together(tmp_path, make_jpeg, label):
+def test_images_and_labels_belong_together(tmp_path, make_jpeg, label):
     splits = open_data(shards(tmp_path, make_jpeg, label), DataConfig(test_fraction=0.2))
     assert (len(splits.train), len(splits.test)) == (16, 4)
     for index in range(16):
@@ -70,7 +70,7 @@ def test_links_and_pickles_are_no_samples(tmp_path, make_jpeg):
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-    with pytest.raises(InputError, match="no picture with a label"):
+    with pytest.raises(InputError, match="no image with a label"):
         open_data(str(tmp_path / "c-0.tar"), DataConfig())
 
 

@@ -1,4 +1,4 @@
-"""Numbers in words, parallel text from every source, tokenisers, batches of like length."""
+"""Numbers in words, parallel text from every source, tokenizers, batches of like length."""
 
 import unicodedata
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vitreous.data.text.batches import BucketLoader, Encoded, encode_pairs
 from vitreous.data.text.number_words import LANGUAGES, LARGEST, english, german, korean
 from vitreous.data.text.parallel import Pair, number_pairs, open_parallel
-from vitreous.data.text.tokeniser import END, PAD, SMALLEST, START, Tokeniser, tokeniser_from_json
+from vitreous.data.text.tokenizer import END, PAD, SMALLEST, START, Tokenizer, tokenizer_from_json
 from vitreous.errors import InputError
 
 
@@ -107,56 +107,56 @@ def test_other_bad_sources_are_said(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def tokeniser():
+def tokenizer():
     texts = [text for pair in list(number_pairs(300)) for text in (pair.source, pair.target)]
-    return Tokeniser.train(texts, 400)
+    return Tokenizer.train(texts, 400)
 
 
-def test_words_of_the_training_text_are_few_tokens(tokeniser):
-    assert len(tokeniser) == 400
-    assert len(tokeniser.encode("hundred")) == 1
-    assert "".join(tokeniser.pieces(tokeniser.encode("zwei hundert"))) == "▁zwei▁hundert"
+def test_words_of_the_training_text_are_few_tokens(tokenizer):
+    assert len(tokenizer) == 400
+    assert len(tokenizer.encode("hundred")) == 1
+    assert "".join(tokenizer.pieces(tokenizer.encode("zwei hundert"))) == "▁zwei▁hundert"
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.text())
-def test_every_text_comes_back_from_its_tokens(tokeniser, text):
+def test_every_text_comes_back_from_its_tokens(tokenizer, text):
     # A space in front is not kept, and "▁" stands for a space.
     wanted = unicodedata.normalize("NFC", text).replace("▁", " ")
     wanted = wanted.removeprefix(" ")
-    assert tokeniser.decode(tokeniser.encode(text)) == wanted
+    assert tokenizer.decode(tokenizer.encode(text)) == wanted
 
 
-def test_text_that_looks_like_marks_is_text(tokeniser):
-    ids = tokeniser.encode("<s> </s> <pad> <0x41>")
+def test_text_that_looks_like_marks_is_text(tokenizer):
+    ids = tokenizer.encode("<s> </s> <pad> <0x41>")
     assert min(ids) > END
-    assert tokeniser.decode(ids) == "<s> </s> <pad> <0x41>"
+    assert tokenizer.decode(ids) == "<s> </s> <pad> <0x41>"
 
 
-def test_marks_are_not_decoded_and_the_end_ends(tokeniser):
-    ids = [START, *tokeniser.encode("zwei"), END, *tokeniser.encode("drei"), PAD]
-    assert tokeniser.decode(ids) == "zwei"
+def test_marks_are_not_decoded_and_the_end_ends(tokenizer):
+    ids = [START, *tokenizer.encode("zwei"), END, *tokenizer.encode("drei"), PAD]
+    assert tokenizer.decode(ids) == "zwei"
 
 
-def test_a_saved_tokeniser_is_the_same(tokeniser):
-    again = tokeniser_from_json(tokeniser.to_json(), where="here")
+def test_a_saved_tokenizer_is_the_same(tokenizer):
+    again = tokenizer_from_json(tokenizer.to_json(), where="here")
     for text in ("dreihundert 😀", "삼백"):
-        assert again.encode(text) == tokeniser.encode(text)
-    with pytest.raises(InputError, match="no byte-pair tokeniser"):
-        tokeniser_from_json("{}", where="here")
+        assert again.encode(text) == tokenizer.encode(text)
+    with pytest.raises(InputError, match="no byte-pair tokenizer"):
+        tokenizer_from_json("{}", where="here")
     with pytest.raises(InputError, match="no room"):
-        Tokeniser.train(["a"], SMALLEST)
+        Tokenizer.train(["a"], SMALLEST)
 
 
-def test_long_pairs_are_left_out_and_counted(tokeniser):
+def test_long_pairs_are_left_out_and_counted(tokenizer):
     pairs = [Pair("zwei", "two", 0), Pair("zwei " * 50, "two", 1), Pair("zwei", "two " * 50, 2)]
-    encoded = encode_pairs(pairs, tokeniser, 20)
+    encoded = encode_pairs(pairs, tokenizer, 20)
     assert len(encoded.sources) == 1
     assert encoded.too_long == 2
     assert encoded.sources[0][-1] == END
     assert (encoded.targets[0][0], encoded.targets[0][-1]) == (START, END)
     with pytest.raises(InputError, match="each of the 1 pairs"):
-        encode_pairs(pairs[1:2], tokeniser, 20)
+        encode_pairs(pairs[1:2], tokenizer, 20)
 
 
 def some_lengths(count):

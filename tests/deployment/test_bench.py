@@ -62,7 +62,7 @@ def test_ratios_come_from_turns(monkeypatch: pytest.MonkeyPatch, training: bool)
         torch.__version__,
     )
     assert thrice.ratio < 1
-    assert thrice.pictures_per_second < ours.pictures_per_second
+    assert thrice.images_per_second < ours.images_per_second
     assert found.absent == {"timm": "no module named timm"}
     with pytest.raises(InputError, match="timm cannot be used here: no module named timm; leave it out"):
         compare(SMALL, Way(batch=2, rounds=1), ["timm"])
@@ -87,7 +87,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     words = ["bench", "--image-size", "32", "--batch-size", "2", "--rounds", "2", "--train"]
     assert run([*words, "--precision", "bf16", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["contenders"][0]["pictures_per_second"] > 0
+    assert result["contenders"][0]["images_per_second"] > 0
     assert (result["precision"], result["training"], result["absent"]) == ("bf16", True, {})
     assert run(words) == 0
     assert "times vitreous" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.deployment.predictor import Failure, Predictor, find_pictures
+from vitreous.deployment.predictor import Failure, Predictor, find_images
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
@@ -28,7 +28,7 @@ def make_model(classes: int | None = 3, labels: tuple[str, ...] | None = ("a", "
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Pictures of several kinds, a torn one, and files that are none."""
+    """Images of several kinds, a torn one, and files that are none."""
     generator = np.random.default_rng(0)
     noise = Image.fromarray(generator.integers(0, 255, (40, 30, 3), dtype=np.uint8))
     (tmp_path / "inner").mkdir()
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     noise.rotate(90, expand=True).save(tmp_path / "inner" / "three.webp")
     torn = (tmp_path / "one.png").read_bytes()[:200]
     (tmp_path / "torn.png").write_bytes(torn)
-    (tmp_path / "notes.txt").write_text("not a picture")
+    (tmp_path / "notes.txt").write_text("not an image")
     (tmp_path / ".hidden.png").write_bytes(torn)
     return tmp_path
 
@@ -60,7 +60,7 @@ def test_predictions_are_what_the_models_own_preprocessing_gives(folder: Path) -
 
 
 def test_a_torn_file_is_a_failure_and_the_others_are_classified(folder: Path) -> None:
-    paths, missing = find_pictures([str(folder)])
+    paths, missing = find_images([str(folder)])
     assert not missing
     predictions, failed = Predictor(make_model()).predict(paths, batch_size=2)
     assert [Path(each.path).name for each in predictions] == ["three.webp", "one.png", "two.jpg"]
@@ -70,7 +70,7 @@ def test_a_torn_file_is_a_failure_and_the_others_are_classified(folder: Path) ->
 
 def test_progress_counts_every_file(folder: Path) -> None:
     seen: list[tuple[int, int]] = []
-    paths, _ = find_pictures([str(folder)])
+    paths, _ = find_images([str(folder)])
     Predictor(make_model()).predict(
         paths, batch_size=1, progress=lambda done, total: seen.append((done, total))
     )
@@ -88,8 +88,8 @@ def test_a_model_without_a_head_cannot_classify() -> None:
         Predictor(make_model(classes=None, labels=None))
 
 
-def test_files_folders_and_globs_each_picture_once(folder: Path) -> None:
-    found, missing = find_pictures(
+def test_files_folders_and_globs_each_image_once(folder: Path) -> None:
+    found, missing = find_images(
         [str(folder / "two.jpg"), str(folder / "*.png"), str(folder / "**" / "*.webp"), str(folder)]
     )
     assert [Path(each).name for each in found] == ["two.jpg", "one.png", "torn.png", "three.webp"]
@@ -98,12 +98,12 @@ def test_files_folders_and_globs_each_picture_once(folder: Path) -> None:
 
 def test_what_is_not_there_is_named(folder: Path) -> None:
     gone = str(folder / "gone.png")
-    found, missing = find_pictures([str(folder / "one.png"), gone])
+    found, missing = find_images([str(folder / "one.png"), gone])
     assert len(found) == 1
     assert missing == [Failure(gone, "no such file or folder")]
     (folder / "empty").mkdir()
-    with pytest.raises(InputError, match=r"no picture found.*gone.png.*folder without pictures"):
-        find_pictures([gone, str(folder / "empty")])
+    with pytest.raises(InputError, match=r"no image found.*gone.png.*folder without images"):
+        find_images([gone, str(folder / "empty")])
 
 
 def test_classes_that_are_asked_one_by_one_need_not_sum_to_one() -> None:

@@ -1,4 +1,4 @@
-"""Every command of the README runs, in its order, in a folder that has nothing but pictures.
+"""Every command of the README runs, in its order, in a folder that has nothing but images.
 
 `make demo` is held to be `vitreous train`; `make test` is what runs this. Training is cut to two epochs here:
 what a full one reaches is tested in test_demo.py.

@@ -43,11 +43,11 @@ def photos(tmp_path: Path) -> Path:
         for number in range(12):
             pixels = random.integers(0, 80, (40, 60, 3), dtype=np.uint8)
             pixels[..., shade] += 150
-            picture = Image.fromarray(pixels)
+            image = Image.fromarray(pixels)
             if number % 3 == 0:
-                picture.convert("P").save(folder / f"{number}.png")
+                image.convert("P").save(folder / f"{number}.png")
             else:
-                picture.save(folder / f"{number}.jpg")
+                image.save(folder / f"{number}.jpg")
     (tmp_path / "photos" / "apple" / "torn.jpg").write_bytes(b"\xff\xd8 torn")
     return tmp_path / "photos"
 
@@ -62,7 +62,7 @@ def test_digits_in_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture
     assert 0.15 < low < result["test_accuracy"] < high < 1
     assert result["seconds"] > 0
     assert 0 <= result["waiting"] <= 1
-    assert {each["name"] for each in result["baselines"]} == {"tuned kernel SVM", "k nearest neighbours"}
+    assert {each["name"] for each in result["baselines"]} == {"tuned kernel SVM", "k nearest neighbors"}
     assert all(each["accuracy"] > 0.97 for each in result["baselines"])
     assert {path.name for path in out.iterdir() if not path.name.startswith("events.out.tfevents")} == {
         *("config.toml", "model", "checkpoints", "metrics.jsonl", "report.html", "README.md")
@@ -86,7 +86,7 @@ def test_config_toml_runs_again_and_gives_the_same_weights(
         assert torch.equal(tensor, again.state_dict()[name]), name
 
 
-def test_pictures_of_ones_own(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_of_ones_own(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     small = ["--set", "model.depth=1", "--batch-size", "8", "--image-size", "24"]
     result = call(capsys, "train", photos, "--out", out, "--epochs", "1", *small)
@@ -98,7 +98,7 @@ def test_pictures_of_ones_own(photos: Path, tmp_path: Path, capsys: pytest.Captu
     assert config.preprocessing.size == (24, 24)
 
 
-def test_strict_makes_a_broken_picture_an_error(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_makes_a_broken_image_an_error(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--set", "model.depth=1", "--batch-size", "8", "--image-size", "24", "--epochs", "1"]
     everything = ["--set", "data.test_fraction=0.0"]
     out = ["--out", str(photos.parent / "run")]
@@ -110,9 +110,9 @@ def test_fine_tuning_keeps_the_encoder_and_replaces_the_head(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base, tuned = tmp_path / "base", tmp_path / "tuned"
-    colour = ["--set", "model.channels=3", "--set", "preprocessing.mean=[0.5,0.5,0.5]"]
-    colour += ["--set", "preprocessing.std=[0.5,0.5,0.5]"]
-    call(capsys, "train", "--out", base, *SMALL, *colour, "--set", "training.steps=2")
+    color = ["--set", "model.channels=3", "--set", "preprocessing.mean=[0.5,0.5,0.5]"]
+    color += ["--set", "preprocessing.std=[0.5,0.5,0.5]"]
+    call(capsys, "train", "--out", base, *SMALL, *color, "--set", "training.steps=2")
     frozen = ["--set", "training.freeze=['backbone']", "--set", "training.steps=2", "--batch-size", "8"]
     call(capsys, "train", photos, "--init", base, "--out", tuned, *frozen)
     before, after = Run.open(base).model().state_dict(), Run.open(tuned).model().state_dict()

@@ -1,4 +1,4 @@
-"""Tiny models and pictures that the tests of this room share."""
+"""Tiny models and images that the tests of this room share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.data.pictures import ArrayPictures, BadPicture
+from vitreous.data.dataset import ArrayImages, BadImage
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
@@ -17,20 +17,20 @@ from vitreous.models.vit import ViT
 LABELS = ("dark", "middle", "bright")
 
 
-class WithBadOnes(ArrayPictures):
-    """Pictures of which some cannot be decoded."""
+class WithBadOnes(ArrayImages):
+    """Images of which some cannot be decoded."""
 
     bad: tuple[int, ...] = ()
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         if index in self.bad:
-            raise BadPicture(self.name(index), "torn")
-        return super().picture(index)
+            raise BadImage(self.name(index), "torn")
+        return super().image(index)
 
 
 @pytest.fixture
-def pictures() -> WithBadOnes:
-    """31 grey pictures whose brightness tells the class; no batch size divides them."""
+def images() -> WithBadOnes:
+    """31 gray images whose brightness tells the class; no batch size divides them."""
     generator = np.random.default_rng(0)
     targets = np.arange(31) % 3
     pixels = (targets * 80 + 40)[:, None, None] + generator.integers(-30, 30, (31, 8, 8))
@@ -39,7 +39,7 @@ def pictures() -> WithBadOnes:
 
 @pytest.fixture
 def make_model() -> Callable[..., ViT]:
-    """A tiny ViT for those pictures; a head that is not zero, so that its answers differ."""
+    """A tiny ViT for those images; a head that is not zero, so that its answers differ."""
 
     def make(labels: tuple[str, ...] | None = LABELS, classes: int | None = 3) -> ViT:
         config = ViTConfig(

@@ -15,16 +15,16 @@ from vitreous.evaluation.baselines import digits_baselines
 def test_digits_baselines_are_strong_and_cheap() -> None:
     splits = open_data("digits", DataConfig(split_seed=3))
     started = time.process_time()
-    svm, neighbours = digits_baselines(splits)
+    svm, neighbors = digits_baselines(splits)
     assert time.process_time() - started < 15, "they are computed in every demonstration"
     assert svm.name == "tuned kernel SVM"
     assert svm.accuracy > 0.98
-    assert neighbours.accuracy > 0.97
+    assert neighbors.accuracy > 0.97
     assert svm.interval.low < svm.accuracy < svm.interval.high
     assert "gamma" in svm.settings
 
 
-def test_validation_pictures_are_used_for_fitting() -> None:
+def test_validation_images_are_used_for_fitting() -> None:
     whole = digits_baselines(open_data("digits", DataConfig(split_seed=1)))
     carved = digits_baselines(open_data("digits", DataConfig(split_seed=1, validation_fraction=0.2)))
     assert whole[1].accuracy == pytest.approx(carved[1].accuracy, abs=0.01)

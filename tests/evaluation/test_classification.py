@@ -1,4 +1,4 @@
-"""Every picture is judged exactly once, in the model's own classes."""
+"""Every image is judged exactly once, in the model's own classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vitreous.cli.options import finite
-from vitreous.data.pictures import ArrayPictures
+from vitreous.data.dataset import ArrayImages
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.multilabel import evaluate_multilabel
@@ -20,64 +20,58 @@ LABELS = ("dark", "middle", "bright")
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 31, 64])
-def test_every_picture_once(pictures: ArrayPictures, make_model: Callable[..., ViT], batch_size: int) -> None:
+def test_every_image_once(images: ArrayImages, make_model: Callable[..., ViT], batch_size: int) -> None:
     model = make_model().train()
     seen = []
     evaluation = evaluate(
-        model, pictures, batch_size=batch_size, progress=lambda done, total: seen.append((done, total))
+        model, images, batch_size=batch_size, progress=lambda done, total: seen.append((done, total))
     )
     assert evaluation.indices.tolist() == list(range(31))
     assert seen[-1] == (31, 31)
     assert model.training, "the model's mode is given back"
-    images = model.preprocessing([pictures.picture(i) for i in range(31)])
+    batch = model.preprocessing([images.image(i) for i in range(31)])
     with torch.no_grad():
-        expected = model.eval()(images).softmax(dim=-1).numpy()
+        expected = model.eval()(batch).softmax(dim=-1).numpy()
     np.testing.assert_allclose(evaluation.probabilities, expected, atol=2e-6)
-    assert evaluation.accuracy == (expected.argmax(axis=1) == pictures.targets).mean()
+    assert evaluation.accuracy == (expected.argmax(axis=1) == images.targets).mean()
     assert evaluation.confusion.sum() == 31
     low, high = evaluation.interval
     assert low < evaluation.accuracy < high
 
 
-def test_a_picture_that_is_torn_is_named_and_left_out(
-    pictures: ArrayPictures, make_model: Callable[..., ViT]
+def test_an_image_that_is_torn_is_named_and_left_out(
+    images: ArrayImages, make_model: Callable[..., ViT]
 ) -> None:
-    pictures.bad = (0, 7)  # type: ignore[attr-defined]
-    evaluation = evaluate(make_model(), pictures, batch_size=4)
+    images.bad = (0, 7)  # type: ignore[attr-defined]
+    evaluation = evaluate(make_model(), images, batch_size=4)
     assert evaluation.count == 29
     assert dict(evaluation.failed) == {"made[0]": "torn", "made[7]": "torn"}
     assert evaluation.names[0] == "made[1]"
-    assert evaluation.targets.tolist() == [pictures.targets[i] for i in range(31) if i not in (0, 7)]
+    assert evaluation.targets.tolist() == [images.targets[i] for i in range(31) if i not in (0, 7)]
 
 
-def test_nothing_but_torn_pictures_is_an_error(
-    pictures: ArrayPictures, make_model: Callable[..., ViT]
-) -> None:
-    pictures.bad = tuple(range(31))  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="none of the pictures"):
-        evaluate(make_model(), pictures)
+def test_nothing_but_torn_images_is_an_error(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
+    images.bad = tuple(range(31))  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="none of the images"):
+        evaluate(make_model(), images)
 
 
 def test_classes_are_matched_by_name_not_by_number(
-    pictures: ArrayPictures, make_model: Callable[..., ViT]
+    images: ArrayImages, make_model: Callable[..., ViT]
 ) -> None:
     model = make_model()
-    straight = evaluate(model, pictures)
+    straight = evaluate(model, images)
     order = np.array([2, 0, 1])  # the data number their classes in another order
-    other = ArrayPictures(
-        pictures.pixels, order[pictures.targets], ("middle", "bright", "dark"), name="other"
-    )
+    other = ArrayImages(images.pixels, order[images.targets], ("middle", "bright", "dark"), name="other")
     turned = evaluate(model, other)
     assert turned.classes == straight.classes == ("dark", "middle", "bright")
     assert turned.targets.tolist() == straight.targets.tolist()
     assert turned.accuracy == straight.accuracy
 
 
-def test_some_of_the_models_classes_are_enough(
-    pictures: ArrayPictures, make_model: Callable[..., ViT]
-) -> None:
-    bright = np.flatnonzero(pictures.targets == 2)
-    few = ArrayPictures(pictures.pixels[bright], np.zeros(len(bright), np.int64), ("bright",), name="few")
+def test_some_of_the_models_classes_are_enough(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
+    bright = np.flatnonzero(images.targets == 2)
+    few = ArrayImages(images.pixels[bright], np.zeros(len(bright), np.int64), ("bright",), name="few")
     evaluation = evaluate(make_model(), few)
     assert set(evaluation.targets) == {2}
     assert evaluation.confusion.shape == (3, 3)
@@ -92,28 +86,28 @@ def test_some_of_the_models_classes_are_enough(
     ],
 )
 def test_other_classes_are_an_error(
-    pictures: ArrayPictures,
+    images: ArrayImages,
     make_model: Callable[..., ViT],
     labels: tuple[str, ...] | None,
     classes: int | None,
     message: str,
 ) -> None:
     with pytest.raises(InputError, match=message):
-        evaluate(make_model(labels, classes), pictures)
+        evaluate(make_model(labels, classes), images)
 
 
-def test_surest_mistakes_come_first(pictures: ArrayPictures, make_model: Callable[..., ViT]) -> None:
-    evaluation = evaluate(make_model(), pictures)
+def test_surest_mistakes_come_first(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
+    evaluation = evaluate(make_model(), images)
     mistakes = evaluation.surest_mistakes(100)
     assert len(mistakes) == int((~evaluation.correct).sum()) > 3
     assert [m.probability for m in mistakes] == sorted((m.probability for m in mistakes), reverse=True)
     first = mistakes[0]
-    assert first.actual == LABELS[pictures.targets[first.index]] != first.predicted
+    assert first.actual == LABELS[images.targets[first.index]] != first.predicted
     assert first.name == f"made[{first.index}]"
 
 
-def test_json_has_the_contracts_keys(pictures: ArrayPictures, make_model: Callable[..., ViT]) -> None:
-    result = json.loads(json.dumps(finite(evaluate(make_model(), pictures).to_json())))
+def test_json_has_the_contracts_keys(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
+    result = json.loads(json.dumps(finite(evaluate(make_model(), images).to_json())))
     assert {"test_accuracy", "test_accuracy_interval", "test_count", "seconds"} <= result.keys()
     assert {"per_class", "confusion", "calibration"} <= result.keys()
     assert result["test_top5_accuracy"] is None, "of three classes the best five say nothing"
@@ -122,14 +116,14 @@ def test_json_has_the_contracts_keys(pictures: ArrayPictures, make_model: Callab
 
 
 def test_several_labels_are_scored_by_average_precision(
-    pictures: ArrayPictures, make_model: Callable[..., ViT]
+    images: ArrayImages, make_model: Callable[..., ViT]
 ) -> None:
     from sklearn.metrics import average_precision_score
 
-    several = np.eye(3, dtype=np.float32)[pictures.targets]
+    several = np.eye(3, dtype=np.float32)[images.targets]
     several[::5] = 1
-    pictures.targets = several
-    evaluation = evaluate_multilabel(make_model(), pictures)
+    images.targets = several
+    evaluation = evaluate_multilabel(make_model(), images)
     expected = [average_precision_score(several[:, k], evaluation.probabilities[:, k]) for k in range(3)]
     assert evaluation.average_precision == pytest.approx(expected)
     assert evaluation.mean_average_precision == pytest.approx(np.mean(expected))

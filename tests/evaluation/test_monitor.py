@@ -42,7 +42,7 @@ def test_fewshot_accuracy_is_measured_during_training(make_model: Callable[..., 
         "validation_fewshot_10",
     }
     assert found["validation_fewshot_10"] > 0.15, "even random features tell something about digits"
-    assert found == measure(model), "the same pictures each time"
+    assert found == measure(model), "the same images each time"
 
 
 def test_without_a_validation_part_there_is_nothing_to_measure_on(make_model: Callable[..., ViT]) -> None:

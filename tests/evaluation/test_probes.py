@@ -1,4 +1,4 @@
-"""Features once and by content; neighbours, shots and the linear probe against slow or exact versions."""
+"""Features once and by content; neighbors, shots and the linear probe against slow or exact versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import ArrayPictures
+from vitreous.data.dataset import ArrayImages
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation import features as features_module
@@ -29,64 +29,64 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clusters(count: int, classes: int = 4, spread: float = 1.0, seed: int = 0) -> Features:
-    """Points around one centre for each class."""
+    """Points around one center for each class."""
     generator = np.random.default_rng(seed)
-    centres = np.random.default_rng(99).normal(size=(classes, 12))
+    centers = np.random.default_rng(99).normal(size=(classes, 12))
     targets = np.arange(count) % classes
-    values = centres[targets] + spread * generator.normal(size=(count, 12))
+    values = centers[targets] + spread * generator.normal(size=(count, 12))
     return Features(values.astype(np.float32), targets.astype(np.int64))
 
 
-def test_features_are_what_the_head_sees(pictures: ArrayPictures, make_model: Callable[..., ViT]) -> None:
+def test_features_are_what_the_head_sees(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
     model = make_model()
-    found = extract(model, pictures, batch_size=4)
-    images = model.preprocessing([pictures.picture(index) for index in range(len(pictures))])
+    found = extract(model, images, batch_size=4)
+    batch = model.preprocessing([images.image(index) for index in range(len(images))])
     with torch.no_grad():
-        expected = model.eval().features(images)
+        expected = model.eval().features(batch)
     np.testing.assert_allclose(found.values, expected.numpy(), atol=2e-6)
-    assert found.targets.tolist() == pictures.targets.tolist()
+    assert found.targets.tolist() == images.targets.tolist()
 
 
 @pytest.mark.usefixtures("_own_cache")
 def test_features_are_extracted_once(
-    pictures: ArrayPictures, make_model: Callable[..., ViT], monkeypatch: pytest.MonkeyPatch
+    images: ArrayImages, make_model: Callable[..., ViT], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model()
-    first = cached_features(model, pictures)
+    first = cached_features(model, images)
     monkeypatch.setattr(features_module, "extract", lambda *_, **__: pytest.fail("extracted twice"))
-    second = cached_features(model, pictures)
+    second = cached_features(model, images)
     np.testing.assert_array_equal(first.values, second.values)
     np.testing.assert_array_equal(first.targets, second.targets)
 
 
 @pytest.mark.usefixtures("_own_cache")
 def test_a_damaged_cache_is_made_again(
-    pictures: ArrayPictures, make_model: Callable[..., ViT], tmp_path: Path
+    images: ArrayImages, make_model: Callable[..., ViT], tmp_path: Path
 ) -> None:
     model = make_model()
-    first = cached_features(model, pictures)
+    first = cached_features(model, images)
     (file,) = (tmp_path / "cache" / "features").iterdir()
     file.write_bytes(file.read_bytes()[:40])
-    np.testing.assert_array_equal(cached_features(model, pictures).values, first.values)
+    np.testing.assert_array_equal(cached_features(model, images).values, first.values)
 
 
-def test_the_key_follows_weights_preprocessing_and_pictures(
-    pictures: ArrayPictures, make_model: Callable[..., ViT]
+def test_the_key_follows_weights_preprocessing_and_images(
+    images: ArrayImages, make_model: Callable[..., ViT]
 ) -> None:
     model = make_model()
-    keys = [content_key(model, pictures)]
+    keys = [content_key(model, images)]
     with torch.no_grad():
         model.prefix[0, 0] += 1e-3
-    keys.append(content_key(model, pictures))
+    keys.append(content_key(model, images))
     model.preprocessing = model.preprocessing.model_copy(update={"interpolation": "bilinear"})
-    keys.append(content_key(model, pictures))
-    pictures.pixels[3, 0, 0] ^= 1
-    keys.append(content_key(model, pictures))
+    keys.append(content_key(model, images))
+    images.pixels[3, 0, 0] ^= 1
+    keys.append(content_key(model, images))
     assert len(set(keys)) == 4
-    assert content_key(model, pictures) == keys[-1]
+    assert content_key(model, images) == keys[-1]
 
 
-def test_neighbours_vote_as_in_dino() -> None:
+def test_neighbors_vote_as_in_dino() -> None:
     train, test = clusters(60, spread=1.6), clusters(40, spread=1.6, seed=1)
     bank = train.values / np.linalg.norm(train.values, axis=1, keepdims=True)
     right = 0
@@ -96,13 +96,13 @@ def test_neighbours_vote_as_in_dino() -> None:
         for nearest in np.argsort(-similarity)[:7]:
             votes[train.targets[nearest]] += np.exp(similarity[nearest] / 0.07)
         right += votes.argmax() == target
-    assert knn_hits(train, test, classes=4, neighbours=7) == right
+    assert knn_hits(train, test, classes=4, neighbors=7) == right
     assert 10 < right < 40
 
 
-def test_more_neighbours_than_pictures_are_all_of_them() -> None:
+def test_more_neighbors_than_images_are_all_of_them() -> None:
     train, test = clusters(8, spread=0.1), clusters(8, spread=0.1, seed=1)
-    assert knn_hits(train, test, classes=4, neighbours=500) == 8
+    assert knn_hits(train, test, classes=4, neighbors=500) == 8
 
 
 def test_the_linear_probe_is_scikit_learns_minimum() -> None:
@@ -130,7 +130,7 @@ def test_probes_find_what_is_there() -> None:
 def test_shots_that_a_class_has_not_are_left_out() -> None:
     train = clusters(32)
     assert list(fewshot(train, train, classes=4)) == [1, 5]
-    with pytest.raises(InputError, match="8 pictures"):
+    with pytest.raises(InputError, match="8 images"):
         fewshot(train, train, classes=4, shots=(25,))
 
 
@@ -158,19 +158,19 @@ def test_a_whole_probe(make_model: Callable[..., ViT]) -> None:
     assert again.knn != result.knn, "other weights, other features"
 
 
-def test_several_labels_cannot_be_probed(pictures: ArrayPictures, make_model: Callable[..., ViT]) -> None:
-    pictures.targets = np.eye(3, dtype=np.float32)[pictures.targets]
+def test_several_labels_cannot_be_probed(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
+    images.targets = np.eye(3, dtype=np.float32)[images.targets]
     with pytest.raises(InputError, match="several labels"):
-        extract(make_model(), pictures)
+        extract(make_model(), images)
 
 
 @pytest.mark.slow
-def test_ten_thousand_pictures_take_seconds() -> None:
+def test_ten_thousand_images_take_seconds() -> None:
     """8,000 to fit and 2,000 to judge, 768 features, 100 classes, one core."""
     generator = np.random.default_rng(0)
     targets = generator.permutation(np.arange(10_000) % 100)
-    centres = 0.3 * generator.normal(size=(100, 768))
-    values = (centres[targets] + generator.normal(size=(10_000, 768))).astype(np.float32)
+    centers = 0.3 * generator.normal(size=(100, 768))
+    values = (centers[targets] + generator.normal(size=(10_000, 768))).astype(np.float32)
     train, test = Features(values[:8000], targets[:8000]), Features(values[8000:], targets[8000:])
     started = time.process_time()
     fewshot(train, test, classes=100)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.data.pictures import BadPicture
+from vitreous.data.dataset import BadImage
 from vitreous.data.segmentation.masked import MaskedSubset
 from vitreous.errors import InputError
 from vitreous.evaluation.held_out import held_out_masks
@@ -50,20 +50,20 @@ def test_iou_by_hand():
     assert judged.to_json()["per_class"]["a"] == {"iou": pytest.approx(0.5), "pixels": 3}
 
 
-def test_pixels_are_summed_over_pictures_before_they_are_divided():
+def test_pixels_are_summed_over_images_before_they_are_divided():
     one, other = np.diag([10, 0, 0, 0]), np.zeros((4, 4), dtype=int)
     other[1, 0] = 10
     judged = evaluation(one, other)
     assert judged.iou[:2].tolist() == [pytest.approx(0.5), 0.0]
-    assert judged.picture_mious.tolist() == [1.0, 0.0]
+    assert judged.image_mious.tolist() == [1.0, 0.0]
 
 
-def test_the_interval_holds_the_mean_and_narrows_with_pictures():
+def test_the_interval_holds_the_mean_and_narrows_with_images():
     rng = np.random.default_rng(0)
-    pictures = rng.integers(0, 30, (40, 4, 4)) + 200 * np.eye(4, dtype=int) * rng.integers(0, 3, (40, 1, 1))
-    low, high = evaluation(*pictures).interval
-    assert low < evaluation(*pictures).miou < high
-    low4, high4 = evaluation(*np.repeat(pictures, 4, axis=0)).interval
+    images = rng.integers(0, 30, (40, 4, 4)) + 200 * np.eye(4, dtype=int) * rng.integers(0, 3, (40, 1, 1))
+    low, high = evaluation(*images).interval
+    assert low < evaluation(*images).miou < high
+    low4, high4 = evaluation(*np.repeat(images, 4, axis=0)).interval
     assert high4 - low4 < 0.7 * (high - low)
 
 
@@ -74,7 +74,7 @@ def test_without_a_background_there_is_no_foreground():
 
 
 class Three:
-    """Three pictures of sizes of their own, one of which cannot be read."""
+    """Three images of sizes of their own, one of which cannot be read."""
 
     classes = ("background", "a", "b")
 
@@ -82,11 +82,11 @@ class Three:
         return 3
 
     def name(self, index):
-        return f"picture {index}"
+        return f"image {index}"
 
     def pair(self, index):
         if index == 1:
-            raise BadPicture(self.name(index), "torn")
+            raise BadImage(self.name(index), "torn")
         rng = np.random.default_rng(index)
         size = (20 + index, 31)
         mask = rng.integers(0, 3, size, dtype=np.uint8)
@@ -94,22 +94,22 @@ class Three:
         return Image.fromarray(rng.integers(0, 255, size, dtype=np.uint8)), mask
 
 
-def test_each_picture_is_judged_once_at_its_own_size():
+def test_each_image_is_judged_once_at_its_own_size():
     torch.manual_seed(0)
     config = SegmenterConfig(image_size=16, patch_size=8, num_classes=3, width=8, depth=1, heads=1, mlp_dim=8)
     model = Segmenter(config)
     judged = evaluate_segmenter(model, Three(), batch_size=2)
     assert judged.confusions.sum(axis=(1, 2)).tolist() == [18 * 31, 20 * 31]
     assert list(judged.numbers) == [0, 2]
-    assert judged.failed == {"picture 1": "torn"}
-    picture, mask = Three().pair(2)
-    by_hand = confusion_of(mask, masks_of(model.eval(), [picture])[0], 3)
+    assert judged.failed == {"image 1": "torn"}
+    image, mask = Three().pair(2)
+    by_hand = confusion_of(mask, masks_of(model.eval(), [image])[0], 3)
     assert np.array_equal(judged.confusions[1], by_hand)
 
 
 def test_nothing_to_judge_is_said():
     config = SegmenterConfig(image_size=16, patch_size=8, num_classes=3, width=8, depth=1, heads=1, mlp_dim=8)
-    with pytest.raises(InputError, match="not one of 1 pictures can be judged: picture 1: torn"):
+    with pytest.raises(InputError, match="not one of 1 images can be judged: image 1: torn"):
         evaluate_segmenter(Segmenter(config), MaskedSubset(Three(), np.array([1])))
 
 

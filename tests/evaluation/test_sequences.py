@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.data.pictures import ArrayPictures, BadPicture
+from vitreous.data.dataset import ArrayImages, BadImage
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
 from vitreous.evaluation.reading import ReadingEvaluation, edits, evaluate_reader
@@ -23,7 +23,7 @@ class Parrot(Translator):
         class config:
             max_length = 10
 
-    class tokeniser:
+    class tokenizer:
         encode = staticmethod(str.split)
 
     def translate(self, texts, *, beams, length_penalty, batch_size):
@@ -73,26 +73,26 @@ class Fixed(Reader):
     def __init__(self):
         pass
 
-    def read(self, pictures, *, beams, batch_size):
-        return [ReadText(str(np.asarray(picture)[0, 0]), 0.0, []) for picture in pictures]
+    def read(self, images, *, beams, batch_size):
+        return [ReadText(str(np.asarray(image)[0, 0]), 0.0, []) for image in images]
 
 
-def test_a_reader_is_judged_and_bad_pictures_are_told():
+def test_a_reader_is_judged_and_bad_images_are_told():
     pixels = np.arange(100, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2)
-    pictures = ArrayPictures(pixels, np.zeros(100, dtype=np.int64), ("text",), name="grey")
+    images = ArrayImages(pixels, np.zeros(100, dtype=np.int64), ("text",), name="gray")
 
     class Torn:
-        classes, targets = pictures.classes, pictures.targets
-        name = staticmethod(pictures.name)
-        encoded = staticmethod(pictures.encoded)
+        classes, targets = images.classes, images.targets
+        name = staticmethod(images.name)
+        encoded = staticmethod(images.encoded)
 
         def __len__(self):
             return 100
 
-        def picture(self, row) -> Image.Image:
+        def image(self, row) -> Image.Image:
             if row == 70:
-                raise BadPicture(pictures.name(row), "torn")
-            return pictures.picture(row)
+                raise BadImage(images.name(row), "torn")
+            return images.image(row)
 
     texts = [str(number) for number in range(100)]
     texts[10] = "11"
@@ -100,8 +100,8 @@ def test_a_reader_is_judged_and_bad_pictures_are_told():
     assert found["test_count"] == 99
     assert found["line_accuracy"] == pytest.approx(98 / 99)
     assert found["character_accuracy"] == pytest.approx(1 - 1 / 188)
-    assert found["failed"] == [{"path": "grey[70]", "reason": "torn"}]
-    assert found["mistakes"] == [{"picture": "grey[10]", "wanted": "11", "read": "10"}]
+    assert found["failed"] == [{"path": "gray[70]", "reason": "torn"}]
+    assert found["mistakes"] == [{"image": "gray[10]", "wanted": "11", "read": "10"}]
 
 
 def test_a_reader_that_writes_too_much_has_no_character_right():

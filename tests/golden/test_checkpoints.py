@@ -76,7 +76,7 @@ def pooling_attention(model: Any, images: Tensor) -> Tensor:
 def output_of(
     find: Callable[[Any], Any], show: Callable[[Tensor], Tensor]
 ) -> Callable[[Any, Tensor], Tensor]:
-    """What the part `find(model)` gives out while the model looks at the pictures."""
+    """What the part `find(model)` gives out while the model looks at the images."""
 
     def observe(model: Any, images: Tensor) -> Tensor:
         seen: list[Tensor] = []
@@ -89,7 +89,7 @@ def output_of(
 
 
 def channels_last(count: int | None = None) -> Callable[[Tensor], Tensor]:
-    """The first picture with its channels last, or only the first of them."""
+    """The first image with its channels last, or only the first of them."""
     return lambda t: t[:1].permute(0, 2, 3, 1)[..., :count]
 
 
@@ -132,10 +132,10 @@ SPECIAL: dict[tuple[str, str], Callable[[Any, Tensor], Tensor]] = {
 # Arrays that have a test of their own below.
 ELSEWHERE = {
     "bigvision_flexi_vit": "test_flexivit_with_another_patch_size",
-    "hf_vit": "test_pictures_of_another_size",
-    "hf_dinov2": "test_pictures_of_another_size",
-    "timm_vit_dynamic": "test_pictures_of_another_size",
-    "dinov2_native": "test_pictures_of_another_size",
+    "hf_vit": "test_images_of_another_size",
+    "hf_dinov2": "test_images_of_another_size",
+    "timm_vit_dynamic": "test_images_of_another_size",
+    "dinov2_native": "test_images_of_another_size",
 }
 
 
@@ -184,7 +184,7 @@ def pooled_root(model: Any, images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("name", "picture", "key"),
+    ("name", "image", "key"),
     [
         ("hf_vit", "input_48x48", "logits_48x48"),
         ("hf_vit", "input_40x64", "logits_40x64"),
@@ -196,10 +196,10 @@ def pooled_root(model: Any, images: Tensor) -> Tensor:
     ],
 )
 @torch.no_grad()
-def test_pictures_of_another_size(name: str, picture: str, key: str, golden: Any) -> None:
+def test_images_of_another_size(name: str, image: str, key: str, golden: Any) -> None:
     """Positions are resampled by the way of the source's own code, which is the default."""
     case = golden(name)
-    images = case.array(picture)
+    images = case.array(image)
     model = load(case, image_size=tuple(images.shape[-2:]))
     if key.startswith("logits"):
         ours = model(images)
@@ -224,5 +224,5 @@ def test_preprocessing_of_a_folder_is_its_peers(golden: Any) -> None:
     from PIL import Image
 
     case = golden("hf_vit")
-    picture = Image.fromarray(case.array("raw_uint8").numpy())
-    assert_close(load(case).preprocessing(picture), case.expected["pixel_values"], "pixel_values")
+    image = Image.fromarray(case.array("raw_uint8").numpy())
+    assert_close(load(case).preprocessing(image), case.expected["pixel_values"], "pixel_values")

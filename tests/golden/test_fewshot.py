@@ -31,7 +31,7 @@ def parts(case: Any) -> tuple[Features, Features]:
 
 
 @pytest.mark.parametrize("shots", SHOTS)
-def test_the_same_pictures_are_drawn_and_whitened(
+def test_the_same_images_are_drawn_and_whitened(
     case: Any, parts: tuple[Features, Features], shots: int
 ) -> None:
     train, _ = parts
@@ -64,7 +64,7 @@ def test_accuracies_are_the_peers(case: Any, parts: tuple[Features, Features], p
             scores = RidgeClassifier(train.values[rows], train.targets[rows], CLASSES).scores(
                 test.values, penalty
             )
-            # With hardly any penalty the peer's float32 errs by a few of the 200 pictures; ours is float64.
+            # With hardly any penalty the peer's float32 errs by a few of the 200 images; ours is float64.
             tolerance = 1e-6 if penalty >= 1 else 0.0251
             assert accuracy(scores, test.targets) == pytest.approx(expected[seed, column], abs=tolerance)
 

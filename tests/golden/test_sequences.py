@@ -116,7 +116,7 @@ def test_trocr(golden):
     assert difference(beams.scores[:, 0], expected["beam4_scores"]) < TOLERANCE
 
 
-def test_foreign_formats_are_recognised(golden):
+def test_foreign_formats_are_recognized(golden):
     assert isinstance(vt.load(golden("hf_marian").folder), vt.Transformer)
     assert isinstance(vt.load(golden("hf_trocr").folder), vt.Captioner)
     assert isinstance(vt.load(golden("hf_vit").folder), vt.ViT)

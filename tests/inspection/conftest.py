@@ -1,4 +1,4 @@
-"""Tiny models in which everything takes part, and pictures for them."""
+"""Tiny models in which everything takes part, and images for them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from vitreous.errors import InputError
 from vitreous.inspection.cka import cka_matrix, hsic, linear_cka
 from vitreous.inspection.distance import attention_distance, patch_distances
 from vitreous.inspection.entropy import head_entropy
-from vitreous.inspection.features import feature_colours, standing_out
+from vitreous.inspection.features import feature_colors, standing_out
 from vitreous.inspection.filters import first_filters, principal_filters
 from vitreous.inspection.lens import layer_tokens, read
 from vitreous.inspection.readout import (
@@ -76,7 +76,7 @@ def test_a_head_that_looks_at_itself_looks_zero_pixels_far() -> None:
     assert attention_distance(maps, grid=(2, 3), patch=(16, 16)).item() == 0
 
 
-def test_a_head_that_looks_at_the_right_neighbour() -> None:
+def test_a_head_that_looks_at_the_right_neighbor() -> None:
     """1 x 3 patches of 8 x 4 pixels; every patch looks one to the right, the last at the first: 4, 4, 8."""
     maps = torch.zeros(1, 1, 3, 3)
     maps[0, 0, [0, 1, 2], [1, 2, 0]] = 1
@@ -222,17 +222,17 @@ def test_entropy_is_one_for_uniform_and_zero_for_a_single_token() -> None:
     assert head_entropy(half).item() == pytest.approx(0.5)  # log 2 / log 4
 
 
-def test_colours_follow_the_first_principal_component() -> None:
+def test_colors_follow_the_first_principal_component() -> None:
     patches = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0)) * 0.01
-    patches[:, :3, 4] += 5  # in both pictures the first three patches are of a kind
-    colours = feature_colours(patches)
-    assert colours.shape == (2, 6, 3)
-    assert (colours[:, :3, 0] > 0.9).all()
-    assert (colours[:, 3:, 0] < 0.1).all()
+    patches[:, :3, 4] += 5  # in both images the first three patches are of a kind
+    colors = feature_colors(patches)
+    assert colors.shape == (2, 6, 3)
+    assert (colors[:, :3, 0] > 0.9).all()
+    assert (colors[:, 3:, 0] < 0.1).all()
 
 
-def test_fewer_channels_than_colours() -> None:
-    assert feature_colours(torch.randn(1, 5, 2)).shape == (1, 5, 3)
+def test_fewer_channels_than_colors() -> None:
+    assert feature_colors(torch.randn(1, 5, 2)).shape == (1, 5, 3)
 
 
 def test_tokens_that_stand_out() -> None:
@@ -264,7 +264,7 @@ def test_cka_is_one_for_a_rotation_and_a_scale() -> None:
 
 
 def test_cka_of_independent_features_is_about_zero_however_wide() -> None:
-    """The plain estimate would be near 1 for 300 channels and 60 pictures."""
+    """The plain estimate would be near 1 for 300 channels and 60 images."""
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(60, 300, generator=generator), torch.randn(60, 300, generator=generator)
     assert abs(linear_cka(x, y)) < 0.1
@@ -293,7 +293,7 @@ def test_cka_between_models_of_other_depth_in_minibatches() -> None:
     alignment = cka_matrix(layers, layers[:2], batch=20)
     assert alignment.shape == (3, 2)
     torch.testing.assert_close(alignment.diagonal(), torch.ones(2))
-    with pytest.raises(InputError, match="at least 4 pictures"):
+    with pytest.raises(InputError, match="at least 4 images"):
         linear_cka(layers[0][:3], layers[1][:3])
 
 

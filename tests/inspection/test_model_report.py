@@ -67,13 +67,13 @@ def model_of(**changes: Any) -> Model:
     return model
 
 
-def pictures(count: int) -> list[tuple[Image.Image, str]]:
+def images(count: int) -> list[tuple[Image.Image, str]]:
     pixels = np.random.default_rng(0).integers(0, 256, (count, 30, 50, 3), dtype=np.uint8)
-    return [(Image.fromarray(each), f"picture {i}") for i, each in enumerate(pixels)]
+    return [(Image.fromarray(each), f"image {i}") for i, each in enumerate(pixels)]
 
 
 def report_of(folder: Path, count: int = 2, question: Question | None = None, **changes: Any) -> ModelReport:
-    return write_model_report(model_of(**changes), pictures(count), folder, name="made", question=question)
+    return write_model_report(model_of(**changes), images(count), folder, name="made", question=question)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,13 +91,13 @@ def test_a_report_for_every_kind_of_model(tmp_path: Path, kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def rich(tmp_path_factory: pytest.TempPathFactory) -> ModelReport:
-    """Ten pictures, a class, a patch, another model."""
+    """Ten images, a class, a patch, another model."""
     question = Question(label="dog", patch=(2, 4), other=model_of(depth=2), other_name="another")
     return report_of(tmp_path_factory.mktemp("rich"), count=10, question=question)
 
 
 def test_what_the_summary_says(rich: ModelReport) -> None:
-    assert rich.summary["pictures"] == len(rich.summary["answers"]) == 10
+    assert rich.summary["images"] == len(rich.summary["answers"]) == 10
     assert len(rich.summary["mean_attention_distance"]) == 3
     assert rich.summary["left_out"] == []
     with np.load(rich.arrays, allow_pickle=False) as arrays:
@@ -110,7 +110,7 @@ def test_what_the_page_says(rich: ModelReport) -> None:
     assert "Which patches speak for “dog”" in page
     assert "row 3, column 5" in page
     assert "Layers of this model and of another" in page
-    assert "Of 10 pictures the first 8 are shown, all enter the averages." in page
+    assert "Of 10 images the first 8 are shown, all enter the averages." in page
 
 
 def test_labels_cannot_break_out_of_the_page(rich: ModelReport) -> None:
@@ -134,7 +134,7 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
     model = model_of()
     nn.init.zeros_(model.head.weight)
     nn.init.zeros_(model.head.bias)
-    report = write_model_report(model, pictures(4), tmp_path, name="fresh")
+    report = write_model_report(model, images(4), tmp_path, name="fresh")
     assert "all zeros" in report.summary["left_out"][0]["reason"]
     assert report.summary["prunable_heads"] == []
     assert report.summary["answers"][0]["answer"] == "no class, since all have 33.3 %"
@@ -144,8 +144,8 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_a_large_model_on_many_pictures_stays_under_4_gb(tmp_path: Path) -> None:
-    """ViT-L/16 at 384 on 64 pictures; whole maps of all layers alone would be 33 GB."""
+def test_a_large_model_on_many_images_stays_under_4_gb(tmp_path: Path) -> None:
+    """ViT-L/16 at 384 on 64 images; whole maps of all layers alone would be 33 GB."""
     script = """
 import resource, sys
 from pathlib import Path
@@ -154,8 +154,8 @@ from PIL import Image
 import vitreous as vt
 from vitreous.inspection.model_report import write_model_report
 pixels = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 3), dtype=np.uint8)
-pictures = [(Image.fromarray(each), str(i)) for i, each in enumerate(pixels)]
-report = write_model_report(vt.create("ViT-L/16", image_size=384), pictures, Path(sys.argv[1]), name="L")
+images = [(Image.fromarray(each), str(i)) for i, each in enumerate(pixels)]
+report = write_model_report(vt.create("ViT-L/16", image_size=384), images, Path(sys.argv[1]), name="L")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, report.report.stat().st_size)
 """
     done = subprocess.run(
@@ -163,12 +163,12 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, report.report.s
     )
     peak, page = (int(word) for word in done.stdout.split())
     assert peak < 4e9
-    assert page < 17e6  # 13 MB for one picture
+    assert page < 17e6  # 13 MB for one image
 
 
 def test_a_bit_has_filters_only(tmp_path: Path) -> None:
     bit = build_model(BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5))
-    report = write_model_report(bit, pictures(1), tmp_path, name="BiT")
+    report = write_model_report(bit, images(1), tmp_path, name="BiT")
     assert [each.name for each in report.figures] == ["filters.png"]
     assert "convolutional" in report.summary["left_out"][0]["reason"]
 
@@ -184,7 +184,7 @@ def test_letters_without_a_font_are_told_once(
     model = model_of()
     model.labels = tuple(f"{CUNEIFORM}{number}" for number in range(3))
     saved = save_native(model, tmp_path / "checkpoint")
-    pictures(1)[0][0].save(tmp_path / "photo.png")
+    images(1)[0][0].save(tmp_path / "photo.png")
     assert run(["inspect", str(saved), str(tmp_path / "photo.png"), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().err
     assert said.count("are boxes in the PNG figures") == 1
@@ -192,7 +192,7 @@ def test_letters_without_a_font_are_told_once(
     assert not [each for each in recwarn if "lyph" in str(each.message)]
     lens = (tmp_path / "out" / "lens.svg").read_text(encoding="utf-8")
     assert CUNEIFORM in lens
-    assert "others" in lens  # the legend names the grey lines, too
+    assert "others" in lens  # the legend names the gray lines, too
 
 
 def test_only_fonts_that_are_there_are_asked() -> None:
@@ -212,7 +212,7 @@ def test_a_bit_takes_no_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_a_folder_that_cannot_be_written_is_one_sentence(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pictures(1)[0][0].save(tmp_path / "photo.png")
+    images(1)[0][0].save(tmp_path / "photo.png")
     asked = ["inspect", str(checkpoint), str(tmp_path / "photo.png"), "--out"]
     assert run([*asked, "/proc/nowhere"]) == 2
     error = capsys.readouterr().err
@@ -260,11 +260,9 @@ def checkpoint(tmp_path: Path) -> Path:
     return save_native(model_of(), tmp_path / "checkpoint")
 
 
-def test_the_command_on_pictures(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pictures(1)[0][0].save(tmp_path / "photo.png")
-    (tmp_path / "broken.png").write_bytes(b"no picture")
+def test_the_command_on_images(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images(1)[0][0].save(tmp_path / "photo.png")
+    (tmp_path / "broken.png").write_bytes(b"no image")
     asked = [
         str(checkpoint),
         str(tmp_path / "*.png"),
@@ -279,13 +277,13 @@ def test_the_command_on_pictures(
     result = json.loads(printed.out)
     assert Path(result["report"]).is_file()
     assert Path(result["arrays"]).is_file()
-    assert result["pictures"] == 1
-    assert "needs at least 4 pictures" in result["left_out"][0]["reason"]  # the alignment of layers
+    assert result["images"] == 1
+    assert "needs at least 4 images" in result["left_out"][0]["reason"]  # the alignment of layers
     assert [each["path"] for each in result["failed"]] == [str(tmp_path / "broken.png")]
     assert "broken.png" in printed.err
 
 
-def test_the_command_without_pictures_takes_the_digits(
+def test_the_command_without_images_takes_the_digits(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["inspect", str(checkpoint), "--out", str(tmp_path / "out")]) == 0
@@ -399,7 +397,7 @@ def test_the_sliders_change_the_map(opened: Opened) -> None:
 def test_a_click_on_a_patch_asks_it(opened: Opened) -> None:
     """The numbers in words are those of the map: row 2, column 4 of 3 x 5, token 1 + 8."""
     before = opened.pixels("map")
-    box = opened.page.locator("#picture").bounding_box()
+    box = opened.page.locator("#image").bounding_box()
     opened.page.mouse.click(box["x"] + box["width"] * 3.5 / 5, box["y"] + box["height"] * 1.5 / 3)
     opened.wait(lambda state: state["patch"] == 8)
     assert opened.pixels("map") != before
@@ -411,7 +409,7 @@ def test_a_click_on_a_patch_asks_it(opened: Opened) -> None:
     model = model_of()
     model.eval()
     with vt.capture_attention(model) as attention, torch.no_grad():
-        model(model.preprocessing([pictures(3)[0][0]]))
+        model(model.preprocessing([images(3)[0][0]]))
     row = attention.maps[1][0, 0, 9] * 100
     itself, token, patches = (float(each) for each in re.findall(r"([\d.]+) %", words))
     assert itself == pytest.approx(row[9].item(), abs=0.2)
@@ -422,10 +420,10 @@ def test_a_click_on_a_patch_asks_it(opened: Opened) -> None:
     assert opened.problems == []
 
 
-def test_another_picture_and_the_whole_models_views(opened: Opened) -> None:
+def test_another_image_and_the_whole_models_views(opened: Opened) -> None:
     seen = {opened.pixels("map")}
     opened.page.locator(".chosen button").nth(1).click()
-    opened.wait(lambda state: state["picture"] == 1)
+    opened.wait(lambda state: state["image"] == 1)
     seen.add(opened.pixels("map"))
     for show in ("rollout", "relevance"):
         opened.page.select_option("#show", show)

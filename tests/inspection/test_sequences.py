@@ -1,4 +1,4 @@
-"""Attention over words and over pictures that are read."""
+"""Attention over words and over images that are read."""
 
 import json
 import re
@@ -11,11 +11,11 @@ from vitreous.data.config import DataConfig
 from vitreous.data.sources.digits import open_digits
 from vitreous.data.text.digit_lines import compose
 from vitreous.data.text.parallel import number_pairs
-from vitreous.data.text.tokeniser import Tokeniser
+from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.sequence_attention import look
 from vitreous.inspection.sequence_report import (
-    spelt,
+    spelled,
     words,
     write_reading_report,
     write_translation_report,
@@ -32,14 +32,14 @@ from vitreous.training.sequence.translator import Translator
 def translator():
     texts = [text for pair in list(number_pairs(50)) for text in (pair.source, pair.target)]
     model = fresh_model(configure_sequence(numbers_config(), {"model": {"depth": 3}})).eval()
-    return Translator(model, Tokeniser.train(texts, 380))
+    return Translator(model, Tokenizer.train(texts, 380))
 
 
 @pytest.fixture(scope="module")
 def reader():
     tiny = {"encoder": {"depth": 1, "width": 32}, "decoder": {"depth": 2, "width": 32}}
     config = configure_sequence(digit_lines_config(), {"model": tiny})
-    return Reader(fresh_model(config).eval(), Tokeniser.train(["0123456789"], 270))
+    return Reader(fresh_model(config).eval(), Tokenizer.train(["0123456789"], 270))
 
 
 def test_maps_of_a_translation(translator):
@@ -83,24 +83,24 @@ def test_a_page_of_translations(translator, tmp_path):
         assert set(arrays) == {f"{kind}_{n}" for kind in ("encoder", "decoder", "cross") for n in (0, 1)}
 
 
-def test_a_page_of_pictures_that_were_read(reader, tmp_path):
+def test_a_page_of_images_that_were_read(reader, tmp_path):
     _, _, digits = open_digits(DataConfig())
-    pictures, _ = compose(digits, 2, np.random.default_rng(0))
-    named = [(pictures.picture(row), f"line {row}") for row in range(2)]
+    images, _ = compose(digits, 2, np.random.default_rng(0))
+    named = [(images.image(row), f"line {row}") for row in range(2)]
     report = write_reading_report(reader, named, tmp_path, name="lines")
     page = report.report.read_text()
-    written = [len(found.ids) - 1 for found in reader.read([picture for picture, _ in named])]
+    written = [len(found.ids) - 1 for found in reader.read([image for image, _ in named])]
     assert page.count("<img") == sum(written) + 2
     with np.load(report.arrays) as arrays:
         assert arrays["cross_0"].shape[-1] == 60
 
 
 def test_letters_written_in_bytes_are_shown_as_letters():
-    tokeniser = Tokeniser.train(["one"], 263)
-    ids = tokeniser.encode("one 2é한")
-    assert any(piece.startswith("<0x") for piece in tokeniser.pieces(ids))
-    assert "".join(words(tokeniser, ids)) == "▁one▁2é⋯한⋯⋯"
-    assert spelt(["<0x32>", "<0xED>", "a", "<0x0A>", "<0xC3>", "<0xA9>"]) == [
+    tokenizer = Tokenizer.train(["one"], 263)
+    ids = tokenizer.encode("one 2é한")
+    assert any(piece.startswith("<0x") for piece in tokenizer.pieces(ids))
+    assert "".join(words(tokenizer, ids)) == "▁one▁2é⋯한⋯⋯"
+    assert spelled(["<0x32>", "<0xED>", "a", "<0x0A>", "<0xC3>", "<0xA9>"]) == [
         "2", "<0xED>", "a", "<0x0A>", "é", "⋯",
     ]  # fmt: skip
 
@@ -119,7 +119,7 @@ def test_the_page_of_a_run_shows_how_it_learned(translator, reader, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = open_digits(DataConfig())[0].picture(0)
+    source = open_digits(DataConfig())[0].image(0)
     own = write_translation_report(translator, ["<de> one"], run, name="run")
     other = write_reading_report(reader, [(source, "0.png")], tmp_path / "elsewhere", name="run", run=run)
     without = write_translation_report(translator, ["<de> one"], tmp_path / "nothing", name="nothing")

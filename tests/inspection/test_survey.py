@@ -15,8 +15,8 @@ from vitreous.inspection.entropy import head_entropy
 from vitreous.inspection.readout import readout_attention, readout_of, to_grid
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.inspection.stored_maps import (
+    IMAGE_BYTES,
     PAGE_BYTES,
-    PICTURE_BYTES,
     coarse_grid,
     coarsen,
     fitting_factor,
@@ -96,7 +96,7 @@ def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_batch_of_a_large_model_is_small() -> None:
-    """ViT-L/16 at 384: the maps of one layer and one picture are 21 MB; of B/16 at 224, 1.9 MB."""
+    """ViT-L/16 at 384: the maps of one layer and one image are 21 MB; of B/16 at 224, 1.9 MB."""
     assert survey_module.batch_size(config_of("ViT-L/16", image_size=384)) == 1
     assert survey_module.batch_size(config_of("ViT-B/16")) == 18
     assert survey_module.batch_size(config_of("ViT-H/14", image_size=1036)) == 1
@@ -107,7 +107,7 @@ def test_a_model_without_classes_has_no_lens() -> None:
     assert survey(model, images_for(model, 1), patch=(0, 0)).lens is None
 
 
-def test_relevance_of_one_class_for_all_pictures() -> None:
+def test_relevance_of_one_class_for_all_images() -> None:
     model = model_of()
     evidence = relevances(model, images_for(model, 2), 3)
     assert evidence.patches.shape == (2, 3, 5)
@@ -165,10 +165,10 @@ def test_large_models_are_stored_on_a_coarser_grid() -> None:
     large = config_of("ViT-L/16", image_size=384)
     factor = fitting_factor(large)
     assert factor == 2
-    assert large.depth * large.heads * tokens_at(large, factor) ** 2 <= PICTURE_BYTES
+    assert large.depth * large.heads * tokens_at(large, factor) ** 2 <= IMAGE_BYTES
 
 
-def test_a_page_holds_the_maps_of_the_first_picture_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_holds_the_maps_of_the_first_image_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of()
     images = images_for(model, 3)
     assert len(store_for_page(model, images, 1)) == 3

@@ -14,7 +14,7 @@ import torch
 import vitreous as vt
 from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.contact_sheet import describe as label_of
-from vitreous.data.pictures import ArrayPictures
+from vitreous.data.dataset import ArrayImages
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
@@ -63,9 +63,9 @@ def model_of(**changes: Any) -> Model:
     return build_model(config, preprocessing=preprocessing, labels=CLASSES).eval()
 
 
-def pictures(count: int = 9) -> ArrayPictures:
+def images(count: int = 9) -> ArrayImages:
     pixels = np.random.default_rng(0).integers(0, 256, (count, 20, 20, 3), dtype=np.uint8)
-    return ArrayPictures(pixels, np.arange(count) % 3, CLASSES, name="made")
+    return ArrayImages(pixels, np.arange(count) % 3, CLASSES, name="made")
 
 
 def evaluation(right: int, count: int = 9) -> Evaluation:
@@ -110,7 +110,7 @@ def asks_the_network(page: str) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
     path = write_training_report(
-        run, model=model_of(**KINDS[kind]), evaluation=evaluation(7), pictures=pictures()
+        run, model=model_of(**KINDS[kind]), evaluation=evaluation(7), images=images()
     )
     page = path.read_text(encoding="utf-8")
     assert path == run / "report.html"
@@ -128,13 +128,13 @@ def test_what_stands_in_the_report(run: Path) -> None:
         run,
         model=model_of(),
         evaluation=evaluation(7),
-        pictures=pictures(),
+        images=images(),
         baselines=[baseline],
         sheet=sheet,
     )
     page = path.read_text(encoding="utf-8")
     assert {"baselines", "positions", "filters", "augmented", "configuration"} <= sections(page)
-    assert page.count("<figure><img") == 2 + 2  # mistakes and augmented pictures
+    assert page.count("<figure><img") == 2 + 2  # mistakes and augmented images
     assert "cat 70% + dog 30%" in page
     assert "called &lt;b&gt;bold&lt;/b&gt; (80.0 %), is dog" in page
     assert "<b>bold" not in page
@@ -153,8 +153,8 @@ def test_a_validation_curve_is_explained_where_there_is_one(run: Path) -> None:
         assert "{" not in figure.caption
 
 
-def test_labels_of_mixed_pictures() -> None:
-    """Two pictures of one class, mixed, weigh a little less than one: they show that class alone."""
+def test_labels_of_mixed_images() -> None:
+    """Two images of one class, mixed, weigh a little less than one: they show that class alone."""
     assert label_of(torch.tensor([0.9999, 0.0, 0.0]), CLASSES) == "cat"
     assert label_of(torch.tensor([0.7, 0.3, 0.0]), CLASSES) == "cat 70% + dog 30%"
 
@@ -162,23 +162,23 @@ def test_labels_of_mixed_pictures() -> None:
 def test_figures_that_do_not_exist_are_left_out_with_a_reason(run: Path) -> None:
     (run / "metrics.jsonl").unlink()
     model = model_of(position={"kind": "rotary-2d", "where": "every-layer"})
-    path = write_training_report(run, model=model, evaluation=evaluation(9), pictures=pictures())
+    path = write_training_report(run, model=model, evaluation=evaluation(9), images=images())
     page = path.read_text(encoding="utf-8")
     assert not {"curves", "positions", "mistakes", "baselines"} & sections(page)
     assert "rotary-2d positions act inside the attention" in page
-    assert "all 9 pictures were classified rightly" in page
+    assert "all 9 images were classified rightly" in page
     assert "metrics.jsonl holds no numbers yet" in page
 
 
 def test_a_bit_has_no_attention_to_show(run: Path) -> None:
     bit = build_model(BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5))
-    path = write_training_report(run, model=bit.eval(), evaluation=evaluation(7), pictures=pictures())
+    path = write_training_report(run, model=bit.eval(), evaluation=evaluation(7), images=images())
     page = path.read_text(encoding="utf-8")
     assert "a convolutional network has no attention" in page
     assert "filters" in sections(page)
 
 
-def test_several_labels_for_a_picture(run: Path) -> None:
+def test_several_labels_for_an_image(run: Path) -> None:
     targets = np.eye(3, dtype=np.float32)[np.arange(9) % 3]
     judged = MultiLabelEvaluation(
         classes=CLASSES,
@@ -189,12 +189,12 @@ def test_several_labels_for_a_picture(run: Path) -> None:
         failed={},
         seconds=0.1,
     )
-    made = pictures()
+    made = images()
     made.targets = targets
-    page = write_training_report(run, model=model_of(), evaluation=judged, pictures=made).read_text()
-    assert "mean average precision on 9 held-out pictures" in page
+    page = write_training_report(run, model=model_of(), evaluation=judged, images=made).read_text()
+    assert "mean average precision on 9 held-out images" in page
     assert "confusion" not in sections(page)
-    assert "a picture may show several things at once" in page
+    assert "an image may show several things at once" in page
 
 
 def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:

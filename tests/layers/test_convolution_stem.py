@@ -7,7 +7,7 @@ import torch
 from vitreous.layers.stems import ConvolutionStem
 
 
-def test_with_instance_norm_contrast_and_each_colours_strength_make_no_difference() -> None:
+def test_with_instance_norm_contrast_and_each_colors_strength_make_no_difference() -> None:
     torch.manual_seed(0)
     images = torch.randn(2, 1, 16, 16)
     stems = {

@@ -131,12 +131,12 @@ def test_layer_scale_scales_channels() -> None:
     assert torch.equal(scale(torch.ones(1, 2, 3)), torch.full((1, 2, 3), 0.5))
 
 
-def test_stochastic_depth_drops_whole_pictures_and_keeps_the_mean() -> None:
+def test_stochastic_depth_drops_whole_images_and_keeps_the_mean() -> None:
     drop = StochasticDepth(0.25)
     z = torch.ones(4000, 2, 3)
     dropped = drop(z)
-    per_picture = dropped.flatten(1)
-    assert per_picture.unique().tolist() == [0.0, pytest.approx(4 / 3)]
-    assert (per_picture.amax(1) == per_picture.amin(1)).all()
+    per_image = dropped.flatten(1)
+    assert per_image.unique().tolist() == [0.0, pytest.approx(4 / 3)]
+    assert (per_image.amax(1) == per_image.amin(1)).all()
     assert dropped.mean() == pytest.approx(1, abs=0.05)
     assert torch.equal(drop.eval()(z), z)

@@ -106,7 +106,7 @@ def test_memory_counts_each_part() -> None:
     found = memory(config)
     parameters = 86_567_656
     assert found.weights == found.gradients == 4 * parameters
-    assert found.optimiser == 8 * parameters
+    assert found.optimizer == 8 * parameters
     widest = 4 * 197 * 3072
     assert 2 * widest < found.working < 4 * widest  # GELU's input and output, and the residual
     assert found.training > found.inference

@@ -49,7 +49,7 @@ def layer(z, block):
 
 def test_the_mask_transformer_computes_the_papers_equations():
     """2105.05633, section 3.2: [cls; z_L W] through M layers; masks are the scalar product of the patch and
-    class embeddings of length one, mapped first and normalised over the classes behind, as the authors do."""
+    class embeddings of length one, mapped first and normalized over the classes behind, as the authors do."""
     model = segmenter(decoder_depth=2)
     head = model.head
     torch.nn.init.normal_(head.mask_norm.weight)
@@ -84,7 +84,7 @@ def test_the_class_token_and_registers_are_not_decoded():
 
 @pytest.mark.parametrize("decoder", ["linear", "mask-transformer"])
 @pytest.mark.parametrize(("cells", "maps"), [(1, (2, 3)), (4, (8, 12)), (8, (16, 24))])
-def test_logits_have_the_pictures_size(decoder, cells, maps):
+def test_logits_have_the_images_size(decoder, cells, maps):
     model = segmenter(decoder=decoder, cells=cells)
     images = torch.randn(2, 1, 16, 24)
     assert model.masks(images).shape == (2, 5, *maps)
@@ -100,7 +100,7 @@ def test_cells_lie_where_they_belong():
     assert torch.equal(maps[:, 2:4, 4:6], logits[5].permute(2, 0, 1))  # the last patch: row 1, column 2
 
 
-def test_a_padded_picture_keeps_its_size():
+def test_a_padded_image_keeps_its_size():
     assert segmenter(image_size=(13, 20), pad=True)(torch.randn(1, 1, 13, 20)).shape == (1, 5, 13, 20)
 
 

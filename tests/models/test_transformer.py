@@ -108,7 +108,7 @@ def test_what_does_not_fit_together_is_said(wrong, said):
         TransformerConfig(**{**TINY, **wrong})
 
 
-def test_a_captioner_reads_pictures():
+def test_a_captioner_reads_images():
     torch.manual_seed(0)
     encoder = vt.ViTConfig(
         image_size=(8, 16), patch_size=4, num_classes=None, width=24, depth=1, heads=2, mlp_dim=32

@@ -171,7 +171,7 @@ def test_wrong_names_and_values_say_what_to_do(name: str, overrides: dict[str, o
         create(name, **overrides)
 
 
-def test_pictures_of_another_size_or_colour_are_refused() -> None:
+def test_images_of_another_size_or_color_are_refused() -> None:
     model = create("ViT-Ti/16", image_size=32, depth=1)
     with pytest.raises(InputError, match="48x32, the model takes 32x32"):
         model(torch.zeros(1, 3, 48, 32))

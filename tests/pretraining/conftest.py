@@ -1,4 +1,4 @@
-"""A tiny model, and pictures with structure: ramps between two colours, so that gaps can be guessed."""
+"""A tiny model, and images with structure: ramps between two colors, so that gaps can be guessed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,8 +23,8 @@ def tiny() -> Callable[..., ViT]:
 
 
 @pytest.fixture
-def pictures() -> Tensor:
-    """(16, 3, 32, 32), normalised to -1 ... 1."""
+def images() -> Tensor:
+    """(16, 3, 32, 32), normalized to -1 ... 1."""
     generator = torch.Generator().manual_seed(1)
     start, end = torch.rand(2, 16, 3, 1, 1, generator=generator) * 2 - 1
     return start + (end - start) * torch.linspace(0, 1, 32).expand(1, 1, 32, 32)
@@ -32,20 +32,20 @@ def pictures() -> Tensor:
 
 @pytest.fixture
 def losses() -> Callable[..., list[float]]:
-    """The loss of each of some steps of an objective on the same pictures."""
+    """The loss of each of some steps of an objective on the same images."""
 
-    def run(objective: nn.Module, pictures: Tensor, *, steps: int = 40, lr: float = 3e-3) -> list[float]:
+    def run(objective: nn.Module, images: Tensor, *, steps: int = 40, lr: float = 3e-3) -> list[float]:
         generator = torch.Generator().manual_seed(0)
         learning = [each for each in objective.parameters() if each.requires_grad]
-        optimiser = torch.optim.AdamW(learning, lr, weight_decay=0.0)
+        optimizer = torch.optim.AdamW(learning, lr, weight_decay=0.0)
         if isinstance(objective, DINO):
-            objective.follow_steps_of(optimiser)
+            objective.follow_steps_of(optimizer)
         found = []
         for _ in range(steps):
-            loss, _ = objective(pictures, generator)
-            optimiser.zero_grad()
+            loss, _ = objective(images, generator)
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             found.append(loss.item())
         return found
 

@@ -1,4 +1,4 @@
-"""DINO: the formulas of the teacher, the centre and the loss by hand; views; that it learns."""
+"""DINO: the formulas of the teacher, the center and the loss by hand; views; that it learns."""
 
 import math
 
@@ -9,7 +9,7 @@ from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.pretraining.dino import DINO, DINOConfig, cross_view_loss, signs_of_collapse
 from vitreous.pretraining.sizes import FeaturesAt
-from vitreous.pretraining.views import MultiCrop, ViewsConfig, blurred, random_crop, turn_colours
+from vitreous.pretraining.views import MultiCrop, ViewsConfig, blurred, random_crop, turn_colors
 
 SMALL = {"prototypes": 32, "head_hidden": 32, "head_bottleneck": 16}
 
@@ -30,13 +30,13 @@ def test_the_teacher_is_a_moving_average(tiny):
     assert torch.equal(dino.teacher.stem.projection.weight, old)
 
 
-def test_the_centre_is_a_moving_average_of_outputs(tiny):
+def test_the_center_is_a_moving_average_of_outputs(tiny):
     dino = DINO(tiny(), DINOConfig(**SMALL), steps=100)
     outputs = torch.randn(2, 5, 32)
-    dino.recentre(outputs)
-    assert torch.allclose(dino.centre, 0.1 * outputs.mean(dim=(0, 1)))
-    dino.recentre(outputs)
-    assert torch.allclose(dino.centre, 0.19 * outputs.mean(dim=(0, 1)))
+    dino.recenter(outputs)
+    assert torch.allclose(dino.center, 0.1 * outputs.mean(dim=(0, 1)))
+    dino.recenter(outputs)
+    assert torch.allclose(dino.center, 0.19 * outputs.mean(dim=(0, 1)))
 
 
 def test_the_teacher_sharpens_more_and_more(tiny):
@@ -82,13 +82,13 @@ def test_outputs_are_cosines(tiny):
     assert outputs.abs().max() <= 1 + 1e-6
 
 
-def test_it_learns_and_only_the_student_has_gradients(tiny, pictures, losses):
-    views = ViewsConfig(small_count=2, colour=0.0, grey=0.0, blur=0.0, solarise=0.0)
+def test_it_learns_and_only_the_student_has_gradients(tiny, images, losses):
+    views = ViewsConfig(small_count=2, color=0.0, gray=0.0, blur=0.0, solarize=0.0)
     config = DINOConfig(
-        views=views, freeze_prototypes=0.0, centre_momentum=0.5, teacher_momentum=0.9, **SMALL
+        views=views, freeze_prototypes=0.0, center_momentum=0.5, teacher_momentum=0.9, **SMALL
     )
     dino = DINO(tiny(), config, steps=60)
-    found = losses(dino, pictures, steps=60, lr=1e-3)
+    found = losses(dino, images, steps=60, lr=1e-3)
     assert sum(found[-10:]) < 0.97 * sum(found[1:11])
     assert int(dino.step) == 60
     assert dino.model.position.table.grad.abs().sum() > 0
@@ -97,19 +97,19 @@ def test_it_learns_and_only_the_student_has_gradients(tiny, pictures, losses):
     assert not dino.teacher.training
 
 
-def test_prototypes_stand_still_at_first(tiny, pictures, losses):
+def test_prototypes_stand_still_at_first(tiny, images, losses):
     dino = DINO(tiny(), DINOConfig(freeze_prototypes=0.5, **SMALL), steps=8)
     before = dino.head.prototypes.detach().clone()
-    losses(dino, pictures, steps=4)
+    losses(dino, images, steps=4)
     assert torch.equal(dino.head.prototypes, before)
-    losses(dino, pictures, steps=1)
+    losses(dino, images, steps=1)
     assert not torch.equal(dino.head.prototypes, before)
 
 
-def test_evaluation_changes_nothing(tiny, pictures):
+def test_evaluation_changes_nothing(tiny, images):
     dino = DINO(tiny(), DINOConfig(**SMALL), steps=8).eval()
     before = {name: tensor.clone() for name, tensor in dino.state_dict().items()}
-    dino(pictures, torch.Generator().manual_seed(0))
+    dino(images, torch.Generator().manual_seed(0))
     assert all(torch.equal(before[name], tensor) for name, tensor in dino.state_dict().items())
 
 
@@ -141,45 +141,45 @@ def test_small_crops_go_through_the_models_own_weights(tiny, overrides):
         assert table.grad.abs().sum() > 0
 
 
-def test_at_its_own_size_the_features_are_the_models(tiny, pictures):
+def test_at_its_own_size_the_features_are_the_models(tiny, images):
     model = tiny().eval()
-    assert torch.allclose(FeaturesAt(model, (32, 32))(model, pictures), model.features(pictures), atol=1e-6)
+    assert torch.allclose(FeaturesAt(model, (32, 32))(model, images), model.features(images), atol=1e-6)
 
 
-def test_relative_positions_have_no_small_crops(tiny, pictures):
+def test_relative_positions_have_no_small_crops(tiny, images):
     model = tiny(position={"kind": "relative"})
     with pytest.raises(InputError, match="small_count=0"):
         DINO(model, DINOConfig(**SMALL), steps=1)
     config = DINOConfig(views=ViewsConfig(small_count=0), **SMALL)
-    assert DINO(model, config, steps=1)(pictures, torch.Generator())[0].isfinite()
+    assert DINO(model, config, steps=1)(images, torch.Generator())[0].isfinite()
 
 
-def test_a_bit_can_be_the_student(pictures):
+def test_a_bit_can_be_the_student(images):
     model = BiT(BiTConfig(image_size=(32, 32), layers=(1,), width_factor=0.5, num_classes=None))
-    loss, _ = DINO(model, DINOConfig(**SMALL), steps=1)(pictures[:2], torch.Generator())
+    loss, _ = DINO(model, DINOConfig(**SMALL), steps=1)(images[:2], torch.Generator())
     assert loss.isfinite()
 
 
-def test_views_have_their_sizes_and_repeat_with_the_generator(tiny, pictures):
+def test_views_have_their_sizes_and_repeat_with_the_generator(tiny, images):
     crops = MultiCrop(tiny(), ViewsConfig(small_count=3))
-    large, small = crops(pictures, torch.Generator().manual_seed(0))
+    large, small = crops(images, torch.Generator().manual_seed(0))
     assert [view.shape[-2:] for view in large] == [(32, 32)] * 2
     assert [view.shape[-2:] for view in small] == [(16, 16)] * 3  # 3/7 of 32 in whole patches of 8
     assert all(view.min() >= -1.01 and view.max() <= 1.01 for view in [*large, *small])
-    again, _ = crops(pictures, torch.Generator().manual_seed(0))
+    again, _ = crops(images, torch.Generator().manual_seed(0))
     assert torch.equal(large[0], again[0])
     assert not torch.equal(large[0], large[1])
 
 
-def test_a_crop_of_everything_is_the_picture(pictures):
+def test_a_crop_of_everything_is_the_image(images):
     generator = torch.Generator().manual_seed(0)
-    whole = random_crop(pictures, (4.0, 4.0), (32, 32), flip=0.0, generator=generator)
-    assert torch.allclose(whole, pictures, atol=1e-4)
-    mirrored = random_crop(pictures, (4.0, 4.0), (32, 32), flip=1.0, generator=generator)
-    assert torch.allclose(mirrored, pictures.flip(-1), atol=1e-4)
+    whole = random_crop(images, (4.0, 4.0), (32, 32), flip=0.0, generator=generator)
+    assert torch.allclose(whole, images, atol=1e-4)
+    mirrored = random_crop(images, (4.0, 4.0), (32, 32), flip=1.0, generator=generator)
+    assert torch.allclose(mirrored, images.flip(-1), atol=1e-4)
 
 
-def test_crops_stay_inside_the_picture():
+def test_crops_stay_inside_the_image():
     ramp = torch.linspace(0, 1, 64).expand(400, 1, 64, 64)
     crops = random_crop(ramp, (0.1, 0.4), (8, 8), flip=0.0, generator=torch.Generator().manual_seed(0))
     wide = (crops[:, 0, 0, -1] - crops[:, 0, 0, 0]) * 8 / 7
@@ -189,13 +189,13 @@ def test_crops_stay_inside_the_picture():
     assert crops[:, 0, 0, -1].max() > 0.95
 
 
-def test_colours_turn_and_fade(pictures):
-    pixels = (pictures + 1) / 2
+def test_colors_turn_and_fade(images):
+    pixels = (images + 1) / 2
     one, zero = torch.ones(16, 1, 1, 1), torch.zeros(16, 1, 1, 1)
-    assert torch.allclose(turn_colours(pixels, one, zero), pixels, atol=1e-5)
-    grey = turn_colours(pixels, zero, zero)
-    assert torch.allclose(grey[:, 0], grey[:, 2], atol=2e-2)
-    full = turn_colours(pixels, one, 2 * math.pi * one)
+    assert torch.allclose(turn_colors(pixels, one, zero), pixels, atol=1e-5)
+    gray = turn_colors(pixels, zero, zero)
+    assert torch.allclose(gray[:, 0], gray[:, 2], atol=2e-2)
+    full = turn_colors(pixels, one, 2 * math.pi * one)
     assert torch.allclose(full, pixels, atol=1e-4)
 
 
@@ -208,29 +208,29 @@ def test_a_blur_keeps_the_mean_and_lowers_the_contrast():
     assert torch.equal(smooth[3], noise[3])
 
 
-def test_a_step_follows_the_authors_pseudo_code(tiny, pictures):
+def test_a_step_follows_the_authors_pseudo_code(tiny, images):
     """Algorithm 1 of 2104.14294 in float64, with plain loops, and section 3.1's pairs of views: the teacher
     sees the two large views, the student all, and no view is compared with itself."""
     views = ViewsConfig(small_count=2, small_size=32)  # as large as the model's, so that no table is resized
-    config = DINOConfig(views=views, centre_momentum=0.9, teacher_momentum=0.9, **SMALL)
+    config = DINOConfig(views=views, center_momentum=0.9, teacher_momentum=0.9, **SMALL)
     dino = DINO(tiny(), config, steps=10).eval()
     with torch.no_grad():
-        dino.centre.normal_(std=0.3)
+        dino.center.normal_(std=0.3)
         for parameter in dino.model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))  # the student has moved on
-    loss, _ = dino(pictures, torch.Generator().manual_seed(3))
+    loss, _ = dino(images, torch.Generator().manual_seed(3))
 
-    large, small = dino.crops(pictures, torch.Generator().manual_seed(3))
+    large, small = dino.crops(images, torch.Generator().manual_seed(3))
 
-    def probabilities(model, head, view, temperature, centre):
+    def probabilities(model, head, view, temperature, center):
         z = head.mlp(model.features(view)).detach().double()
         z = z / z.norm(dim=-1, keepdim=True)
         w = head.prototypes.detach().double()
-        exponentials = ((z @ (w / w.norm(dim=-1, keepdim=True)).T - centre) / temperature).exp()
+        exponentials = ((z @ (w / w.norm(dim=-1, keepdim=True)).T - center) / temperature).exp()
         return exponentials / exponentials.sum(dim=-1, keepdim=True)
 
     teacher = [
-        probabilities(dino.teacher, dino.teacher_head, view, 0.04, dino.centre.double()) for view in large
+        probabilities(dino.teacher, dino.teacher_head, view, 0.04, dino.center.double()) for view in large
     ]
     student = [probabilities(dino.model, dino.head, view, 0.1, 0.0) for view in [*large, *small]]
     total, pairs = 0.0, 0

@@ -20,13 +20,13 @@ def test_three_quarters_are_removed_the_lowest_noise_stays(tiny):
         assert row[visible].max() < row[removed].min()
 
 
-def test_the_encoder_never_sees_a_removed_patch(tiny, pictures):
+def test_the_encoder_never_sees_a_removed_patch(tiny, images):
     mae = MAE(tiny(), MAEConfig(**SMALL)).eval()
     masking = mae.mask(mae.draw(16, torch.Generator().manual_seed(0)))
-    changed = pictures.clone()
+    changed = images.clone()
     row, column = divmod(int(masking.removed[0, 0]), 4)
     changed[0, :, row * 8 : row * 8 + 8, column * 8 : column * 8 + 8] = 9.0
-    tokens = mae.encode(pictures, masking)
+    tokens = mae.encode(images, masking)
     assert tokens.shape == (16, 1 + 4, 48)
     assert torch.equal(tokens, mae.encode(changed, masking))
     row, column = divmod(int(masking.order[0, 0]), 4)
@@ -34,23 +34,23 @@ def test_the_encoder_never_sees_a_removed_patch(tiny, pictures):
     assert not torch.allclose(tokens, mae.encode(changed, masking))
 
 
-def test_the_encoder_is_the_model_itself_when_nothing_is_removed(tiny, pictures):
+def test_the_encoder_is_the_model_itself_when_nothing_is_removed(tiny, images):
     model = tiny(registers=2)
     mae = MAE(model, MAEConfig(mask_ratio=0.0, **SMALL)).eval()
     model.eval()
     noise = torch.arange(16.0).expand(16, -1)  # in order
-    assert torch.allclose(mae.encode(pictures, mae.mask(noise)), model.tokens(pictures), atol=1e-6)
+    assert torch.allclose(mae.encode(images, mae.mask(noise)), model.tokens(images), atol=1e-6)
 
 
-def test_it_learns_with_gradients_for_mask_and_encoder(tiny, pictures, losses):
+def test_it_learns_with_gradients_for_mask_and_encoder(tiny, images, losses):
     mae = MAE(tiny(), MAEConfig(**SMALL))
-    found = losses(mae, pictures)
+    found = losses(mae, images)
     assert sum(found[-5:]) < 0.75 * sum(found[:5])
     assert mae.decoder.mask.grad.abs().sum() > 0
     assert mae.model.stem.projection.weight.grad.abs().sum() > 0
 
 
-def test_pixels_are_normalised_with_unbiased_variance():
+def test_pixels_are_normalized_with_unbiased_variance():
     mean, std = statistics(torch.tensor([[[1.0, 2.0, 3.0, 6.0]]]))
     assert mean.item() == 3
     assert std.item() == pytest.approx((14 / 3 + 1e-6) ** 0.5)
@@ -66,18 +66,18 @@ def test_positions_put_the_column_first():
     assert torch.allclose(table[4, :4], table[4, 4:])
 
 
-def test_a_reconstruction_with_perfect_prediction_is_the_picture(tiny, pictures, monkeypatch):
+def test_a_reconstruction_with_perfect_prediction_is_the_image(tiny, images, monkeypatch):
     mae = MAE(tiny(), MAEConfig(**SMALL)).eval()
     from vitreous.layers.stems import to_patches
 
-    patches = to_patches(pictures, (8, 8))
+    patches = to_patches(images, (8, 8))
     mean, std = statistics(patches)
-    monkeypatch.setattr(mae, "predict", lambda images, masking: (patches - mean) / std)
-    masked, filled = mae.reconstruct(pictures, torch.Generator().manual_seed(0))
-    assert torch.allclose(filled, pictures, atol=1e-5)
+    monkeypatch.setattr(mae, "predict", lambda batch, masking: (patches - mean) / std)
+    masked, filled = mae.reconstruct(images, torch.Generator().manual_seed(0))
+    assert torch.allclose(filled, images, atol=1e-5)
     assert (masked == 0).float().mean() == pytest.approx(0.75, abs=0.01)
     masking = mae.mask(mae.draw(16, torch.Generator().manual_seed(0)))
-    assert mae.loss(pictures, mae.predict(pictures, masking), masking).item() < 1e-10
+    assert mae.loss(images, mae.predict(images, masking), masking).item() < 1e-10
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from vitreous.pretraining.masked_patch import (
     Corruption,
     MaskedPatchConfig,
     MaskedPatchPrediction,
-    colour_targets,
+    color_targets,
 )
 
-TARGETS = ("mean-colour", "small-colours", "pixels")
+TARGETS = ("mean-color", "small-colors", "pixels")
 
 
 def test_half_of_the_patches_are_corrupted_80_10_10(tiny):
@@ -49,7 +49,7 @@ def test_corrupted_embeddings_are_mask_another_or_their_own(tiny):
 
 
 @pytest.mark.parametrize(
-    ("rgb", "colour"),
+    ("rgb", "color"),
     [
         ((0, 0, 0), 0),
         ((255, 255, 255), 511),
@@ -60,72 +60,72 @@ def test_corrupted_embeddings_are_mask_another_or_their_own(tiny):
         ((128, 127, 200), 4 * 64 + 3 * 8 + 6),
     ],
 )
-def test_mean_colour_by_hand(rgb, colour):
+def test_mean_color_by_hand(rgb, color):
     preprocessing = Preprocessing(size=(8, 8), mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
     pixels = torch.tensor(rgb, dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 8, 8)
-    images = preprocessing.normalise(pixels)
-    assert colour_targets(images, (8, 8), side=1, preprocessing=preprocessing).tolist() == [[[colour]]]
+    images = preprocessing.normalize(pixels)
+    assert color_targets(images, (8, 8), side=1, preprocessing=preprocessing).tolist() == [[[color]]]
 
 
 def test_the_mean_is_taken_before_the_rounding():
     preprocessing = Preprocessing(size=(4, 8))
     pixels = torch.zeros(1, 3, 4, 8, dtype=torch.uint8)
     pixels[:, :, :2, :4] = 255  # half of the first patch is white: mean 127.5, level 4
-    target = colour_targets(preprocessing.normalise(pixels), (4, 4), side=1, preprocessing=preprocessing)
+    target = color_targets(preprocessing.normalize(pixels), (4, 4), side=1, preprocessing=preprocessing)
     assert target.tolist() == [[[4 * 64 + 4 * 8 + 4], [0]]]
 
 
-def test_small_colours_are_in_raster_order_inside_each_patch():
+def test_small_colors_are_in_raster_order_inside_each_patch():
     preprocessing = Preprocessing(size=(8, 16), channels=1, mean=(0.5,), std=(0.5,))
     levels = torch.arange(32).view(4, 8) % 8  # one level for each cell of 2x2 pixels
     pixels = (levels * 32 + 10).to(torch.uint8).repeat_interleave(2, 0).repeat_interleave(2, 1)
-    images = preprocessing.normalise(pixels[None, None])
-    target = colour_targets(images, (8, 8), side=4, preprocessing=preprocessing)
+    images = preprocessing.normalize(pixels[None, None])
+    target = color_targets(images, (8, 8), side=4, preprocessing=preprocessing)
     assert target.shape == (1, 2, 16)
     assert target[0, 0].tolist() == levels[:, :4].flatten().tolist()
     assert target[0, 1].tolist() == levels[:, 4:].flatten().tolist()
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_it_learns_and_the_mask_has_a_gradient(tiny, pictures, losses, target):
+def test_it_learns_and_the_mask_has_a_gradient(tiny, images, losses, target):
     objective = MaskedPatchPrediction(tiny(), MaskedPatchConfig(target=target))
     before = objective.mask.detach().clone()
-    found = losses(objective, pictures)
+    found = losses(objective, images)
     assert sum(found[-5:]) < 0.75 * sum(found[:5])
     assert objective.mask.grad.abs().sum() > 0
     assert not torch.equal(objective.mask, before)
 
 
-def test_the_pixel_loss_covers_the_corrupted_patches_alone(tiny, pictures):
+def test_the_pixel_loss_covers_the_corrupted_patches_alone(tiny, images):
     objective = MaskedPatchPrediction(tiny(), MaskedPatchConfig(target="pixels")).eval()
-    loss, _ = objective(pictures, torch.Generator().manual_seed(5))
+    loss, _ = objective(images, torch.Generator().manual_seed(5))
     corruption = objective.draw(16, torch.Generator().manual_seed(5))
-    predicted = objective.predict(pictures, corruption)
-    wanted = to_patches(pictures, (8, 8))[torch.arange(16)[:, None], corruption.places]
+    predicted = objective.predict(images, corruption)
+    wanted = to_patches(images, (8, 8))[torch.arange(16)[:, None], corruption.places]
     assert loss.item() == pytest.approx(F.mse_loss(predicted, wanted).item())
 
 
-def test_the_same_generator_state_gives_the_same_loss(tiny, pictures):
+def test_the_same_generator_state_gives_the_same_loss(tiny, images):
     objective = MaskedPatchPrediction(tiny()).eval()
     objective.prediction.weight.data *= 20
-    same = [objective(pictures, torch.Generator().manual_seed(7))[0].item() for _ in range(2)]
-    other = objective(pictures, torch.Generator().manual_seed(8))[0].item()
+    same = [objective(images, torch.Generator().manual_seed(7))[0].item() for _ in range(2)]
+    other = objective(images, torch.Generator().manual_seed(8))[0].item()
     assert same[0] == same[1] != other
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_reconstruction_keeps_what_was_not_corrupted(tiny, pictures, target):
+def test_a_reconstruction_keeps_what_was_not_corrupted(tiny, images, target):
     objective = MaskedPatchPrediction(tiny(), MaskedPatchConfig(target=target)).eval()
-    masked, painted = objective.reconstruct(pictures, torch.Generator().manual_seed(2))
+    masked, painted = objective.reconstruct(images, torch.Generator().manual_seed(2))
     places = objective.draw(16, torch.Generator().manual_seed(2)).places
     hidden = torch.zeros(16, 16, dtype=torch.bool).scatter(1, places, True)
     assert (to_patches(masked, (8, 8))[hidden] == 0).all()
-    for picture in (masked, painted):
-        assert torch.equal(to_patches(picture, (8, 8))[~hidden], to_patches(pictures, (8, 8))[~hidden])
+    for image in (masked, painted):
+        assert torch.equal(to_patches(image, (8, 8))[~hidden], to_patches(images, (8, 8))[~hidden])
     assert to_patches(painted, (8, 8))[hidden].abs().sum() > 0
 
 
-def test_painted_colours_are_the_middle_of_their_level(tiny):
+def test_painted_colors_are_the_middle_of_their_level(tiny):
     objective = MaskedPatchPrediction(tiny())
     logits = F.one_hot(torch.tensor([[7 * 64 + 2 * 8]]), 512).float()
     pixels = objective.painted(logits, side=1).view(8, 8, 3)

@@ -1,4 +1,4 @@
-"""SimMIM's loss is that of transformers' ViTForMaskedImageModeling: same weights, mask and pictures."""
+"""SimMIM's loss is that of transformers' ViTForMaskedImageModeling: same weights, mask and images."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from vitreous.pretraining.simmim import SimMIM, SimMIMConfig
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_simmim(tiny, pictures, tmp_path: Path):
+def test_simmim(tiny, images, tmp_path: Path):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     ours = SimMIM(tiny(), SimMIMConfig(unit=1)).eval()
     torch.nn.init.normal_(ours.model.prefix, std=0.5)
@@ -26,10 +26,10 @@ def test_simmim(tiny, pictures, tmp_path: Path):
     ours.prediction.weight.copy_(rearrange(weight, "(C p q) D -> (p q C) D", p=8, q=8))
     ours.prediction.bias.copy_(rearrange(bias, "(C p q) -> (p q C)", p=8, q=8))
 
-    loss, _ = ours(pictures, torch.Generator().manual_seed(4))
+    loss, _ = ours(images, torch.Generator().manual_seed(4))
     hidden = ours.draw(16, torch.Generator().manual_seed(4))
-    wanted = theirs(pixel_values=pictures, bool_masked_pos=hidden.bool())
+    wanted = theirs(pixel_values=images, bool_masked_pos=hidden.bool())
 
-    painted = from_patches(ours.predict(pictures, hidden), (4, 4), (8, 8))
+    painted = from_patches(ours.predict(images, hidden), (4, 4), (8, 8))
     torch.testing.assert_close(painted, wanted.reconstruction, atol=2e-5, rtol=0)
     assert loss.item() == pytest.approx(wanted.loss.item(), rel=1e-5)

@@ -13,11 +13,11 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import BadPicture
+from vitreous.data.dataset import BadImage
 from vitreous.data.sources import Splits, open_data
 from vitreous.errors import InputError
 from vitreous.pretraining.config import OBJECTIVES, PretrainingRunConfig
-from vitreous.pretraining.plan import open_unlabelled, plan
+from vitreous.pretraining.plan import open_unlabeled, plan
 from vitreous.pretraining.pretrainer import pretrain
 from vitreous.training.distributed import World
 from vitreous.training.run import Run
@@ -83,7 +83,7 @@ def test_settings_win_over_rules(tmp_path):
     settings = {"model": {"depth": 2}, "pretraining": {"mae": {"mask_ratio": 0.5}}}
     config = plan("digits", settings, objective="mae").config
     assert config.model.depth == 2
-    assert config.model.width == 64  # by the size of the pictures
+    assert config.model.width == 64  # by the size of the images
     assert config.pretraining.mae.mask_ratio == 0.5
     assert config.pretraining.mae.decoder_width == 32  # by the encoder
     with pytest.raises(InputError, match=r"did you mean 'pretraining\.mae\.mask_ratio'"):
@@ -102,22 +102,22 @@ def test_what_does_not_fit_is_told_before_a_run_is_begun(tmp_path, capsys):
     ("model", "objective", "size"),
     [("ViT-Ti/16", "mae", 224), ("BiT-R50x1", "dino", 224), ("R26+ViT-Ti/32", "dino", 224)],
 )
-def test_a_named_model_sees_pictures_of_its_published_size(model, objective, size):
+def test_a_named_model_sees_images_of_its_published_size(model, objective, size):
     config = plan("digits", {"model": {"name": model}}, objective=objective).config
     assert config.model.image_size == config.preprocessing.size == (size, size)
     assert config.model.channels == 1
     assert config.model.num_classes is None
 
 
-def test_the_held_out_pictures_are_those_of_training(tmp_path):
-    ours, theirs = open_unlabelled("digits", DataConfig()), open_data("digits", DataConfig())
+def test_the_held_out_images_are_those_of_training(tmp_path):
+    ours, theirs = open_unlabeled("digits", DataConfig()), open_data("digits", DataConfig())
     assert [ours.test.name(i) for i in range(9)] == [theirs.test.name(i) for i in range(9)]
     assert len(ours.train) == len(theirs.train)
 
 
 @pytest.fixture
 def heap(tmp_path) -> Path:
-    """Pictures in a folder, without classes."""
+    """Images in a folder, without classes."""
     folder = tmp_path / "heap"
     (folder / "holidays").mkdir(parents=True)
     rng = np.random.default_rng(0)
@@ -127,27 +127,27 @@ def heap(tmp_path) -> Path:
     return folder
 
 
-def test_a_heap_of_pictures_needs_no_classes(heap, tmp_path):
-    splits = open_unlabelled(str(heap), DataConfig())
+def test_a_heap_of_images_needs_no_classes(heap, tmp_path):
+    splits = open_unlabeled(str(heap), DataConfig())
     assert len(splits.train) == 16
     assert len(splits.test) == 4
     config = plan(str(heap), {}, objective="simmim").config
     assert config.model.image_size == (20, 24)
     assert config.model.patch_size == (4, 4)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="holds no pictures"):
-        open_unlabelled(str(tmp_path / "empty"), DataConfig())
+    with pytest.raises(InputError, match="holds no images"):
+        open_unlabeled(str(tmp_path / "empty"), DataConfig())
 
 
 def test_a_packed_folder_is_taken_as_training_takes_it(heap, tmp_path):
-    """What `vitreous data pack` writes: shards, and nothing that looks like a picture from outside."""
+    """What `vitreous data pack` writes: shards, and nothing that looks like an image from outside."""
     from vitreous.data.packing import Packing, pack
 
     for name in ("cat", "dog"):
         shutil.copytree(heap, tmp_path / "photos" / name)
     packed = tmp_path / "packed"
     pack(open_data(str(tmp_path / "photos"), DataConfig()), packed, Packing(workers=1))
-    ours, theirs = open_unlabelled(str(packed), DataConfig()), open_data(str(packed), DataConfig())
+    ours, theirs = open_unlabeled(str(packed), DataConfig()), open_data(str(packed), DataConfig())
     assert len(ours.train) > 0
     assert [ours.train.name(i) for i in range(len(ours.train))] == [
         theirs.train.name(i) for i in range(len(theirs.train))
@@ -164,7 +164,7 @@ def test_the_command_and_fine_tuning_from_its_run(heap, tmp_path, capsys):
     assert result["objective"] == "masked-patch"
     assert result["train_count"] == 16
     page = Path(result["report"]).read_text()
-    assert page.count("data:image/png") >= 12  # picture, shown and filled in, of four
+    assert page.count("data:image/png") >= 12  # image, shown and filled in, of four
     assert not re.search(r"""(src|href)=["']?https?:|url\(["']?https?:""", page)
 
     assert command(["pretrain", "--resume", str(path), "--json"]) == 0
@@ -203,7 +203,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path):
 
 def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
     def reading(learner, loader, *rest):
-        loader.bad.add(BadPicture("torn.jpg", "no picture"))
+        loader.bad.add(BadImage("torn.jpg", "no image"))
 
     monkeypatch.setattr("vitreous.pretraining.pretrainer.fit", reading)
     run, splits = tiny_run(tmp_path / "run")

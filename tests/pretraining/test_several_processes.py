@@ -12,7 +12,7 @@ import vitreous as vt
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.pretraining.config import PretrainingRunConfig
-from vitreous.pretraining.plan import open_unlabelled, plan
+from vitreous.pretraining.plan import open_unlabeled, plan
 from vitreous.pretraining.pretrainer import pretrain
 from vitreous.training.run import Run
 
@@ -23,12 +23,12 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.pretraining.config import PretrainingRunConfig
-from vitreous.pretraining.plan import open_unlabelled
+from vitreous.pretraining.plan import open_unlabeled
 from vitreous.pretraining.pretrainer import pretrain
 from vitreous.training.distributed import joined
 from vitreous.training.run import Run
 
-splits = open_unlabelled("digits", DataConfig())
+splits = open_unlabeled("digits", DataConfig())
 with joined(torch.device("cpu")) as (world, device):
     for folder in sys.argv[1:]:
         pretrain(Run.open(Path(folder), PretrainingRunConfig), splits, device=device, world=world)
@@ -68,7 +68,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
         for shard in (False, True)
     }
     launch(tmp_path, *runs.values())
-    splits = open_unlabelled("digits", DataConfig())
+    splits = open_unlabeled("digits", DataConfig())
     for (objective, shard), run in runs.items():
         alone = Run.create(tmp_path / f"{objective}-{shard}-1", run.config)
         pretrain(alone, splits, device=torch.device("cpu"))
@@ -84,7 +84,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
 
 @pytest.mark.slow
 def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
-    """Its centre and its count of steps lie whole in a state of shares."""
+    """Its center and its count of steps lie whole in a state of shares."""
     runs = []
     for shard in (True, False):
         config = plan("digits", settings(shard=shard, steps=4), objective="dino").config
@@ -97,11 +97,11 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
     shares, whole = (run.states.newest() for run in runs)
     assert shares.tensors.keys() == whole.tensors.keys()
     assert shares.tensors["model/step"] == 8
-    assert not torch.equal(shares.tensors["model/centre"], torch.zeros_like(shares.tensors["model/centre"]))
+    assert not torch.equal(shares.tensors["model/center"], torch.zeros_like(shares.tensors["model/center"]))
     for name, tensor in whole.tensors.items():
         if name.startswith("model/"):
             torch.testing.assert_close(shares.tensors[name], tensor, rtol=0, atol=1e-4, msg=name)
-    splits = open_unlabelled("digits", DataConfig())
+    splits = open_unlabeled("digits", DataConfig())
     toml = runs[0].path / "config.toml"
     toml.write_text(toml.read_text().replace("steps = 8 ", "steps = 9 "))
     alone = pretrain(Run.open(runs[0].path, PretrainingRunConfig), splits, device=torch.device("cpu"))

@@ -21,26 +21,26 @@ def test_units_at_the_border_are_cut(tiny):
     assert hidden.shape == (50, 25)
 
 
-def test_it_learns_and_the_mask_has_a_gradient(tiny, pictures, losses):
+def test_it_learns_and_the_mask_has_a_gradient(tiny, images, losses):
     objective = SimMIM(tiny())
-    found = losses(objective, pictures)
+    found = losses(objective, images)
     assert sum(found[-5:]) < 0.75 * sum(found[:5])
     assert objective.mask.grad.abs().sum() > 0
 
 
-def test_the_loss_is_the_mean_absolute_error_of_hidden_pixels(tiny, pictures):
+def test_the_loss_is_the_mean_absolute_error_of_hidden_pixels(tiny, images):
     objective = SimMIM(tiny(), SimMIMConfig(unit=1)).eval()
-    loss, _ = objective(pictures, torch.Generator().manual_seed(4))
+    loss, _ = objective(images, torch.Generator().manual_seed(4))
     hidden = objective.draw(16, torch.Generator().manual_seed(4))
-    errors = (objective.predict(pictures, hidden) - to_patches(pictures, (8, 8))).abs()
+    errors = (objective.predict(images, hidden) - to_patches(images, (8, 8))).abs()
     assert loss.item() == pytest.approx(errors[hidden.bool()].mean().item())
 
 
-def test_hidden_pixels_are_not_seen(tiny, pictures):
+def test_hidden_pixels_are_not_seen(tiny, images):
     objective = SimMIM(tiny()).eval()
     hidden = objective.draw(16, torch.Generator().manual_seed(4))
-    masked, filled = objective.reconstruct(pictures, torch.Generator().manual_seed(4))
+    masked, filled = objective.reconstruct(images, torch.Generator().manual_seed(4))
     again = objective.predict(masked, hidden)
-    assert torch.allclose(again, objective.predict(pictures, hidden))
+    assert torch.allclose(again, objective.predict(images, hidden))
     here = hidden.bool()
-    assert torch.equal(to_patches(filled, (8, 8))[~here], to_patches(pictures, (8, 8))[~here])
+    assert torch.equal(to_patches(filled, (8, 8))[~here], to_patches(images, (8, 8))[~here])

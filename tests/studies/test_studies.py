@@ -21,7 +21,7 @@ from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 from vitreous.studies import complexity
 from vitreous.studies import laboratory as laboratory_module
-from vitreous.studies.catalogue import NAMES, study_named
+from vitreous.studies.catalog import NAMES, study_named
 from vitreous.studies.findings import Findings, Row, carry_out, verdict
 from vitreous.studies.laboratory import Laboratory, Result
 from vitreous.studies.results_folder import results_folder, written
@@ -176,7 +176,7 @@ def test_a_small_part_has_small_batches(tmp_path: Path) -> None:
     assert config.training.batch_size == len(splits.train) == 10
 
 
-def test_several_labels_for_a_picture_are_refused_before_anything_is_trained(
+def test_several_labels_for_an_image_are_refused_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = []
@@ -186,7 +186,7 @@ def test_several_labels_for_a_picture_are_refused_before_anything_is_trained(
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
     monkeypatch.setattr(laboratory_module, "train_classifier", lambda *_, **__: pytest.fail("trained"))
     lab = Laboratory(str(tmp_path / "m.csv"), TINY, cache=tmp_path / "cache", device=torch.device("cpu"))
-    with pytest.raises(InputError, match=r"one class for each picture, and those of .*m\.csv have several"):
+    with pytest.raises(InputError, match=r"one class for each image, and those of .*m\.csv have several"):
         carry_out(study_named("positions"), lab, 1, tell=lambda _: None)
     assert not (tmp_path / "cache").exists()
 

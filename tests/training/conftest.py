@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from vitreous.data.config import AffineConfig, AugmentationConfig, DataConfig
+from vitreous.data.dataset import Splits
 from vitreous.data.loading import TrainLoader
-from vitreous.data.pictures import Splits
 from vitreous.data.sources import open_data
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing

@@ -1,4 +1,4 @@
-"""Pictures that cannot be read, of all processes."""
+"""Images that cannot be read, of all processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from vitreous.data.pictures import BadFiles, BadPicture
+from vitreous.data.dataset import BadFiles, BadImage
 from vitreous.errors import InputError
 from vitreous.training.bad_together import BadTogether
 from vitreous.training.config import RunConfig
@@ -18,13 +18,13 @@ from vitreous.training.distributed import World
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
-# Each process says which pictures it could not read itself, before it hears of the others'.
+# Each process says which images it could not read itself, before it hears of the others'.
 DRIVER = """
 import sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from vitreous.data.pictures import BadFiles
+from vitreous.data.dataset import BadFiles
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.training.bad_together import BadTogether
@@ -52,13 +52,13 @@ with joined(torch.device("cpu")) as (world, device):
 
 
 def photos(folder: Path, *, torn: int) -> Path:
-    """400 pictures to learn from, some of them no pictures, and 10 to judge by."""
+    """400 images to learn from, some of them no images, and 10 to judge by."""
     for number in range(410):
         part, label = "train" if number < 400 else "test", "ab"[number % 2]
         file = folder / part / label / f"{number:03}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         if number < torn:
-            file.write_bytes(b"no picture")
+            file.write_bytes(b"no image")
         else:
             Image.new("L", (8, 8), number % 256).save(file)
     return folder
@@ -98,7 +98,7 @@ def test_the_list_has_those_of_every_process_and_all_of_them_count(tiny: RunConf
     assert not list(complete.path.glob("error-*"))
     for rank in (0, 1):  # neither had too many of its own
         assert len((stopped.path / f"own-{rank}.txt").read_text().splitlines()) == 3
-        assert (stopped.path / f"error-{rank}.txt").read_text().startswith("6 of 400 pictures cannot be read")
+        assert (stopped.path / f"error-{rank}.txt").read_text().startswith("6 of 400 images cannot be read")
 
 
 def test_a_process_that_stops_alone_keeps_its_own_list(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_process_that_stops_alone_keeps_its_own_list(tmp_path: Path) -> None:
     second = BadTogether(bad, 100, World(rank=1, size=2))
     second.write(tmp_path)
     assert not list(tmp_path.iterdir())
-    bad.add(BadPicture("a.png", "empty"))
+    bad.add(BadImage("a.png", "empty"))
     second.write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["bad_files-1.txt"]
 
@@ -114,12 +114,12 @@ def test_a_process_that_stops_alone_keeps_its_own_list(tmp_path: Path) -> None:
 def test_one_process_alone_knows_all() -> None:
     bad = BadFiles()
     together = BadTogether(bad, 100, World())
-    bad.add(BadPicture("a.png", "empty"))
+    bad.add(BadImage("a.png", "empty"))
     assert together.untold
     together.share()
     assert not together.untold
     for number in range(3):
-        bad.add(BadPicture(f"{number}.png", "empty"))
+        bad.add(BadImage(f"{number}.png", "empty"))
     assert together.untold
-    with pytest.raises(InputError, match="4 of 100 pictures"):
+    with pytest.raises(InputError, match="4 of 100 images"):
         together.share()

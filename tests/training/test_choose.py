@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from vitreous.data.pictures import DataSummary
+from vitreous.data.dataset import DataSummary
 from vitreous.errors import InputError
 from vitreous.training.choose import choose_recipe
 from vitreous.training.plan import plan
@@ -15,7 +15,7 @@ from vitreous.training.plan import plan
 
 def summary(**changes: object) -> DataSummary:
     plain: dict[str, object] = {
-        "pictures": 3600,
+        "images": 3600,
         "classes": 24,
         "smallest_class": 150,
         "height": 100,
@@ -29,27 +29,25 @@ def summary(**changes: object) -> DataSummary:
 def test_the_head_fits_the_classes_and_the_reasons_name_them() -> None:
     choice = choose_recipe("photos", summary())
     assert choice.config.model.num_classes == 24
-    assert "3600 pictures of 24 classes, about 120x100" in choice.reasons[0]
+    assert "3600 images of 24 classes, about 120x100" in choice.reasons[0]
     assert all(reason and not reason.endswith(".") for reason in choice.reasons)
 
 
 @pytest.mark.parametrize(
-    ("pictures", "epochs", "batch"),
+    ("images", "epochs", "batch"),
     [(5, 300, 5), (40, 300, 8), (240, 300, 30), (3600, 61, 64), (1_000_000, 20, 64)],
 )
-def test_fewer_pictures_are_seen_more_often_in_smaller_batches(
-    pictures: int, epochs: int, batch: int
-) -> None:
-    training = choose_recipe("photos", summary(pictures=pictures)).config.training
+def test_fewer_images_are_seen_more_often_in_smaller_batches(images: int, epochs: int, batch: int) -> None:
+    training = choose_recipe("photos", summary(images=images)).config.training
     assert (training.epochs, training.batch_size) == (epochs, batch)
 
 
 def test_mixup_comes_with_long_training_alone() -> None:
-    mixup = [choose_recipe("photos", summary(pictures=n)).config.augmentation.mixup for n in (500, 5000)]
+    mixup = [choose_recipe("photos", summary(images=n)).config.augmentation.mixup for n in (500, 5000)]
     assert mixup[0] > 0 == mixup[1]
 
 
-def test_tiny_pictures_are_not_blown_up() -> None:
+def test_tiny_images_are_not_blown_up() -> None:
     config = choose_recipe("photos", summary(width=28, height=28, channels=1)).config
     assert config.model.image_size == config.preprocessing.size == (32, 32)
     assert config.preprocessing.mean == (0.5,)
@@ -68,12 +66,12 @@ def test_what_the_user_set_is_told_beside_the_recipe() -> None:
     assert len(plan("digits", {}).reasons) == 1
 
 
-def test_pictures_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None:
+def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None:
     for name in ("images", "masks"):
         (tmp_path / "streets" / name).mkdir(parents=True)
         for number in range(4):
             Image.new("L", (8, 8), number).save(tmp_path / "streets" / name / f"{number}.png")
-    with pytest.raises(InputError, match="pictures and their masks: add --task segmentation"):
+    with pytest.raises(InputError, match="images and their masks: add --task segmentation"):
         plan(str(tmp_path / "streets"), {})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from vitreous.data.pictures import Splits
+from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig

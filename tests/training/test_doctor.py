@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from vitreous.cli import run as command
-from vitreous.data.pictures import ArrayPictures, DataSummary, Splits
+from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.models.names import create
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
@@ -57,7 +57,7 @@ def test_a_healthy_run_has_nothing(broken: Broken) -> None:
 
 
 def test_a_rate_that_is_too_high(broken: Broken) -> None:
-    path = broken({"training": {"peak_lr": 20.0, "optimiser": {"clip_norm": None}}})
+    path = broken({"training": {"peak_lr": 20.0, "optimizer": {"clip_norm": None}}})
     problem, fix = found(path)["learning rate"]
     assert "the peak rate is 20 with adamw at a batch of 32" in problem
     assert "set training.peak_lr below 0.0018" in fix
@@ -69,46 +69,46 @@ def test_a_rate_that_is_too_low(broken: Broken) -> None:
     assert "set training.peak_lr above" in findings["learning rate"][1]
 
 
-def test_a_wrong_normalisation(broken: Broken) -> None:
-    problem, _ = found(broken({"preprocessing": {"mean": [90.0], "std": [120.0]}}))["normalisation"]
+def test_a_wrong_normalization(broken: Broken) -> None:
+    problem, _ = found(broken({"preprocessing": {"mean": [90.0], "std": [120.0]}}))["normalization"]
     assert "preprocessing.mean=[90.0] and std=[120.0]" in problem
 
 
 def test_a_standard_deviation_of_zero(broken: Broken) -> None:
     findings = found(broken({"preprocessing": {"std": [0.0]}}))
-    assert "the pictures themselves are not finite" in findings["origin of NaN"][0]
+    assert "the images themselves are not finite" in findings["origin of NaN"][0]
 
 
-def test_a_patch_as_large_as_the_picture(broken: Broken) -> None:
+def test_a_patch_as_large_as_the_image(broken: Broken) -> None:
     problem, fix = found(broken({"model": {"patch_size": 8}}))["patch size"]
-    assert "8x8 pictures in patches of 8x8 are 1 patches" in problem
+    assert "8x8 images in patches of 8x8 are 1 patches" in problem
     assert "model.patch_size=1" in fix
 
 
-def test_the_same_pictures_on_both_sides(tmp_path: Path) -> None:
+def test_the_same_images_on_both_sides(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for name in ("cat", "dog"):
         for part in ("train", "val"):
             (tmp_path / part / name).mkdir(parents=True)
         for number in range(8):
-            picture = Image.fromarray(random.integers(0, 255, (20, 20, 3), dtype=np.uint8))
-            picture.save(tmp_path / "train" / name / f"{number}.png")
+            image = Image.fromarray(random.integers(0, 255, (20, 20, 3), dtype=np.uint8))
+            image.save(tmp_path / "train" / name / f"{number}.png")
             if number < 4:
-                picture.save(tmp_path / "val" / name / f"copy{number}.png")
+                image.save(tmp_path / "val" / name / f"copy{number}.png")
     (finding,) = examine_data(str(tmp_path))
     assert finding.check == "leak"
     assert "8 of 8" in finding.problem
     assert "copy" in finding.problem
 
 
-def pictures(targets: list[int], classes: int = 4, side: int = 8) -> ArrayPictures:
+def images(targets: list[int], classes: int = 4, side: int = 8) -> ArrayImages:
     random = np.random.default_rng(len(targets))
     pixels = random.integers(0, 255, (len(targets), side, side, 3), dtype=np.uint8)
-    return ArrayPictures(pixels, np.array(targets), tuple("abcdefgh"[:classes]), name="made")
+    return ArrayImages(pixels, np.array(targets), tuple("abcdefgh"[:classes]), name="made")
 
 
 def split(train: list[int], test: list[int]) -> Splits:
-    return Splits(pictures(train), None, pictures(test), "made", DataSummary(8, 4, 1, 8, 8, 3, False))
+    return Splits(images(train), None, images(test), "made", DataSummary(8, 4, 1, 8, 8, 3, False))
 
 
 def test_a_split_that_was_cut_from_a_sorted_list() -> None:
@@ -167,7 +167,7 @@ def model_of(**overrides: Any) -> Any:
 
 
 def test_the_layer_where_numbers_stop_being_finite() -> None:
-    model, shown = model_of(), pictures([0, 1, 2, 3] * 4)
+    model, shown = model_of(), images([0, 1, 2, 3] * 4)
     with torch.no_grad():
         model.blocks[1].attention.qkv.bias[0] = 1e38
         model.blocks[1].attention.qkv.weight[:] *= 1e38
@@ -180,7 +180,7 @@ def test_a_weight_that_is_not_finite_is_named() -> None:
     model = model_of()
     with torch.no_grad():
         model.blocks[2].mlp_norm.weight[0] = float("nan")
-    (finding,) = model_findings(model, pictures([0, 1, 2, 3] * 4))
+    (finding,) = model_findings(model, images([0, 1, 2, 3] * 4))
     assert "blocks.2.mlp_norm.weight" in finding.problem
 
 
@@ -189,7 +189,7 @@ def test_a_layer_that_explodes() -> None:
     with torch.no_grad():
         for parameter in model.blocks[1].mlp.parameters():
             parameter.mul_(300)
-    checks = {f.check: f.problem for f in model_findings(model, pictures([0, 1, 2, 3] * 4))}
+    checks = {f.check: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
     assert "behind layer 2" in checks["exploding layer"]
 
 
@@ -200,12 +200,12 @@ def test_a_layer_that_no_gradient_reaches() -> None:
             parameter.zero_()
         for norm in (model.blocks[0].attention_norm, model.blocks[0].mlp_norm):
             norm.weight.zero_()
-    checks = {f.check: f.problem for f in model_findings(model, pictures([0, 1, 2, 3] * 4))}
+    checks = {f.check: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
     assert "dead layer" not in checks  # the last biases still learn, so it can come back
     with torch.no_grad():
         model.blocks[0].attention_branch.append(torch.nn.Hardtanh(0.0, 1e-30))
         model.blocks[0].mlp_branch.append(torch.nn.Hardtanh(0.0, 1e-30))
-    checks = {f.check: f.problem for f in model_findings(model, pictures([0, 1, 2, 3] * 4))}
+    checks = {f.check: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
     assert "no gradient reaches layer 1" in checks["dead layer"]
 
 
@@ -213,13 +213,13 @@ def test_a_model_that_says_the_same_of_everything() -> None:
     model = model_of()
     with torch.no_grad():
         model.head.bias[2] = 100
-    checks = {f.check: f.problem for f in model_findings(model, pictures([0, 1, 2, 3] * 4))}
-    assert checks["one class"] == "16 of 16 pictures are called 2, 4 are"
+    checks = {f.check: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
+    assert checks["one class"] == "16 of 16 images are called 2, 4 are"
 
 
-def test_small_pictures_blown_up() -> None:
-    checks = {f.check: f for f in model_findings(model_of(image_size=64), pictures([0, 1, 2, 3] * 4))}
-    assert "about 8 pixels are blown up to 64x64" in checks["picture size"].problem
+def test_small_images_blown_up() -> None:
+    checks = {f.check: f for f in model_findings(model_of(image_size=64), images([0, 1, 2, 3] * 4))}
+    assert "about 8 pixels are blown up to 64x64" in checks["image size"].problem
 
 
 def test_the_command_prints_findings_with_their_fix(
@@ -228,7 +228,7 @@ def test_the_command_prints_findings_with_their_fix(
     path = broken({"model": {"patch_size": 8}})
     capsys.readouterr()
     assert command(["doctor", str(path)]) == 0
-    assert "patch size: 8x8 pictures" in (said := capsys.readouterr().out)
+    assert "patch size: 8x8 images" in (said := capsys.readouterr().out)
     assert "fix: set model.patch_size=1" in said
     assert command(["doctor", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"][0]["check"] == "patch size"

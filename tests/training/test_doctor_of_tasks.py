@@ -29,7 +29,7 @@ from vitreous.training.sequence.recipes import digit_lines_config, numbers_confi
 from vitreous.training.sequence.run import SequenceRun, fresh_model
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 1, "patch_size": 4, "width": 8, "depth": 1, "heads": 2}
-GREY = Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,), resize="squash", crop_fraction=1.0)
+GRAY = Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,), resize="squash", crop_fraction=1.0)
 
 
 def wrong(model: Any) -> Any:
@@ -45,10 +45,10 @@ def pretraining(tmp_path: Path) -> RunDirectory[Any]:
     run = Run.create(
         tmp_path / "pretraining",
         PretrainingRunConfig(
-            model=config, preprocessing=GREY, pretraining=PretrainingConfig(objective="mae")
+            model=config, preprocessing=GRAY, pretraining=PretrainingConfig(objective="mae")
         ),
     )
-    save_native(wrong(ViT(config, preprocessing=GREY)), run.path / "model")
+    save_native(wrong(ViT(config, preprocessing=GRAY)), run.path / "model")
     return run
 
 
@@ -63,9 +63,9 @@ def segmentation(tmp_path: Path) -> RunDirectory[Any]:
     config = SegmenterConfig(**SMALL, num_classes=2)
     run = Run.create(
         tmp_path / "segmentation",
-        SegmentationConfig(source=str(folder), model=config, preprocessing=GREY, data=DataConfig(workers=1)),
+        SegmentationConfig(source=str(folder), model=config, preprocessing=GRAY, data=DataConfig(workers=1)),
     )
-    save_native(wrong(Segmenter(config, preprocessing=GREY)), run.path / "model")
+    save_native(wrong(Segmenter(config, preprocessing=GRAY)), run.path / "model")
     return run
 
 
@@ -74,7 +74,7 @@ def translation(tmp_path: Path) -> RunDirectory[Any]:
     model = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1}
     config = configure_sequence(numbers_config(), {"model": model, "training": {"peak_lr": 0.8}})
     run = SequenceRun.create(tmp_path / "translation", config)
-    save_sequence_model(wrong(fresh_model(config)), run.path / "model", tokeniser="{}")
+    save_sequence_model(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
     return run
 
 
@@ -82,7 +82,7 @@ def translation(tmp_path: Path) -> RunDirectory[Any]:
 def text(tmp_path: Path) -> RunDirectory[Any]:
     config = digit_lines_config()
     run = SequenceRun.create(tmp_path / "text", config)
-    save_sequence_model(wrong(fresh_model(config)), run.path / "model", tokeniser="{}")
+    save_sequence_model(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
     return run
 
 
@@ -128,10 +128,10 @@ def test_the_students_loss_may_climb_with_its_teacher(pretraining: RunDirectory[
 
 def test_what_a_segmenter_is_shown(segmentation: RunDirectory[Any]) -> None:
     write(segmentation, (2.5, 1.9, 1.2, 0.8))
-    wild = GREY.model_copy(update={"std": (0.01,)})
+    wild = GRAY.model_copy(update={"std": (0.01,)})
     config = segmentation.config.model
     save_native(Segmenter(config, preprocessing=wild), segmentation.path / "model")
-    assert "standard deviation" in found(segmentation.path)["normalisation"]
+    assert "standard deviation" in found(segmentation.path)["normalization"]
 
 
 def test_a_stopped_run_is_examined_without_its_model(translation: RunDirectory[Any]) -> None:
@@ -178,7 +178,7 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
     assert "--task text" in finding.fix
 
 
-def test_pictures_and_masks_are_told_from_classes(tmp_path: Path) -> None:
+def test_images_and_masks_are_told_from_classes(tmp_path: Path) -> None:
     (finding,) = examine_data(str(folder_of(tmp_path, ("images", "masks"))))
     assert finding.check == "classes"
     assert "--task segmentation" in finding.fix

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitreous.data.pictures import Splits
+from vitreous.data.dataset import Splits
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import meeting, said_first

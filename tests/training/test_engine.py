@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from vitreous.data.dataset import Splits
 from vitreous.data.loading import Batch
-from vitreous.data.pictures import Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
@@ -69,7 +69,7 @@ def test_sharpness_takes_the_gradient_uphill_and_puts_the_weights_back() -> None
 
 def test_sharp_steps_train(trained: Fit) -> None:
     plain = weights(trained({"training": {"steps": 3}}))
-    sharp = weights(trained({"training": {"steps": 3, "optimiser": {"sam_radius": 0.05}}}))
+    sharp = weights(trained({"training": {"steps": 3, "optimizer": {"sam_radius": 0.05}}}))
     assert not torch.equal(plain["model/head.weight"], sharp["model/head.weight"])
     assert all(torch.isfinite(tensor).all() for tensor in sharp.values())
 
@@ -156,7 +156,7 @@ def test_each_token_answers_its_own_teacher() -> None:
         assert set(measures) == {"accuracy", "distillation_loss"}
 
 
-def test_a_teacher_sees_its_own_normalisation_size_and_class_order() -> None:
+def test_a_teacher_sees_its_own_normalization_size_and_class_order() -> None:
     torch.manual_seed(0)
     model = create("ViT-Ti/4", **{**SMALL, "image_size": 12})
     nn.init.normal_(model.head.weight)  # type: ignore[arg-type]
@@ -165,8 +165,8 @@ def test_a_teacher_sees_its_own_normalisation_size_and_class_order() -> None:
     student = Preprocessing(size=(8, 8))
     teacher = Teacher(model, student, ["z", "x"])
     pixels = torch.full((1, 3, 8, 8), 200, dtype=torch.uint8)
-    given = teacher(student.normalise(pixels))
-    expected = model(model.preprocessing.normalise(torch.full((1, 3, 12, 12), 200, dtype=torch.uint8)))
+    given = teacher(student.normalize(pixels))
+    expected = model(model.preprocessing.normalize(torch.full((1, 3, 12, 12), 200, dtype=torch.uint8)))
     torch.testing.assert_close(given, expected[:, [2, 0]], rtol=1e-4, atol=1e-4)
     with pytest.raises(InputError, match="does not know the class 'w'"):
         Teacher(model, student, ["w"])
@@ -193,15 +193,15 @@ def test_the_fewest_parts_that_fit(model: nn.Module) -> None:
     images = torch.randn(2, 3, 8, 8)
     weight_bytes = sum(p.numel() * 4 for p in model.parameters())
     each = saved_bytes(model, images) / 2
-    room = lambda pictures: int((weight_bytes * 4 + pictures * each) / 0.7) + 1  # noqa: E731
+    room = lambda count: int((weight_bytes * 4 + count * each) / 0.7) + 1  # noqa: E731
     assert accumulation(model, images, 24, room(24)) == 1
     assert accumulation(model, images, 24, room(23)) == 2
     assert accumulation(model, images, 24, room(1)) == 24
-    with pytest.raises(InputError, match="one picture needs"):
+    with pytest.raises(InputError, match="one image needs"):
         accumulation(model, images, 24, weight_bytes)
 
 
-def test_twice_the_pictures_keep_twice_the_bytes(model: nn.Module) -> None:
+def test_twice_the_images_keep_twice_the_bytes(model: nn.Module) -> None:
     two, four = (saved_bytes(model, torch.randn(n, 3, 8, 8)) for n in (2, 4))
     assert four == pytest.approx(2 * two, rel=0.05)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitreous.data.pictures import Splits
+from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.training import resuming

@@ -96,8 +96,8 @@ def same(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
 def test_bad_steps_are_left_out(
     both: Any, save_every: float, sam_radius: float | None, tmp_path: Path
 ) -> None:
-    optimiser = {"sam_radius": sam_radius}
-    training = {"steps": 14, "log_every": 4, "save_every": save_every, "optimiser": optimiser}
+    optimizer = {"sam_radius": sam_radius}
+    training = {"steps": 14, "log_every": 4, "save_every": save_every, "optimizer": optimizer}
     at_once, late = both({"training": training}, lambda: Broken({0, 3, 4, 9, 13}), tmp_path)
     same(at_once, late)
     assert at_once[1] == (5, 0, 1.0)
@@ -124,9 +124,9 @@ def test_training_stops_at_the_same_step(both: Any, tmp_path: Path) -> None:
     assert at_once[1][0].startswith("the loss is not finite since step 5, at learning rate factor 0.25")
 
 
-def test_which_optimisers_leave_out_a_step_by_themselves(tiny: RunConfig) -> None:
+def test_which_optimizers_leave_out_a_step_by_themselves(tiny: RunConfig) -> None:
     def learner(kind: str) -> Learner:
-        config = configure(tiny, {"training": {"optimiser": {"kind": kind}, "ema_decay": None}})
+        config = configure(tiny, {"training": {"optimizer": {"kind": kind}, "ema_decay": None}})
         return Learner.begin(starting_model(config, [str(n) for n in range(10)]), config.training)
 
     able = {kind: skips_by_itself(learner(kind)) for kind in ("adamw", "sgd", "muon", "adafactor")}
@@ -139,7 +139,7 @@ def test_a_teacher_that_follows_every_step_is_asked_for_at_once(tiny: RunConfig)
     dino = DINO(model, DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8), steps=4)
     learner = Learner.begin(dino, tiny.training)
     assert skips_by_itself(learner)
-    dino.follow_steps_of(learner.optimisers[-1])
+    dino.follow_steps_of(learner.optimizers[-1])
     assert not skips_by_itself(learner)
 
 

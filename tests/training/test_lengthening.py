@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from vitreous.data.pictures import Splits
+from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
@@ -20,7 +20,7 @@ from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.settings import configure
 
 CPU = torch.device("cpu")
-PER_EPOCH = 8  # batches of 32 of the pictures to learn from
+PER_EPOCH = 8  # batches of 32 of the images to learn from
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_a_time_becomes_steps_of_the_measured_length(monkeypatch):
 
 def test_a_step_is_measured_without_touching_the_run():
     settings = {"training": {"batch_size": 8}, "model": {"image_size": 32, "patch_size": 4, "depth": 1}}
-    planned = plan("synthetic:16@32", settings)  # fewer pictures than the steps that are timed take
+    planned = plan("synthetic:16@32", settings)  # fewer images than the steps that are timed take
     seconds = pacing.step_seconds(planned.config, planned.splits, CPU, World())
     assert 0 < seconds < 60
 

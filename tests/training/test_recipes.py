@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vitreous.cli import run as command
-from vitreous.data.pictures import ArrayPictures, DataSummary, Splits
+from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.training.choose import choose_recipe
@@ -37,7 +37,7 @@ def test_a_recipe_names_what_frameworks_disagree_on(name: str) -> None:
     if name == "deit-distilled":  # it names those of `deit`
         name = "deit"
     *_, choices = recipe(name).text.partition("Choices on which frameworks disagree:")
-    assert re.search(r"[Ii]nitialisation|zero head|drawn small", choices)
+    assert re.search(r"[Ii]nitialization|zero head|drawn small", choices)
     assert "decay" in choices
     assert "crop" in choices
     assert re.search(r"RandAugment", choices)
@@ -47,8 +47,8 @@ def test_a_recipe_names_what_frameworks_disagree_on(name: str) -> None:
 def made() -> Splits:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 255, (24, 40, 40, 3), dtype=np.uint8)
-    pictures = ArrayPictures(pixels, np.arange(24) % 3, ("a", "b", "c"), name="made")
-    return Splits(pictures, None, None, "made", DataSummary(24, 3, 8, 40, 40, 3, False))
+    images = ArrayImages(pixels, np.arange(24) % 3, ("a", "b", "c"), name="made")
+    return Splits(images, None, None, "made", DataSummary(24, 3, 8, 40, 40, 3, False))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
@@ -82,14 +82,14 @@ def test_the_linear_probe_moves_nothing_but_the_head(made: Splits, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("pictures", "steps", "batch"), [(400, 500, 50), (50_000, 10_000, 512), (1_281_167, 20_000, 512)]
+    ("images", "steps", "batch"), [(400, 500, 50), (50_000, 10_000, 512), (1_281_167, 20_000, 512)]
 )
-def test_fine_tuning_follows_table_4(pictures: int, steps: int, batch: int) -> None:
-    training = choose_fine_tuning(DataSummary(pictures, 10, 40, 300, 300, 3, False)).config.training
+def test_fine_tuning_follows_table_4(images: int, steps: int, batch: int) -> None:
+    training = choose_fine_tuning(DataSummary(images, 10, 40, 300, 300, 3, False)).config.training
     assert (training.steps, training.batch_size) == (steps, batch)
     assert training.peak_lr == pytest.approx(0.01 * batch / 512)
-    assert training.optimiser.kind == "sgd"
-    assert training.optimiser.weight_decay == 0
+    assert training.optimizer.kind == "sgd"
+    assert training.optimizer.weight_decay == 0
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -100,7 +100,7 @@ def test_the_chosen_recipe_suits_the_data(channels: int, several: bool) -> None:
     assert choice.config.model.num_classes == 7
     assert choice.config.model.channels == len(choice.config.preprocessing.mean) == channels
     assert choice.config.training.loss == ("sigmoid" if several else "softmax")
-    assert "900 pictures of 7 classes" in " ".join(choice.reasons)
+    assert "900 images of 7 classes" in " ".join(choice.reasons)
 
 
 def test_differences_name_every_leaf_once() -> None:
@@ -124,4 +124,4 @@ def test_the_command_shows_lists_and_compares(capsys: pytest.CaptureFixture[str]
     assert "2205.01580" in shown
     assert 'decay_form = "independent"' in shown
     assert command(["recipe", "deit", "--diff", "s16-baseline"]) == 0
-    assert "training.optimiser.decay_form" in capsys.readouterr().out
+    assert "training.optimizer.decay_form" in capsys.readouterr().out

@@ -31,19 +31,19 @@ def test_four_epochs_tell_most_digits_apart(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_digits_on_a_split_that_tuned_nothing(tmp_path: Path) -> None:
-    """One split of 360 pictures says little: the mean over splits is in benchmarks/results/digits.json."""
+    """One split of 360 images says little: the mean over splits is in benchmarks/results/digits.json."""
     assert accuracy_of("digits", tmp_path, {"data": {"split_seed": 77}}) > 0.985
 
 
 @pytest.mark.slow
-def test_small_sets_may_differ_in_nothing_but_colour(tmp_path: Path) -> None:
-    """The from-scratch recipe normalises every channel of a picture by itself; colour still comes through."""
+def test_small_sets_may_differ_in_nothing_but_color(tmp_path: Path) -> None:
+    """The from-scratch recipe normalizes every channel of an image by itself; color still comes through."""
     random = np.random.default_rng(0)
-    for name, colour in {"red": (200, 60, 60), "green": (60, 180, 60), "dark": (40, 40, 40)}.items():
+    for name, color in {"red": (200, 60, 60), "green": (60, 180, 60), "dark": (40, 40, 40)}.items():
         for part, count in (("train", 30), ("val", 10)):
             folder = tmp_path / "photos" / part / name
             folder.mkdir(parents=True)
             for number in range(count):
-                pixels = np.array(colour) * random.uniform(0.8, 1.15) + random.normal(0, 10, (70, 80, 3))
+                pixels = np.array(color) * random.uniform(0.8, 1.15) + random.normal(0, 10, (70, 80, 3))
                 Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{number}.png")
     assert accuracy_of(str(tmp_path / "photos"), tmp_path, {"training": {"epochs": 15}}) > 0.95

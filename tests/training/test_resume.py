@@ -70,7 +70,7 @@ def test_a_resumed_run_is_bit_equal_in_the_middle_of_an_epoch(
     trained: Fit, tmp_path: Path, kind: str
 ) -> None:
     """With dropout, stochastic depth, augmentation, Mixup and averaged weights; 8 steps make an epoch."""
-    settings = {"training": {"steps": 13, "log_every": 1, "save_every": 1e9, "optimiser": {"kind": kind}}}
+    settings = {"training": {"steps": 13, "log_every": 1, "save_every": 1e9, "optimizer": {"kind": kind}}}
     never_stopped = trained(settings)
     with pytest.raises(Interrupted):
         trained(settings, states=States(tmp_path), trackers=[StopAfter(5)])

@@ -19,7 +19,7 @@ from torch import nn
 
 import vitreous as vt
 from vitreous.data.segmentation.loading import MaskBatch
-from vitreous.data.segmentation.palette import mask_picture
+from vitreous.data.segmentation.palette import mask_image
 from vitreous.errors import InputError
 from vitreous.evaluation.segmentation import evaluate_segmenter
 from vitreous.models.segmenter import Segmenter
@@ -47,7 +47,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Twenty pictures of coloured squares."""
+    """Twenty images of colored squares."""
     root, rng = tmp_path_factory.mktemp("squares"), np.random.default_rng(0)
     for name in ("images", "masks"):
         (root / name).mkdir()
@@ -55,9 +55,9 @@ def folder(tmp_path_factory):
         mask = np.zeros((24, 24), dtype=np.uint8)
         top, left = rng.integers(0, 12, 2)
         mask[top : top + 10, left : left + 10] = 1 + number % 2
-        colours = np.array([[60, 60, 60], [220, 60, 60], [60, 60, 220]], dtype=np.uint8)
-        Image.fromarray(colours[mask]).save(root / "images" / f"{number}.png")
-        mask_picture(mask, 3).save(root / "masks" / f"{number}.png")
+        colors = np.array([[60, 60, 60], [220, 60, 60], [60, 60, 220]], dtype=np.uint8)
+        Image.fromarray(colors[mask]).save(root / "images" / f"{number}.png")
+        mask_image(mask, 3).save(root / "masks" / f"{number}.png")
     return root
 
 
@@ -176,8 +176,8 @@ train_segmenter(*reopened(Path({str(tmp_path / "run")!r})), device=torch.device(
 
 
 @pytest.mark.slow
-def test_two_processes_learn_what_one_learns_and_each_picture_is_judged_once(folder, tmp_path):
-    """The same losses, one JSON object, and the held-out pictures counted once."""
+def test_two_processes_learn_what_one_learns_and_each_image_is_judged_once(folder, tmp_path):
+    """The same losses, one JSON object, and the held-out images counted once."""
     description = tmp_path / "config.toml"
     settings = {**TINY, "model": {**TINY["model"], "dropout": 0.0}}
     description.write_text(to_toml(plan_segmentation(str(folder), settings).config))
@@ -206,7 +206,7 @@ def test_it_learns_squares(folder, tmp_path):
     settings = {
         "model": {**TINY["model"], "width": 32, "dropout": 0.0, "cells": 4, "layer_scale": "none"},
         "training": {"steps": 100, "batch_size": 8, "peak_lr": 5e-3},
-        "augmentation": {"colour_jitter": "none"},
+        "augmentation": {"color_jitter": "none"},
         "data": {"test_fraction": 0.4},
     }
     run, splits = planned(folder, tmp_path / "run", settings)
@@ -237,11 +237,11 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
     [
         ({"augmentation": {"mixup": 0.2}}, "augmentation.mixup cannot change a mask"),
         ({"augmentation": {"rand_augment": {}}}, "augmentation.rand_augment cannot change a mask"),
-        ({"preprocessing": {"resize": "crop"}}, "a segmenter sees whole pictures"),
-        ({"training": {"loss": "sigmoid"}}, "training.loss is for pictures that have one class"),
+        ({"preprocessing": {"resize": "crop"}}, "a segmenter sees whole images"),
+        ({"training": {"loss": "sigmoid"}}, "training.loss is for images that have one class"),
         ({"model": {"num_classes": 7}}, "model.num_classes is 7, but .* has 3 classes"),
         ({"model": {"decodr": "linear"}}, "did you mean 'model.decoder'"),
-        ({"training": {"batch_size": 64}}, "a batch of 64 is more than the 16 pictures"),
+        ({"training": {"batch_size": 64}}, "a batch of 64 is more than the 16 images"),
         ({"model": {"cells": 99}}, "cells is 99, but a patch has"),
     ],
 )

@@ -11,7 +11,7 @@ import vitreous as vt
 from vitreous.checkpoints.sequences import load_sequence_model, save_sequence_model
 from vitreous.data.text.batches import TextBatch, padded, tokens_to_write
 from vitreous.data.text.parallel import Pair, Parallel, number_pairs
-from vitreous.data.text.tokeniser import PAD, Tokeniser
+from vitreous.data.text.tokenizer import PAD, Tokenizer
 from vitreous.training.distributed import World
 from vitreous.training.schedules import rate
 from vitreous.training.sequence.averaging import LastCheckpoints
@@ -36,7 +36,7 @@ def data():
 def tiny():
     settings = {
         "model": {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1, "dropout": 0.1},
-        "tokeniser": {"vocabulary": 300},
+        "tokenizer": {"vocabulary": 300},
         "training": {"steps": 12, "batch_size": 16, "save_every": 0, "schedule": {"warmup": 2}},
         "averaging": {"checkpoints": 2, "every": 3},
     }
@@ -139,7 +139,7 @@ def test_a_translator_comes_back_from_its_run(tmp_path, tiny, data):
     loaded = Translator.load(tmp_path / "run")
     assert torch.equal(weights(loaded.model), weights(model))
     texts = [pair.source for pair in data.test]
-    first = Translator(model, prepared.tokeniser).translate(texts, max_length=20)
+    first = Translator(model, prepared.tokenizer).translate(texts, max_length=20)
     assert loaded.translate(texts, max_length=20) == first
     for path in ("run", "run/model", "run/model/model.safetensors"):
         assert torch.equal(weights(vt.load(tmp_path / path)), weights(model))
@@ -155,33 +155,33 @@ def test_a_reader_comes_back_with_its_positions(tmp_path, kind):
     small = {"encoder": {"depth": 1, "width": 32, "position": {"kind": kind}}, "decoder": {"depth": 1}}
     config = configure_sequence(digit_lines_config(), {"model": small})
     model = fresh_model(config).eval()
-    save_sequence_model(model, tmp_path, tokeniser=Tokeniser.train(["0123456789"], 270).to_json())
+    save_sequence_model(model, tmp_path, tokenizer=Tokenizer.train(["0123456789"], 270).to_json())
     loaded = Reader.load(tmp_path).model.to("cpu")
     images, ids = torch.randn(2, 1, 12, 80), torch.tensor([[1, 5], [1, 6]])
     with torch.no_grad():
         assert torch.equal(loaded(images, ids), model(images, ids))
 
 
-def test_a_tokeniser_of_another_model_is_refused(tmp_path, tiny, data):
+def test_a_tokenizer_of_another_model_is_refused(tmp_path, tiny, data):
     trained(tmp_path / "run", tiny, data)
-    other = Tokeniser.train(["alpha beta gamma"], 270)
+    other = Tokenizer.train(["alpha beta gamma"], 270)
     (tmp_path / "run" / "model" / "tokenizer.json").write_text(other.to_json())
-    with pytest.raises(vt.InputError, match="not the tokeniser that this model was trained with"):
+    with pytest.raises(vt.InputError, match="not the tokenizer that this model was trained with"):
         Translator.load(tmp_path / "run")
 
 
-def test_a_tokeniser_with_more_tokens_than_the_model_is_refused(tmp_path, tiny):
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path, tiny):
     vocabulary = {"vocabulary": 262}
-    model = fresh_model(configure_sequence(tiny, {"model": vocabulary, "tokeniser": vocabulary}))
-    tokeniser = Tokeniser.train(["alpha beta gamma"], 270)
-    save_sequence_model(model, tmp_path, tokeniser=tokeniser.to_json())
+    model = fresh_model(configure_sequence(tiny, {"model": vocabulary, "tokenizer": vocabulary}))
+    tokenizer = Tokenizer.train(["alpha beta gamma"], 270)
+    save_sequence_model(model, tmp_path, tokenizer=tokenizer.to_json())
     with pytest.raises(vt.InputError, match="do not belong together"):
         Translator.load(tmp_path)
 
 
 def test_damaged_models_are_said(tmp_path, tiny):
-    tokeniser = Tokeniser.train(["alpha"], 265).to_json()
-    save_sequence_model(fresh_model(tiny), tmp_path, tokeniser=tokeniser)
+    tokenizer = Tokenizer.train(["alpha"], 265).to_json()
+    save_sequence_model(fresh_model(tiny), tmp_path, tokenizer=tokenizer)
     config = tmp_path / "config.json"
     told = json.loads(config.read_text())
     config.write_text(json.dumps({**told, "model": {**told["model"], "width": 15}}))
@@ -197,21 +197,21 @@ def test_damaged_models_are_said(tmp_path, tiny):
 
 def test_texts_that_cannot_be_translated_are_said(tmp_path, tiny, data):
     model, prepared = trained(tmp_path / "run", tiny, data)
-    translator = Translator(model, prepared.tokeniser)
+    translator = Translator(model, prepared.tokenizer)
     with pytest.raises(vt.InputError, match="empty line"):
         translator.translate(["  "])
     with pytest.raises(vt.InputError, match="the model reads 64"):
         translator.translate(["x" * 100])
-    assert len(translator.translate(["日本 ☃"], max_length=8)) == 1  # outside the alphabet: spelt in bytes
+    assert len(translator.translate(["日本 ☃"], max_length=8)) == 1  # outside the alphabet: spelled in bytes
 
 
-def test_the_models_vocabulary_follows_the_tokenisers():
-    assert configure_sequence(numbers_config(), {"tokeniser": {"vocabulary": 3000}}).model.vocabulary == 3000
-    lines = configure_sequence(digit_lines_config(), {"tokeniser": {"vocabulary": 300}})
+def test_the_models_vocabulary_follows_the_tokenizers():
+    assert configure_sequence(numbers_config(), {"tokenizer": {"vocabulary": 3000}}).model.vocabulary == 3000
+    lines = configure_sequence(digit_lines_config(), {"tokenizer": {"vocabulary": 300}})
     assert lines.model.decoder.vocabulary == 300
-    with pytest.raises(vt.InputError, match=r"tokeniser\.vocabulary is 3000, but the model knows 400"):
+    with pytest.raises(vt.InputError, match=r"tokenizer\.vocabulary is 3000, but the model knows 400"):
         configure_sequence(
-            numbers_config(), {"tokeniser": {"vocabulary": 3000}, "model": {"vocabulary": 400}}
+            numbers_config(), {"tokenizer": {"vocabulary": 3000}, "model": {"vocabulary": 400}}
         )
 
 
@@ -230,12 +230,12 @@ def test_settings_are_checked():
         {"ema_decay": 0.9},
         {"loss": "sigmoid"},
         {"distillation": {"teacher": "ViT-B/16"}},
-        {"initialisation": "timm"},
+        {"initialization": "timm"},
         {"freeze": "encoder"},
         {"lora": {"rank": 2}},
         {"checkpointing": True},
         {"precision": "fp8"},
-        {"optimiser": {"layer_decay": 0.5}},
+        {"optimizer": {"layer_decay": 0.5}},
     ],
 )
 def test_what_this_training_does_not_do_is_refused(asked):

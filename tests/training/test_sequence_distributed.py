@@ -21,7 +21,7 @@ from vitreous.training.distributed import World
 from vitreous.training.journal import read_metrics
 from vitreous.training.sequence.config import ReadingConfig, TranslationConfig, configure_sequence
 from vitreous.training.sequence.plan import Prepared, prepare_reading, prepare_translation
-from vitreous.training.sequence.recipes import digit_lines_config, numbers_config, pictures_config
+from vitreous.training.sequence.recipes import digit_lines_config, images_config, numbers_config
 from vitreous.training.sequence.run import SequenceRun, train_sequence_model
 
 Config = TranslationConfig | ReadingConfig
@@ -59,9 +59,9 @@ with joined(torch.device("cpu")) as (world, device):
 TINY = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "dropout": 0.0}
 TRAINING = {"steps": 8, "batch_size": 16, "log_every": 1, "accumulate": 2, "save_every": 1e9}
 ALIKE = {
-    "tokeniser": {"vocabulary": 300},
+    "tokenizer": {"vocabulary": 300},
     # Adam makes whole steps of gradients that are zero but for rounding, the keys' biases, if eps lets it.
-    "training": {**TRAINING, "schedule": {"warmup": 2}, "optimiser": {"eps": 1e-5}},
+    "training": {**TRAINING, "schedule": {"warmup": 2}, "optimizer": {"eps": 1e-5}},
     "averaging": {"checkpoints": 2, "every": 3},
 }
 
@@ -114,7 +114,7 @@ def result(run: SequenceRun) -> torch.Tensor:
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:
-    """Pictures with texts of very different lengths."""
+    """Images with texts of very different lengths."""
     rows = ["path,label,split"]
     for number in range(40):
         Image.new("L", (24, 8), 6 * number).save(tmp_path / f"{number}.png")
@@ -125,17 +125,17 @@ def manifest(tmp_path: Path) -> Path:
 
 def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -> None:
     """Weights whole and in shards, though the texts of one process are longer than those of the other."""
-    grey = {"size": (8, 24), "channels": 1, "mean": (0.5,), "std": (0.5,)}
+    gray = {"size": (8, 24), "channels": 1, "mean": (0.5,), "std": (0.5,)}
     small = {"encoder": {**TINY, "image_size": (8, 24), "channels": 1}, "decoder": TINY}
-    pictures = configure_sequence(
-        pictures_config(), ALIKE, {"source": str(manifest), "preprocessing": grey, "model": small}
+    images = configure_sequence(
+        images_config(), ALIKE, {"source": str(manifest), "preprocessing": gray, "model": small}
     )
     configs: dict[str, Config] = {
         "translation": translation(),
         "digit lines": reading(digit_lines_config()),
-        "pictures": pictures,
+        "images": images,
         "shards": translation(shard=True),
-        "pictures in shards": configure_sequence(pictures, {"training": {"shard": True}}),
+        "images in shards": configure_sequence(images, {"training": {"shard": True}}),
     }
     one = {name: alone(config, tmp_path / f"{name}-1") for name, config in configs.items()}
     two = {name: SequenceRun.create(tmp_path / f"{name}-2", config) for name, config in configs.items()}

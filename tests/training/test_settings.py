@@ -31,7 +31,7 @@ def test_config_toml_is_complete(name: str) -> None:
                 optional={
                     "steps": st.none() | st.integers(1, 9),
                     "ema_decay": st.none() | st.floats(0.1, 0.9),
-                    "optimiser": st.fixed_dictionaries({"clip_norm": st.none() | st.floats(0.1, 9)}),
+                    "optimizer": st.fixed_dictionaries({"clip_norm": st.none() | st.floats(0.1, 9)}),
                 },
             ),
             "model": st.fixed_dictionaries(
@@ -49,9 +49,9 @@ def test_any_settings_survive_the_file(tree: dict[str, Any]) -> None:
 
 def test_one_leaf_changes_one_leaf() -> None:
     before = recipe("digits").config
-    after = configure(before, {"training": {"optimiser": {"clip_norm": 0.5}}})
+    after = configure(before, {"training": {"optimizer": {"clip_norm": 0.5}}})
     changed = {name for name, value in leaves(after).items() if leaves(before)[name] != value}
-    assert changed == {"training.optimiser.clip_norm"}
+    assert changed == {"training.optimizer.clip_norm"}
 
 
 def test_who_asks_for_epochs_gets_them() -> None:
@@ -95,7 +95,7 @@ def test_mistakes_are_one_sentence(tree: dict[str, Any], sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
-def test_pictures_follow_the_model() -> None:
+def test_images_follow_the_model() -> None:
     config = configure(recipe("from-scratch").config, {"model": {"image_size": 48}})
     assert config.preprocessing.size == config.model.image_size == (48, 48)
 
@@ -111,7 +111,7 @@ def test_another_kind_of_branch_replaces_the_old_one() -> None:
     }
 
 
-def test_a_name_stands_for_an_architecture_and_leaves_the_pictures() -> None:
+def test_a_name_stands_for_an_architecture_and_leaves_the_images() -> None:
     config = configure(recipe("digits").config, {"model": {"name": "ViT-Ti/4", "depth": 3}})
     leaf = leaves(config)
     assert (leaf["model.width"], leaf["model.depth"], leaf["model.patch_size"]) == (192, 3, (4, 4))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from vitreous.data.pictures import Splits
+from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
@@ -111,9 +111,9 @@ def copied(run: Run, path: Path, *, shard: bool) -> Run:
 
 VARIANTS: dict[str, Config] = {
     "adamw": {},
-    "sgd": {"training": {"optimiser": {"kind": "sgd", "clip_norm": 0.1}}},
-    "muon": {"training": {"optimiser": {"kind": "muon"}}},
-    "sam": {"training": {"optimiser": {"sam_radius": 0.05}}},
+    "sgd": {"training": {"optimizer": {"kind": "sgd", "clip_norm": 0.1}}},
+    "muon": {"training": {"optimizer": {"kind": "muon"}}},
+    "sam": {"training": {"optimizer": {"sam_radius": 0.05}}},
     "checkpointed": {"training": {"checkpointing": True}},
     "lora": {"training": {"lora": {"rank": 2}}},
     "bf16": {"training": {"precision": "bf16"}},
@@ -193,7 +193,7 @@ def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, 
     """The curve of one process, and states that go on in one process, in shards of all, and in groups."""
     config = configure(config, {"training": {"steps": 14, "shard_group": 2}})
     whole = alone(config, splits, tmp_path / "whole")
-    sgd = configure(config, {"training": {"optimiser": {"kind": "sgd", "clip_norm": 0.1}}})
+    sgd = configure(config, {"training": {"optimizer": {"kind": "sgd", "clip_norm": 0.1}}})
     one_sgd = alone(sgd, splits, tmp_path / "sgd-1")
     groups, four_sgd = (
         Run.create(tmp_path / name, each) for name, each in (("groups", config), ("sgd-4", sgd))
@@ -271,14 +271,14 @@ def children(pid: int) -> list[int]:
 def test_what_cannot_be_shared_is_an_input_error(config: RunConfig) -> None:
     world, device = World(rank=0, size=2), torch.device("cpu")
     model = starting_model(config, labels=())
-    optimiser = config.training.optimiser.model_copy(update={"kind": "adafactor"})
-    adafactor = config.training.model_copy(update={"optimiser": optimiser})
+    optimizer = config.training.optimizer.model_copy(update={"kind": "adafactor"})
+    adafactor = config.training.model_copy(update={"optimizer": optimizer})
     with pytest.raises(InputError, match="Adafactor needs sums over rows and columns"):
         shards_for(model, adafactor, world, device)
     assert shards_for(model, config.training, World(), device) is None
     groups = config.training.model_copy(update={"shard_group": 3})
     with pytest.raises(InputError, match="4 processes cannot be cut into groups of 3"):
         shards_for(model, groups, World(rank=0, size=4), device)
-    muon = config.training.optimiser.model_copy(update={"kind": "muon"})
+    muon = config.training.optimizer.model_copy(update={"kind": "muon"})
     with pytest.raises(InputError, match="Muon makes matrices orthogonal"):
-        shards_for(model, groups.model_copy(update={"optimiser": muon}), World(rank=0, size=6), device)
+        shards_for(model, groups.model_copy(update={"optimizer": muon}), World(rank=0, size=6), device)

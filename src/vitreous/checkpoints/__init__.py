@@ -1,6 +1,6 @@
 """Checkpoints of every published format: in, out, and proven equal.
 
-load      a model of pictures from a file or folder of any format, from `https:` or `hf:` (what writes text
+load      a model of images from a file or folder of any format, from `https:` or `hf:` (what writes text
           too: `vitreous.load`)
 save      a model into any format that can hold it
 open_model  what the command line calls MODEL: all of these, a run directory, or a model's name

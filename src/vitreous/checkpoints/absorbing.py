@@ -119,10 +119,10 @@ DROPPABLE = (
     "head",
     "mlp",
     "norm_eps",
-    "stem.standardisation",
-    "stem.standardisation_eps",
+    "stem.standardization",
+    "stem.standardization_eps",
     "stem.norm_eps",
-    "standardisation",
+    "standardization",
 )
 
 

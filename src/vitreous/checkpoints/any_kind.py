@@ -35,7 +35,7 @@ def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> 
         load("hf:Helsinki-NLP/opus-mt-en-de")     # Marian
         load("hf:microsoft/trocr-base-handwritten")
 
-    What writes text takes token ids and gives logits of token ids. A run's own tokeniser comes with
+    What writes text takes token ids and gives logits of token ids. A run's own tokenizer comes with
     `vitreous.Translator` and `vitreous.Reader`, those of foreign formats with their own libraries.
 
     Args:

@@ -25,8 +25,8 @@ SUFFIXES = (".npz",)
 LIMITS: Limits = {
     "order": ("pre-activation",),
     "norm_eps": (1e-5,),
-    "standardisation": ("variance",),
-    "standardisation_eps": (1e-10,),
+    "standardization": ("variance",),
+    "standardization_eps": (1e-10,),
 }
 
 
@@ -84,7 +84,7 @@ def unnumbered(name: str) -> str:
     return re.sub(r"/standardized_conv2d_\d+/", "/standardized_conv2d/", name)
 
 
-def recognises(source: Source) -> bool:
+def recognizes(source: Source) -> bool:
     return names_of(source) is not None
 
 

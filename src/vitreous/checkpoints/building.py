@@ -1,6 +1,6 @@
 """A model without weights, and weights into a model: every reader of the room ends here.
 
-The model is built on the meta device, so that no weight is initialised only to be overwritten.
+The model is built on the meta device, so that no weight is initialized only to be overwritten.
 """
 
 from __future__ import annotations

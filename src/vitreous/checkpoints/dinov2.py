@@ -42,7 +42,7 @@ LIMITS: Limits = {
 }
 
 
-def recognises(source: Source) -> bool:
+def recognizes(source: Source) -> bool:
     return "mask_token" in source.tensors and "patch_embed.proj.weight" in source.tensors
 
 

@@ -43,7 +43,7 @@ LIMITS: Limits = {
 }
 
 
-def recognises(source: Source) -> bool:
+def recognizes(source: Source) -> bool:
     return "0.cls_token" in source.tensors and "0.positions" in source.tensors
 
 

@@ -39,8 +39,8 @@ LIMITS: Limits = {
     "stem.kind": ("patch", "resnet"),
     "stem.norm_before": (False,),
     "stem.norm_after": (False,),
-    "stem.standardisation": ("std",),
-    "stem.standardisation_eps": (1e-5,),
+    "stem.standardization": ("std",),
+    "stem.standardization_eps": (1e-5,),
     "stem.norm_eps": (1e-6,),
     "stem.widths": (None,),
     "pad": (False,),
@@ -54,8 +54,8 @@ LIMITS: Limits = {
 BIT_LIMITS: Limits = {
     "order": ("post-activation",),
     "norm_eps": (1e-6,),
-    "standardisation": ("std",),
-    "standardisation_eps": (1e-5,),
+    "standardization": ("std",),
+    "standardization_eps": (1e-5,),
 }
 
 # Where a model lies inside a training checkpoint, or among the towers of a two-tower one.
@@ -67,7 +67,7 @@ def prefix_of(source: Source) -> str | None:
     return next((p for p in PREFIXES if any(p + first in source.tensors for first in firsts)), None)
 
 
-def recognises(source: Source) -> bool:
+def recognizes(source: Source) -> bool:
     return prefix_of(source) is not None
 
 
@@ -91,10 +91,10 @@ def read_bit(source: Source, told: Told) -> Reading:
     fields = resnet_fields(source) | {"image_size": (224, 224)}
     fields["num_classes"] = source.size("head/kernel", 1, ndim=2) if "head/kernel" in source.tensors else None
     fields |= {"order": "post-activation", "norm_eps": 1e-6}
-    fields |= {"standardisation": "std", "standardisation_eps": 1e-5}
+    fields |= {"standardization": "std", "standardization_eps": 1e-5}
     config: BiTConfig = build(BiTConfig, fields, {k: v for k, v in told.items() if k not in AFTERWARDS})
     preprocessing, assumed = assumed_preprocessing(config, "BiT", resize="squash", interpolation="bilinear")
-    size = () if "image_size" in told else ("pictures of 224x224 (any size works)",)
+    size = () if "image_size" in told else ("images of 224x224 (any size works)",)
     return Reading(source, config, bit_rows(config), preprocessing, assumed=(*assumed, *size))
 
 

@@ -86,7 +86,7 @@ def prefix_of(source: Source) -> str | None:
     return next((p for p in PREFIXES if any(p + name in source.tensors for name in names)), None)
 
 
-def recognises(source: Source) -> bool:
+def recognizes(source: Source) -> bool:
     return prefix_of(source) is not None
 
 

@@ -58,7 +58,7 @@ def preprocessing_of(source: Source, config: ViTConfig | BiTConfig) -> tuple[Pre
 
 
 def geometry(told: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
-    """How a picture gets its size: both sides freely, or the shorter side; then perhaps cut to the centre."""
+    """How an image gets its size: both sides freely, or the shorter side; then perhaps cut to the center."""
     resized = told.get("size", size[0])
     shortest = resized.get("shortest_edge") if isinstance(resized, dict) else None
     height = shortest or (resized["height"] if isinstance(resized, dict) else resized)

@@ -103,7 +103,7 @@ def write(model: Model, path: Path) -> None:
         for name, tensor in tensors.items()
     }
     if model.preprocessing.resize == "fit":
-        log.warning("huggingface has no preprocessing that pads pictures: it is written as crop")
+        log.warning("huggingface has no preprocessing that pads images: it is written as crop")
     path.mkdir(parents=True, exist_ok=True)
     write_safetensors(named, path / "model.safetensors")
     description = common(config) | told | (label_fields(model) if family in (VIT, DINOV2) else {})

@@ -29,29 +29,29 @@ log = logging.getLogger(__name__)
 
 
 class Reader(NamedTuple):
-    """How a foreign format is recognised and read, and how its own code resizes positions."""
+    """How a foreign format is recognized and read, and how its own code resizes positions."""
 
-    recognises: Callable[[Source], bool]
+    recognizes: Callable[[Source], bool]
     read: Callable[[Source, Told], Reading]
     interpolation: str
 
 
 # In the order of detection: DINOv2's keys are timm's and one more.
 READERS = {
-    "google": Reader(google.recognises, google.read, google.INTERPOLATION),
-    "bit": Reader(bit.recognises, bit.read, bit.INTERPOLATION),
-    "torchvision": Reader(torchvision.recognises, torchvision.read, torchvision.INTERPOLATION),
-    "vit-pytorch": Reader(vit_pytorch.recognises, vit_pytorch.read, vit_pytorch.INTERPOLATION),
-    "frankzvit": Reader(frankzvit.recognises, frankzvit.read, frankzvit.INTERPOLATION),
-    "huggingface": Reader(huggingface.recognises, huggingface.read, huggingface.INTERPOLATION),
-    "dinov2": Reader(dinov2.recognises, dinov2.read, dinov2.INTERPOLATION),
-    "timm": Reader(timm.recognises, timm.read, timm.INTERPOLATION),
+    "google": Reader(google.recognizes, google.read, google.INTERPOLATION),
+    "bit": Reader(bit.recognizes, bit.read, bit.INTERPOLATION),
+    "torchvision": Reader(torchvision.recognizes, torchvision.read, torchvision.INTERPOLATION),
+    "vit-pytorch": Reader(vit_pytorch.recognizes, vit_pytorch.read, vit_pytorch.INTERPOLATION),
+    "frankzvit": Reader(frankzvit.recognizes, frankzvit.read, frankzvit.INTERPOLATION),
+    "huggingface": Reader(huggingface.recognizes, huggingface.read, huggingface.INTERPOLATION),
+    "dinov2": Reader(dinov2.recognizes, dinov2.read, dinov2.INTERPOLATION),
+    "timm": Reader(timm.recognizes, timm.read, timm.INTERPOLATION),
 }
 FORMATS = (*READERS, "vitreous")
 
 
 def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> Model:
-    """A model of pictures from a checkpoint of any format, in evaluation mode.
+    """A model of images from a checkpoint of any format, in evaluation mode.
 
         load("B_16.npz")
         load("vit.pth", format="torchvision", heads=4, image_size=(96, 64))
@@ -97,7 +97,7 @@ def native_folder(path: Path) -> Path | None:
 def detect(source: Source) -> str:
     """The format of an opened checkpoint, by the names of its weights."""
     for name, reader in READERS.items():
-        if reader.recognises(source):
+        if reader.recognizes(source):
             return name
     some = ", ".join(list(source.tensors)[:5])
     raise InputError(

@@ -16,6 +16,7 @@ from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.legacy import with_current_names
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
@@ -60,10 +61,10 @@ def load_native(folder: str | Path) -> Model:
     """
     folder = Path(folder)
     where = folder / "config.json"
-    told = read_json(where)
+    told = with_current_names(read_json(where))
     if told.get("kind") in ("Transformer", "Captioner"):
         raise InputError(
-            f"{folder} holds a model that writes text: here, one that sees pictures alone is needed"
+            f"{folder} holds a model that writes text: here, one that sees images alone is needed"
         )
     if told.get("format") != "vitreous" or told.get("kind") not in KINDS:
         raise InputError(f"{where} is no description of a vitreous model: it lacks format and kind")

@@ -56,7 +56,7 @@ def resize(
     patch_size: Size | None = None,
     interpolation: str = "timm",
 ) -> AnyModel:
-    """The same model for pictures of another size, or cut into other patches.
+    """The same model for images of another size, or cut into other patches.
 
     Weights that do not change are shared with `model`. The class token's position and the registers stay.
 

@@ -9,6 +9,7 @@ from shlex import quote
 from typing import Any
 
 from vitreous.errors import InputError
+from vitreous.models.legacy import with_current_names
 
 
 def read_tree(path: Path) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def read_tree(path: Path) -> dict[str, Any]:
     if not file.exists():
         raise InputError(f"{path} is no run directory: it has no config.toml")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return with_current_names(tomllib.loads(file.read_text(encoding="utf-8")))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}") from None
 

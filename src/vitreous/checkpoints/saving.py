@@ -1,4 +1,4 @@
-"""A model into any format that can hold it. What was written is read back, both models see the same pictures,
+"""A model into any format that can hold it. What was written is read back, both models see the same images,
 and only then does the file take its name."""
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequ
             for the others.
         format: one of `FORMATS`.
         drop: parts that the format cannot hold and that are left out: "representation" (and the head on it),
-            "head", or an approximation: "mlp", "norm_eps", "stem.standardisation" become the format's own.
+            "head", or an approximation: "mlp", "norm_eps", "stem.standardization" become the format's own.
 
     Returns:
         The largest absolute difference between the outputs of `model` (without what was dropped) and those of
-        what was read back, for two random pictures.
+        what was read back, for two random images.
 
     Raises:
         InputError: the format cannot hold a part (it is named), the path has a wrong ending or cannot be
@@ -171,7 +171,7 @@ def checked(model: Model, path: Path, format: str, told: dict[str, Any]) -> floa
 
 
 def seen(model: Model, images: Tensor) -> tuple[Tensor, Tensor]:
-    """What a model makes of pictures: logits, and tokens, which tell models with a head of zeros apart."""
+    """What a model makes of images: logits, and tokens, which tell models with a head of zeros apart."""
     return model(images), model.tokens(images)
 
 

@@ -17,6 +17,7 @@ from vitreous.checkpoints.tensor_files import write_safetensors
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
+from vitreous.models.legacy import with_current_names
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
 from vitreous.models.settings import explain
@@ -26,14 +27,14 @@ SequenceModel = Transformer | Captioner
 
 
 class Saved(NamedTuple):
-    """A model and the tokeniser that it was trained with, in the tokenizers library's format."""
+    """A model and the tokenizer that it was trained with, in the tokenizers library's format."""
 
     model: SequenceModel
-    tokeniser: str
+    tokenizer: str
 
 
-def save_sequence_model(model: SequenceModel, folder: str | Path, *, tokeniser: str) -> Path:
-    """Write the model and its tokeniser into `folder`, which is made where it does not exist. All files are
+def save_sequence_model(model: SequenceModel, folder: str | Path, *, tokenizer: str) -> Path:
+    """Write the model and its tokenizer into `folder`, which is made where it does not exist. All files are
     complete beside their places before the first takes its name."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,27 +45,27 @@ def save_sequence_model(model: SequenceModel, folder: str | Path, *, tokeniser: 
     ):
         tensors = {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}
         write_safetensors(tensors, weights)
-        words.write_text(tokeniser, encoding="utf-8")
-        told = json.dumps(description(model, tokeniser), indent=2, ensure_ascii=False)
+        words.write_text(tokenizer, encoding="utf-8")
+        told = json.dumps(description(model, tokenizer), indent=2, ensure_ascii=False)
         config.write_text(told + "\n", encoding="utf-8")
     return folder
 
 
-def description(model: SequenceModel, tokeniser: str) -> dict[str, Any]:
+def description(model: SequenceModel, tokenizer: str) -> dict[str, Any]:
     """What `config.json` says."""
     told = {
         "format": "vitreous",
         "kind": type(model).__name__,
         "model": model.config.model_dump(mode="json"),
-        "tokeniser": fingerprint(tokeniser),
+        "tokenizer": fingerprint(tokenizer),
     }
     if isinstance(model, Captioner):
         told["preprocessing"] = model.preprocessing.model_dump(mode="json")
     return told
 
 
-def fingerprint(tokeniser: str) -> str:
-    return hashlib.sha256(tokeniser.encode()).hexdigest()
+def fingerprint(tokenizer: str) -> str:
+    return hashlib.sha256(tokenizer.encode()).hexdigest()
 
 
 def load_sequence_model(folder: str | Path) -> Saved:
@@ -72,37 +73,37 @@ def load_sequence_model(folder: str | Path) -> Saved:
 
     Raises:
         InputError: a file is missing or damaged, the weights are not those of the configuration, or the
-            tokeniser is not the one that the model was trained with.
+            tokenizer is not the one that the model was trained with.
     """
     folder = Path(folder)
     if (folder / "model" / "config.json").is_file():
         folder = folder / "model"
     where = folder / "config.json"
-    told = read_json(where)
+    told = with_current_names(read_json(where))
     if told.get("format") != "vitreous" or told.get("kind") not in ("Transformer", "Captioner"):
         raise InputError(f"{where} describes no model that writes text: it was made by another command")
-    tokeniser = read_tokeniser(folder / "tokenizer.json", told)
+    tokenizer = read_tokenizer(folder / "tokenizer.json", told)
     model = empty_sequence_model(told, where)
     fill(model, dict(read_safetensors(folder / "model.safetensors")), where=str(folder))
-    return Saved(model.eval(), tokeniser)
+    return Saved(model.eval(), tokenizer)
 
 
-def read_tokeniser(path: Path, told: dict[str, Any]) -> str:
-    """The tokeniser's file, if it is the one that the description names."""
+def read_tokenizer(path: Path, told: dict[str, Any]) -> str:
+    """The tokenizer's file, if it is the one that the description names."""
     try:
-        tokeniser = path.read_text(encoding="utf-8")
+        tokenizer = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"cannot read the tokeniser {path}: {error.strerror}; it belongs to the model: put it back"
+            f"cannot read the tokenizer {path}: {error.strerror}; it belongs to the model: put it back"
         ) from None
     except UnicodeDecodeError:
-        raise InputError(f"the tokeniser {path} is damaged: it is no UTF-8 text") from None
-    if fingerprint(tokeniser) != told.get("tokeniser"):
+        raise InputError(f"the tokenizer {path} is damaged: it is no UTF-8 text") from None
+    if fingerprint(tokenizer) != told.get("tokenizer"):
         raise InputError(
-            f"{path} is not the tokeniser that this model was trained with, so its tokens would mean other "
+            f"{path} is not the tokenizer that this model was trained with, so its tokens would mean other "
             "words: put the original tokenizer.json back"
         )
-    return tokeniser
+    return tokenizer
 
 
 def empty_sequence_model(told: dict[str, Any], where: Path) -> SequenceModel:

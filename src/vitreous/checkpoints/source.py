@@ -154,6 +154,6 @@ def square_grid(
     if (height // patch[0]) * (width // patch[1]) != patches:
         raise InputError(
             f"{source.where}: {patches} positions are no square grid: pass image_size=(height, width) of the "
-            f"pictures that it was made for, in patches of {patch[0]}x{patch[1]} pixels"
+            f"images that it was made for, in patches of {patch[0]}x{patch[1]} pixels"
         )
     return height, width

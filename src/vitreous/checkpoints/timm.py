@@ -34,8 +34,8 @@ LIMITS: Limits = {
     "stem.kind": ("patch", "resnet"),
     "stem.norm_before": (False,),
     "stem.norm_after": (False,),
-    "stem.standardisation": ("variance",),
-    "stem.standardisation_eps": (1e-8,),
+    "stem.standardization": ("variance",),
+    "stem.standardization_eps": (1e-8,),
     "stem.norm_eps": (1e-5,),
     "pad": (False,),
     "pooling": ("class", "mean", "mean-all", "attention", "class+distillation"),
@@ -62,7 +62,7 @@ def prefix_of(source: Source) -> str | None:
     return next((p for p in PREFIXES if all(p + name in source.tensors for name in names)), None)
 
 
-def recognises(source: Source) -> bool:
+def recognizes(source: Source) -> bool:
     return prefix_of(source) is not None
 
 
@@ -222,8 +222,8 @@ def resnet_stem(source: Source) -> dict[str, Any]:
         "layers": tuple(layers),
         "widths": tuple(source.size(stages.format(i, 0), 0, ndim=4) for i in range(len(layers))),
         "width_factor": root / 64,
-        "standardisation": "variance",
-        "standardisation_eps": 1e-8,
+        "standardization": "variance",
+        "standardization_eps": 1e-8,
         "norm_eps": 1e-5,
     }
 

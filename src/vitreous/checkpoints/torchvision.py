@@ -41,7 +41,7 @@ LIMITS: Limits = {
 }
 
 
-def recognises(source: Source) -> bool:
+def recognizes(source: Source) -> bool:
     return "conv_proj.weight" in source.tensors and "encoder.pos_embedding" in source.tensors
 
 

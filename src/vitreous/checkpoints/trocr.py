@@ -1,4 +1,4 @@
-"""Hugging Face's VisionEncoderDecoderModel of a ViT and TrOCR's decoder (microsoft/trocr-*): pictures to
+"""Hugging Face's VisionEncoderDecoderModel of a ViT and TrOCR's decoder (microsoft/trocr-*): images to
 text."""
 
 from __future__ import annotations

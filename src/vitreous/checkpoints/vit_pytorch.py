@@ -64,7 +64,7 @@ class Names(NamedTuple):
     projected: bool  # a projection out of the heads
 
 
-def recognises(source: Source) -> bool:
+def recognizes(source: Source) -> bool:
     attention = ("transformer.layers.0.0.to_qkv.weight", "transformer.layers.0.0.fn.to_qkv.weight")
     return (
         any(name in source.tensors for name in attention) and "to_patch_embedding.1.weight" in source.tensors

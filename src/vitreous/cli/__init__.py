@@ -28,7 +28,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command(
-        "Train or fine-tune a classifier on your pictures.",
+        "Train or fine-tune a classifier on your images.",
         ("vitreous train", "vitreous train photos/ --set training.epochs=20"),
     ),
     "recipe": Command(
@@ -40,7 +40,7 @@ COMMANDS = {
         ("vitreous doctor runs/mine", "vitreous doctor photos/ --json"),
     ),
     "evaluate": Command(
-        "Accuracy, per-class scores, confusion and calibration on held-out pictures.",
+        "Accuracy, per-class scores, confusion and calibration on held-out images.",
         ("vitreous evaluate runs/mine", "vitreous evaluate runs/mine photos/ --json"),
     ),
     "predict": Command(
@@ -56,7 +56,7 @@ COMMANDS = {
         ("vitreous pretrain digits", "vitreous pretrain photos/ --objective dino --epochs 50 --json"),
     ),
     "probe": Command(
-        "Accuracy on frozen features: few-shot linear, nearest neighbours, logistic regression.",
+        "Accuracy on frozen features: few-shot linear, nearest neighbors, logistic regression.",
         (
             "vitreous probe runs/mine digits",
             "vitreous probe ViT-Ti/16 photos/ --image-size 32 --shots 1 --json",
@@ -108,7 +108,7 @@ COMMANDS = {
 app = App(
     name="vitreous",
     version=f"vitreous {__version__}",
-    help="The Vision Transformer, whole: train on your pictures, load every checkpoint, see what it sees.",
+    help="The Vision Transformer, whole: train on your images, load every checkpoint, see what it sees.",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
@@ -118,7 +118,7 @@ DATA_COMMANDS = {
         ("vitreous data check photos/", "vitreous data check digits --json"),
     ),
     "pack": Command(
-        "Write tar shards of pictures resized once, which train reads fast.",
+        "Write tar shards of images resized once, which train reads fast.",
         ("vitreous data pack photos/ packed/", "vitreous data pack photos/ packed/ --size 320 --json"),
     ),
 }

@@ -16,7 +16,7 @@ def bench(
     *,
     model: str = "ViT-Ti/16",
     image_size: ImageSize = None,
-    batch_size: Annotated[int, Parameter(help="pictures of a call")] = 16,
+    batch_size: Annotated[int, Parameter(help="images of a call")] = 16,
     train: Annotated[bool, Parameter(help="time a training step (AdamW) rather than the answer")] = False,
     compile: Annotated[bool, Parameter(help="through torch.compile, all of them")] = False,
     peers: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
@@ -48,7 +48,7 @@ def bench(
         raise InputError(f"{model} is no ViT, and the peers are: compare a name such as ViT-B/16")
     here = pick_device(device)
     way = Way(batch_size, rounds, train, answering_precision(precision, here), compile, here)
-    print(f"vitreous: {rounds} rounds of {batch_size} pictures ...", file=sys.stderr)
+    print(f"vitreous: {rounds} rounds of {batch_size} images ...", file=sys.stderr)
     found = compare(config, way, peers)
     if json:
         print_json(
@@ -66,9 +66,9 @@ def bench(
         )
         return
     rows = [
-        [each.name, each.version, f"{each.pictures_per_second:.1f}", f"{each.ratio:.2f}"]
+        [each.name, each.version, f"{each.images_per_second:.1f}", f"{each.ratio:.2f}"]
         for each in found.contenders
     ]
-    print_table(["", "version", "pictures/s", "times vitreous"], rows, words=2)
+    print_table(["", "version", "images/s", "times vitreous"], rows, words=2)
     for name, reason in found.absent.items():
         print(f"vitreous: without {name}: {reason}", file=sys.stderr)

@@ -24,7 +24,7 @@ def convert(
     settings: Settings = None,
     json: Json = False,
 ) -> None:
-    """Write a model in another format, read it back, and compare what both make of the same pictures.
+    """Write a model in another format, read it back, and compare what both make of the same images.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vitreous.data.checking import DataReport
 
 RAW = "pixels instead of JPEGs: nothing to decode, and nearly ten times as large"
-SHOWN = 5  # pictures that a finding names on the terminal; --json gives more
+SHOWN = 5  # images that a finding names on the terminal; --json gives more
 
 
 def check(
@@ -22,12 +22,12 @@ def check(
     /,
     *,
     task: Annotated[
-        Literal["classes", "text", "segmentation"], Parameter(help="what is to be learned of each picture")
+        Literal["classes", "text", "segmentation"], Parameter(help="what is to be learned of each image")
     ] = "classes",
     workers: int | None = None,
     json: Json = False,
 ) -> int:
-    """Look at every picture: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
+    """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ def pack(
     raw: Annotated[bool, Parameter(help=RAW)] = False,
     per_shard: int = 5000,
     workers: int | None = None,
-    strict: Annotated[bool, Parameter(help="a picture that cannot be read is an error")] = False,
+    strict: Annotated[bool, Parameter(help="an image that cannot be read is an error")] = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Write tar shards of pictures resized once; `vitreous train DST` reads them.
+    """Write tar shards of images resized once; `vitreous train DST` reads them.
 
     Parameters
     ----------
@@ -73,9 +73,9 @@ def pack(
     destination
         a new folder for the shards
     size
-        pixels of the shorter side; smaller pictures keep theirs
+        pixels of the shorter side; smaller images keep theirs
     per_shard
-        pictures in each file
+        images in each file
     workers
         threads; one per core if not given
     seed
@@ -98,7 +98,7 @@ def pack(
         print(f"vitreous: left out {name}: {reason}", file=sys.stderr)
     result = {
         "data": str(destination),
-        "pictures": packed.pictures,
+        "images": packed.images,
         "shards": packed.shards,
         "bytes": packed.bytes,
         "failed": [{"path": name, "reason": reason} for name, reason in packed.bad],
@@ -107,29 +107,29 @@ def pack(
         print_json(result)
     else:
         megabytes = packed.bytes / 1e6
-        print(f"{packed.pictures} pictures in {packed.shards} shards, {megabytes:.1f} MB: {destination}")
+        print(f"{packed.images} images in {packed.shards} shards, {megabytes:.1f} MB: {destination}")
         print(f"train on them with: vitreous train {destination}")
     return 0
 
 
 def print_report(source: str, report: DataReport) -> None:
-    """Findings, the gravest first, a few pictures each."""
-    parts = ", ".join(f"{count} {name}" for name, count in report.pictures.items())
+    """Findings, the gravest first, a few images each."""
+    parts = ", ".join(f"{count} {name}" for name, count in report.images.items())
     counts = list(report.classes.values())
-    classes = f"; {len(counts)} classes of {min(counts)} to {max(counts)} pictures" if counts else ""
+    classes = f"; {len(counts)} classes of {min(counts)} to {max(counts)} images" if counts else ""
     print(f"{source}: {parts}{classes}")
     for finding in report.findings:
         print(f"\n{finding.severity}: {finding.found} {finding.what}: {finding.advice}")
-        for picture in finding.pictures[:SHOWN]:
-            print(f"  {describe(picture)}")
-        if finding.found > SHOWN and len(finding.pictures) > SHOWN:
+        for image in finding.images[:SHOWN]:
+            print(f"  {describe(image)}")
+        if finding.found > SHOWN and len(finding.images) > SHOWN:
             print(f"  ... {finding.found - SHOWN} more")
     if not report.findings:
         print("nothing is wrong with it")
 
 
-def describe(picture: object) -> str:
-    """A picture, a pair of them, or a picture and what is wrong."""
-    if isinstance(picture, dict):
-        return ": ".join(map(str, picture.values()))
-    return " = ".join(picture) if isinstance(picture, tuple) else str(picture)
+def describe(image: object) -> str:
+    """An image, a pair of them, or an image and what is wrong."""
+    if isinstance(image, dict):
+        return ": ".join(map(str, image.values()))
+    return " = ".join(image) if isinstance(image, tuple) else str(image)

@@ -23,7 +23,7 @@ def describe(
     config: ConfigFile = None,
     json: Json = False,
 ) -> None:
-    """Every stage of one picture's journey through a model, and what the model costs.
+    """Every stage of one image's journey through a model, and what the model costs.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def show(name: str, description: Description) -> None:
     from vitreous.cli.tables import print_table, si, size
 
     memory, n, d = description.memory, *description.sequence
-    print(f"{name}: one picture's journey\n")
+    print(f"{name}: one image's journey\n")
     rows = [
         (
             stage.name if stage.times == 1 else f"  {stage.name}",
@@ -80,16 +80,16 @@ def show(name: str, description: Description) -> None:
     total = ("in all", "", "", "", f"{description.parameters:,}", si(description.macs))
     print_table(("stage", "in the paper", "shape", "layers", "parameters", "MACs"), [*rows, total], words=3)
     print(
-        f"\n{si(description.parameters)} parameters, {si(description.macs)}MACs for one picture, counted as "
-        "fvcore does (five for\neach number of a normalisation). Equations: arXiv 2010.11929, others named.\n"
+        f"\n{si(description.parameters)} parameters, {si(description.macs)}MACs for one image, counted as "
+        "fvcore does (five for\neach number of a normalization). Equations: arXiv 2010.11929, others named.\n"
     )
     print_table(
-        ("memory, fp32, one picture", "inference", "training"),
+        ("memory, fp32, one image", "inference", "training"),
         [
             ("weights", size(memory.weights), size(memory.weights)),
             ("gradients", "", size(memory.gradients)),
-            ("optimiser (AdamW)", "", size(memory.optimiser)),
-            ("activations, for each picture", size(memory.working), size(memory.activations)),
+            ("optimizer (AdamW)", "", size(memory.optimizer)),
+            ("activations, for each image", size(memory.working), size(memory.activations)),
             ("in all", size(memory.inference), size(memory.training)),
         ],
     )

@@ -42,7 +42,7 @@ def evaluate(
     config: ConfigFile = None,
     json: Json = False,
 ) -> None:
-    """How good a classifier is on pictures that it did not learn from, each of them looked at once.
+    """How good a classifier is on images that it did not learn from, each of them looked at once.
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ def evaluate(
 
     settings = settings_tree(config, set)
     model = open_trained(run, **settings.pop("model", {}), **resized(image_size))
-    source, part, pictures = held_out(run, data, settings)
-    kind = evaluate_multilabel if pictures.targets.ndim == 2 else evaluate_classes
+    source, part, images = held_out(run, data, settings)
+    kind = evaluate_multilabel if images.targets.ndim == 2 else evaluate_classes
     with computing(precision, here), progress_bar("evaluating") as progress:
         evaluation = kind(
             model,
-            pictures,
+            images,
             device=here,
             batch_size=batch_size,
             workers=worker_count(workers),
@@ -92,7 +92,7 @@ def evaluate(
     if json:
         print_json({"run": run, "data": source, "part": part, **evaluation.to_json()})
     else:
-        print(f"{run} on {source}, {part}: {evaluation.count} pictures in {evaluation.seconds:.1f} s\n")
+        print(f"{run} on {source}, {part}: {evaluation.count} images in {evaluation.seconds:.1f} s\n")
         show(evaluation)
 
 
@@ -121,9 +121,9 @@ def show(evaluation: Evaluation | MultiLabelEvaluation) -> None:
         (score.label, percent(score.precision), percent(score.recall), percent(score.f1), str(score.support))
         for score in evaluation.per_class
     ]
-    print_table(("class", "precision", "recall", "F1", "pictures"), scores)
+    print_table(("class", "precision", "recall", "F1", "images"), scores)
     if len(evaluation.classes) <= SHOWN:
-        print("\nconfusion: a row for what a picture is, a column for what it was called")
+        print("\nconfusion: a row for what an image is, a column for what it was called")
         rows = zip(evaluation.classes, evaluation.confusion.tolist(), strict=True)
         print_table(("", *evaluation.classes), [(label, *map(str, counts)) for label, counts in rows])
     mistakes = evaluation.surest_mistakes(5)

@@ -19,9 +19,9 @@ def export(
     settings: Settings = None,
     json: Json = False,
 ) -> None:
-    """Write a model as a program for other engines, and compare what both make of the same pictures.
+    """Write a model as a program for other engines, and compare what both make of the same images.
 
-    The program takes any number of normalised pictures of one size ("images") and gives "logits" and
+    The program takes any number of normalized images of one size ("images") and gives "logits" and
     "features". Labels and preprocessing are in the file.
 
     Parameters

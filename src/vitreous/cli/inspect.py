@@ -7,11 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.looking import Shown, named_pictures, parse_patch, refuse, told, writing_into
+from vitreous.cli.looking import Shown, named_images, parse_patch, refuse, told, writing_into
 from vitreous.cli.options import Device, ImageSize, Json, Settings, opening
 from vitreous.errors import InputError
 
-UNASKED = 24  # pictures where none are named
+UNASKED = 24  # images where none are named
 
 
 def inspect(
@@ -19,7 +19,7 @@ def inspect(
     /,
     *images: str,
     out: Annotated[Path | None, Parameter(help="the folder to make, for the page and all else")] = None,
-    label: Annotated[str | None, Parameter(help="the class to explain; else each picture's answer")] = None,
+    label: Annotated[str | None, Parameter(help="the class to explain; else each image's answer")] = None,
     patch: Annotated[str | None, Parameter(help="the patch to follow, ROWxCOLUMN from 1: 3x5")] = None,
     compare: Annotated[str | None, Parameter(help="another model, to compare layers with")] = None,
     image_size: ImageSize = None,
@@ -34,7 +34,7 @@ def inspect(
     model
         A run directory, a checkpoint in any format, or a model's name.
     images
-        Files, folders, globs; by default held-out pictures of the run, or handwritten digits. For a run of
+        Files, folders, globs; by default held-out shown of the run, or handwritten digits. For a run of
         vitreous translate: texts.
     """
     from vitreous.cli.segmentation_runs import inspect_segmenter, is_segmenter
@@ -57,7 +57,7 @@ def inspect(
     if is_segmenter(model):
         if label or compare:
             raise InputError(
-                "--label and --compare are for models that name pictures, not pixels: leave them out"
+                "--label and --compare are for models that name shown, not pixels: leave them out"
             )
         refuse("a segmenter", {"--set": set})
         return inspect_segmenter(
@@ -84,36 +84,36 @@ def inspect(
         other=None if compare is None else open_model(compare).to(pick_device(device)),
         other_name=compare or "",
     )
-    pictures, about, failed = named_pictures(images) if images else unasked_pictures(model)
+    shown, about, failed = named_images(images) if images else unasked_images(model)
     if not Path(model).exists() and ":" not in model:  # a name, not a place
         about = f"Its weights are fresh: it has learned nothing yet. {about}"
     folder = out or default_path(model, root=Path("inspection"))
     with writing_into(folder), progress_bar("looking") as progress:
         report = write_model_report(
             opened,
-            pictures,
+            shown,
             folder,
             name=Path(model).name if Path(model).exists() else model,
-            about_pictures=about,
+            about_images=about,
             question=question,
             progress=progress,
         )
     return told(report, failed, json=json)
 
 
-def unasked_pictures(model: str) -> Shown:
-    """Held-out pictures of a run; of the handwritten digits for any other model."""
+def unasked_images(model: str) -> Shown:
+    """Held-out images of a run; of the handwritten digits for any other model."""
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
     from vitreous.evaluation.held_out import held_out
     from vitreous.inspection.training_report import spread
 
     if (Path(model) / "config.toml").is_file():
-        source, part, pictures = held_out(model, None, {})
-        about = f"No pictures were given: these are of {source}, {part}."
+        source, part, images = held_out(model, None, {})
+        about = f"No images were given: these are of {source}, {part}."
     else:
         splits = open_data("digits", DataConfig())
         assert splits.test is not None  # the digits always have one
-        pictures, about = splits.test, "No pictures were given: these are handwritten digits."
-    found, names = spread(pictures, UNASKED)
+        images, about = splits.test, "No images were given: these are handwritten digits."
+    found, names = spread(images, UNASKED)
     return Shown(list(zip(found, names, strict=True)), about, [])

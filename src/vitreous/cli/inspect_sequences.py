@@ -1,4 +1,4 @@
-"""`vitreous inspect RUN` for runs that write text: translators and readers of pictures."""
+"""`vitreous inspect RUN` for runs that write text: translators and readers of images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitreous.errors import InputError
 if TYPE_CHECKING:
     from PIL import Image
 
-    from vitreous.data.pictures import Pictures
+    from vitreous.data.dataset import ImageDataset
     from vitreous.data.text.parallel import Pair
 
 UNASKED = 4  # held-out examples that are shown where none are named
@@ -25,7 +25,7 @@ SHORT = 80  # characters
 def inspect_sequences(
     run: Path, kind: Kind, examples: tuple[str, ...], *, out: Path | None, device: str, json: bool
 ) -> int:
-    """Write the page: attention over the words of texts, or over pictures."""
+    """Write the page: attention over the words of texts, or over images."""
     from vitreous.inspection.sequence_report import write_reading_report, write_translation_report
     from vitreous.training.device import pick_device
     from vitreous.training.sequence.reader import Reader
@@ -41,10 +41,10 @@ def inspect_sequences(
     else:
         reader = Reader.load(run)
         reader.model.to(pick_device(device))
-        pictures = named_pictures(examples) if examples else unasked_pictures(run)
-        sources = [name for _, name in pictures]
+        images = named_images(examples) if examples else unasked_images(run)
+        sources = [name for _, name in images]
         with writing_into(folder):
-            report = write_reading_report(reader, pictures, folder, name=run.name, run=run)
+            report = write_reading_report(reader, images, folder, name=run.name, run=run)
     if json:
         written = [
             {"source": source, "text": text} for source, text in zip(sources, report.texts, strict=True)
@@ -72,39 +72,39 @@ def some_texts(pairs: Sequence[Pair]) -> list[str]:
     return few[:: max(len(few) // UNASKED, 1)][:UNASKED]
 
 
-def unasked_pictures(run: Path) -> list[tuple[Image.Image, str]]:
-    """Some held-out pictures of the run."""
+def unasked_images(run: Path) -> list[tuple[Image.Image, str]]:
+    """Some held-out images of the run."""
     from vitreous.data.text.captions import open_captions
     from vitreous.training.sequence.config import read_config
 
     config = read_config(run / "config.toml")
     data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
-    return some_pictures(data.test.pictures)
+    return some_images(data.test.images)
 
 
-def some_pictures(pictures: Pictures) -> list[tuple[Image.Image, str]]:
-    """The first pictures that can be read, with their names."""
-    from vitreous.data.pictures import BadPicture
+def some_images(images: ImageDataset) -> list[tuple[Image.Image, str]]:
+    """The first images that can be read, with their names."""
+    from vitreous.data.dataset import BadImage
 
     shown: list[tuple[Image.Image, str]] = []
-    for row in range(len(pictures)):
+    for row in range(len(images)):
         if len(shown) == UNASKED:
             break
-        with suppress(BadPicture):  # told when the held-out part was judged
-            shown.append((pictures.picture(row), Path(pictures.name(row)).name))
+        with suppress(BadImage):  # told when the held-out part was judged
+            shown.append((images.image(row), Path(images.name(row)).name))
     return shown
 
 
-def named_pictures(paths: tuple[str, ...]) -> list[tuple[Image.Image, str]]:
-    """The pictures of files, folders and globs."""
-    from vitreous.data.pictures import BadPicture
-    from vitreous.deployment.predictor import Files, find_pictures
+def named_images(paths: tuple[str, ...]) -> list[tuple[Image.Image, str]]:
+    """The images of files, folders and globs."""
+    from vitreous.data.dataset import BadImage
+    from vitreous.deployment.predictor import Files, find_images
 
-    found, missing = find_pictures(paths)
+    found, missing = find_images(paths)
     if missing:
         raise InputError(f"{missing[0].path}: {missing[0].reason}")
     files = Files(found)
     try:
-        return [(files.picture(row), Path(path).name) for row, path in enumerate(found)]
-    except BadPicture as bad:
+        return [(files.image(row), Path(path).name) for row, path in enumerate(found)]
+    except BadImage as bad:
         raise InputError(f"{bad.name} cannot be read: {bad.reason}") from None

@@ -1,4 +1,4 @@
-"""What `vitreous inspect` does alike for every model of pictures: which pictures it is shown, which of their
+"""What `vitreous inspect` does alike for every model of images: which images it is shown, which of their
 patches is followed, where the report is."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from vitreous.cli.images import opened, tell_failed
 from vitreous.cli.options import print_json
-from vitreous.cli.pictures import opened, tell_failed
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class Shown(NamedTuple):
-    """Pictures with their names, a sentence about them, and those that could not be read."""
+    """Images with their names, a sentence about them, and those that could not be read."""
 
-    pictures: list[tuple[Image.Image, str]]
+    images: list[tuple[Image.Image, str]]
     about: str
     failed: list[Failure]
 
 
-def named_pictures(images: tuple[str, ...]) -> Shown:
-    """The pictures of files, folders and globs."""
+def named_images(images: tuple[str, ...]) -> Shown:
+    """The images of files, folders and globs."""
     found, failed = opened(images)
     if not found:
-        raise InputError(f"no picture could be read ({failed[0].path}: {failed[0].reason})")
-    return Shown([(picture, Path(path).name) for path, picture in found], "", failed)
+        raise InputError(f"no image could be read ({failed[0].path}: {failed[0].reason})")
+    return Shown([(image, Path(path).name) for path, image in found], "", failed)
 
 
 def parse_patch(text: str | None) -> tuple[int, int] | None:

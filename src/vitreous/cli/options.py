@@ -54,7 +54,7 @@ Epochs = Annotated[
 ]
 BatchSize = Annotated[
     int,
-    Parameter(name="--batch-size", help="pictures in one step", validator=at_least("--batch-size", 1)),
+    Parameter(name="--batch-size", help="images in one step", validator=at_least("--batch-size", 1)),
 ]
 Resume = Annotated[Path | None, Parameter(name="--resume", help="a run directory: go on where it stopped")]
 ImageSize = Annotated[str | None, Parameter(name="--image-size", help="pixels: 384, or 384x512 (HxW)")]
@@ -137,8 +137,10 @@ def settings_tree(config: Path | None, settings: Sequence[str] | None) -> dict[s
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file, or one sentence that says what is wrong with it."""
+    from vitreous.models.legacy import with_current_names
+
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return with_current_names(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

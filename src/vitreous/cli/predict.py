@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from vitreous.cli.images import tell_failed
 from vitreous.cli.options import (
     BatchSize,
     Device,
@@ -20,7 +21,6 @@ from vitreous.cli.options import (
     opening,
     print_json,
 )
-from vitreous.cli.pictures import tell_failed
 from vitreous.errors import InputError
 
 
@@ -38,7 +38,7 @@ def predict(
     set: Settings = None,
     json: Json = False,
 ) -> int:
-    """Classify pictures, read their text, or find what each pixel shows, each seen exactly as in training.
+    """Classify images, read their text, or find what each pixel shows, each seen exactly as in training.
 
     Parameters
     ----------
@@ -48,29 +48,29 @@ def predict(
         Files, folders, globs.
     """
     if not images:
-        raise InputError("no picture to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
+        raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     if top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
-    from vitreous.cli.segmentation_runs import is_segmenter, segment_pictures
-    from vitreous.cli.sequence_runs import kind_of_run, read_pictures
+    from vitreous.cli.segmentation_runs import is_segmenter, segment_images
+    from vitreous.cli.sequence_runs import kind_of_run, read_images
     from vitreous.training.device import pick_device
     from vitreous.training.precision import computing
 
     here = pick_device(device)
     if is_segmenter(model):
         with computing(precision, here):
-            return segment_pictures(model, images, out=out, image_size=image_size, device=device, json=json)
+            return segment_images(model, images, out=out, image_size=image_size, device=device, json=json)
     if out:
         raise InputError(f"--out is where masks go, and {model} makes none: leave it out")
     if kind_of_run(Path(model)):
         with computing(precision, here):
-            return read_pictures(Path(model), images, device=device, json=json)
+            return read_images(Path(model), images, device=device, json=json)
     from vitreous.cli.progress import progress_bar
     from vitreous.data.threads import worker_count
-    from vitreous.deployment.predictor import Predictor, find_pictures
+    from vitreous.deployment.predictor import Predictor, find_images
     from vitreous.evaluation.trained import asks_each_class, open_trained
 
-    paths, missing = find_pictures(images)
+    paths, missing = find_images(images)
     opened = open_trained(model, **opening(image_size, set))
     predictor = Predictor(opened, here, independent=asks_each_class(model))
     with computing(precision, here), progress_bar("classifying") as progress:

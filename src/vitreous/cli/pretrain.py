@@ -60,14 +60,14 @@ def pretrain(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Pre-train an encoder on pictures alone. Labels, where there are any, are not looked at.
+    """Pre-train an encoder on images alone. Labels, where there are any, are not looked at.
 
     Fine-tune the result with vitreous train --init RUN, measure it with vitreous probe RUN DATA.
 
     Parameters
     ----------
     data
-        digits, any folder of pictures, a manifest, shards, cifar10:PATH
+        digits, any folder of images, a manifest, shards, cifar10:PATH
     """
     options = {
         "model.name": model,
@@ -85,12 +85,12 @@ def pretrain(
 
     def start(here: torch.device, world: World) -> tuple[Run, Splits]:
         from vitreous.pretraining.config import PretrainingRunConfig
-        from vitreous.pretraining.plan import open_unlabelled
+        from vitreous.pretraining.plan import open_unlabeled
         from vitreous.training.run import Run
 
         if resume:
             run = going_on(Run.open(resume, PretrainingRunConfig), world, shard=shard, epochs=epochs)
-            return run, open_unlabelled(run.config.source, run.config.data)
+            return run, open_unlabeled(run.config.source, run.config.data)
         settings = with_leaves(settings_tree(config, set), given)
         return begun(data, settings, init=init, out=out, device=here, world=world)
 
@@ -136,9 +136,9 @@ def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> d
     pretrained = pretrain(run, splits, device=device, display=display, world=world)
     if not world.first:
         return None
-    pictures = splits.validation or splits.test or splits.train
+    images = splits.validation or splits.test or splits.train
     report = write_reconstruction_report(
-        run.path, objective=pretrained.objective, config=config.pretraining, pictures=pictures
+        run.path, objective=pretrained.objective, config=config.pretraining, images=images
     )
     last = run.metrics()[-1]
     return {
@@ -159,11 +159,11 @@ def print_result(result: dict[str, Any]) -> None:
     held_out = "" if result["held_out_loss"] is None else f", {result['held_out_loss']:.4f} held out"
     print(f"{result['objective']}: loss {result['loss']:.4f} in training{held_out}")
     print(
-        f"pre-trained in {result['seconds']:.1f} s on {result['train_count']} pictures, "
+        f"pre-trained in {result['seconds']:.1f} s on {result['train_count']} images, "
         f"{result['parameters']:,} parameters"
     )
     if result["bad_files"]:
-        print(f"{len(result['bad_files'])} pictures could not be read: see {result['run']}/bad_files.txt")
+        print(f"{len(result['bad_files'])} images could not be read: see {result['run']}/bad_files.txt")
     print(f"run     {result['run']}")
     print(f"report  {result['report']}")
     print(f"next    vitreous train DATA --init {quote(str(result['run']))}")

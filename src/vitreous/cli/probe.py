@@ -30,7 +30,7 @@ def probe(
     *,
     shots: Annotated[
         list[int] | None,
-        Parameter(consume_multiple=True, help="pictures of each class; by default 1 5 10 25"),
+        Parameter(consume_multiple=True, help="images of each class; by default 1 5 10 25"),
     ] = None,
     draws: Annotated[int, Parameter(help="how often shots are drawn, for the interval")] = 3,
     image_size: ImageSize = None,
@@ -96,12 +96,12 @@ def probe(
     ]
     rows += [
         (name, percent(accuracy), interval(*result.interval(accuracy)))
-        for name, accuracy in (("20 nearest neighbours", result.knn), ("logistic regression", result.linear))
+        for name, accuracy in (("20 nearest neighbors", result.knn), ("logistic regression", result.linear))
     ]
     print(
-        f"{model} on {data}: {result.width} frozen features, {result.train_count} pictures to fit, "
+        f"{model} on {data}: {result.width} frozen features, {result.train_count} images to fit, "
         f"{result.test_count} to judge\n"
     )
     print_table(("probe", "accuracy", "95 % interval"), rows)
     print(f"\nfeatures in {result.extracting:.1f} s, probes in {result.fitting:.1f} s")
-    print(f"few-shot intervals: over {draws} draws of the pictures; the others: over the pictures judged")
+    print(f"few-shot intervals: over {draws} draws of the images; the others: over the images judged")

@@ -1,4 +1,4 @@
-"""A bar on stderr while a command works through pictures; nothing where stderr is no terminal."""
+"""A bar on stderr while a command works through images; nothing where stderr is no terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function to be called with the pictures done and the pictures in all."""
+    """A function to be called with the images done and the images in all."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""Segmenters, where a command meets one: judged anew, asked about pictures, looked into."""
+"""Segmenters, where a command meets one: judged anew, asked about images, looked into."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitreous.cli.images import tell_failed
 from vitreous.cli.kinds import kind_in
-from vitreous.cli.looking import Shown, named_pictures, parse_patch, told, writing_into
+from vitreous.cli.looking import Shown, named_images, parse_patch, told, writing_into
 from vitreous.cli.options import print_json, resized
-from vitreous.cli.pictures import tell_failed
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from vitreous.models.segmenter import Segmenter
 
-UNASKED = 12  # held-out pictures to look at where none are named
+UNASKED = 12  # held-out images to look at where none are named
 
 
 def is_segmenter(model: str) -> bool:
@@ -53,11 +53,11 @@ def judge_segmenter(
     from vitreous.evaluation.segmentation import evaluate_segmenter
 
     model = opened(run, image_size, device)
-    source, part, pictures = held_out_masks(run, data, settings, tuple(model.labels or ()) or None)
+    source, part, images = held_out_masks(run, data, settings, tuple(model.labels or ()) or None)
     with progress_bar("judging") as progress:
         evaluation = evaluate_segmenter(
             model,
-            pictures,
+            images,
             device=next(model.parameters()).device,
             batch_size=batch_size,
             progress=progress,
@@ -72,7 +72,7 @@ def judge_segmenter(
         print(f"could not be decoded: {path}: {reason}")
 
 
-def segment_pictures(
+def segment_images(
     model: str,
     images: tuple[str, ...],
     *,
@@ -81,14 +81,14 @@ def segment_pictures(
     device: str,
     json: bool,
 ) -> int:
-    """`vitreous predict`: a mask and an overlay for each picture, and what part of it each class has."""
-    from vitreous.data.pictures import BadPicture
-    from vitreous.deployment.predictor import Failure, Files, find_pictures
+    """`vitreous predict`: a mask and an overlay for each image, and what part of it each class has."""
+    from vitreous.data.dataset import BadImage
+    from vitreous.deployment.predictor import Failure, Files, find_images
     from vitreous.deployment.segmenting import SegmentPredictor
     from vitreous.training.device import pick_device
     from vitreous.training.run import default_path
 
-    paths, failed = find_pictures(images)
+    paths, failed = find_images(images)
     predictor = SegmentPredictor(opened(model, image_size, device), pick_device(device))
     folder = out or default_path(Path(model).name, root=Path("segmented"))
     names = names_for(paths, folder)
@@ -96,15 +96,15 @@ def segment_pictures(
     predictions: list[dict[str, Any]] = []
     for row, path in enumerate(paths):
         try:
-            picture = files.picture(row)
-            mask = predictor.predict([picture])[0]
-        except BadPicture as bad:
+            image = files.image(row)
+            mask = predictor.predict([image])[0]
+        except BadImage as bad:
             failed.append(Failure(bad.name, bad.reason))
             continue
         written = names[path]
-        save(predictor.picture(mask), written)
+        save(predictor.image(mask), written)
         over = written.with_name(f"{written.stem}-overlay.png")
-        save(predictor.overlay(picture, mask), over)
+        save(predictor.overlay(image, mask), over)
         predictions.append(
             {"path": path, "mask": str(written), "overlay": str(over), "shares": predictor.shares(mask)}
         )
@@ -125,7 +125,7 @@ def segment_pictures(
 
 
 def names_for(paths: list[str], folder: Path) -> dict[str, Path]:
-    """Where the mask of each picture goes: its own name, numbered where several have the same. Nothing is
+    """Where the mask of each image goes: its own name, numbered where several have the same. Nothing is
     written over."""
     names: dict[str, Path] = {}
     for path in paths:
@@ -141,14 +141,14 @@ def names_for(paths: list[str], folder: Path) -> dict[str, Path]:
     return names
 
 
-def save(picture: Image.Image, path: Path) -> None:
+def save(image: Image.Image, path: Path) -> None:
     """A PNG, written beside and renamed."""
     from vitreous.checkpoints.whole_files import whole
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as beside:
-            picture.save(beside, format="PNG")
+            image.save(beside, format="PNG")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from None
 
@@ -171,34 +171,34 @@ def inspect_segmenter(
     from vitreous.training.run import default_path
 
     segmenter = opened(model, image_size, device)
-    pictures, about, failed = named_pictures(images) if images else unasked_pictures(model, segmenter)
+    shown, about, failed = named_images(images) if images else unasked_images(model, segmenter)
     folder = out or default_path(model, root=Path("inspection"))
     with writing_into(folder), progress_bar("looking") as progress:
         report = write_model_report(
             segmenter.encoder(),
-            pictures,
+            shown,
             folder,
             name=Path(model).name,
-            about_pictures=f"Below, the encoder of a segmenter. {about}".strip(),
+            about_images=f"Below, the encoder of a segmenter. {about}".strip(),
             question=Question(label=None, patch=parse_patch(patch), other=None, other_name=""),
-            more=segmenter_figures(segmenter, pictures),
+            more=segmenter_figures(segmenter, shown),
             classes=segmenter.config.num_classes,
             progress=progress,
         )
     return told(report, failed, json=json)
 
 
-def unasked_pictures(model: str, segmenter: Segmenter) -> Shown:
-    """Held-out pictures of the run."""
-    from vitreous.data.pictures import BadPicture
+def unasked_images(model: str, segmenter: Segmenter) -> Shown:
+    """Held-out images of the run."""
+    from vitreous.data.dataset import BadImage
     from vitreous.deployment.predictor import Failure
     from vitreous.evaluation.held_out import held_out_masks
 
-    source, part, pictures = held_out_masks(model, None, {}, tuple(segmenter.labels or ()) or None)
+    source, part, images = held_out_masks(model, None, {}, tuple(segmenter.labels or ()) or None)
     found, failed = [], []
-    for index in range(0, len(pictures), max(len(pictures) // UNASKED, 1))[:UNASKED]:
+    for index in range(0, len(images), max(len(images) // UNASKED, 1))[:UNASKED]:
         try:
-            found.append((pictures.pair(index)[0], Path(pictures.name(index)).name))
-        except BadPicture as bad:
+            found.append((images.pair(index)[0], Path(images.name(index)).name))
+        except BadImage as bad:
             failed.append(Failure(bad.name, bad.reason))
-    return Shown(found, f"No pictures were given: these are of {source}, {part}.", failed)
+    return Shown(found, f"No images were given: these are of {source}, {part}.", failed)

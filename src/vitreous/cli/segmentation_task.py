@@ -89,7 +89,7 @@ def carry_out(run: Run, splits: MaskSplits, device: torch.device, world: World) 
         failed = evaluation.failed
         result |= evaluation.to_json()
         report = write_segmentation_report(
-            run.path, model=trained.model, evaluation=evaluation, pictures=held_out
+            run.path, model=trained.model, evaluation=evaluation, images=held_out
         )
         result["report"] = str(report)
     result |= {
@@ -108,7 +108,7 @@ def print_table(result: dict[str, Any]) -> None:
     if "test_miou" in result:
         print_scores(result)
     print(
-        f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} pictures, "
+        f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} images, "
         f"{result['parameters']:,} parameters"
     )
     print_places(result)
@@ -120,7 +120,7 @@ def print_scores(result: dict[str, Any]) -> None:
     from vitreous.cli.tables import print_table as table
 
     low, high = result["test_miou_interval"]
-    print(f"pictures judged: {result['test_count']}")
+    print(f"images judged: {result['test_count']}")
     print(f"  mean IoU          {percent(result['test_miou'])}   95 %: {interval(low, high)}")
     print(f"  pixels right      {percent(result['test_pixel_accuracy'])}")
     if "test_foreground_miou" in result:

@@ -1,4 +1,4 @@
-"""Runs that write text, where a command meets one: which kind it is, judged anew, or reading pictures."""
+"""Runs that write text, where a command meets one: which kind it is, judged anew, or reading images."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from vitreous.cli.images import opened, tell_failed
 from vitreous.cli.kinds import kind_in
 from vitreous.cli.options import print_json
-from vitreous.cli.pictures import opened, tell_failed
 
 Kind = Literal["Transformer", "Captioner"]
 
@@ -23,15 +23,15 @@ def kind_of_run(path: Path) -> Kind | None:
     return None
 
 
-def read_pictures(run: Path, images: tuple[str, ...], *, device: str, json: bool) -> int:
-    """`vitreous predict` for a reader: the text of each picture."""
+def read_images(run: Path, images: tuple[str, ...], *, device: str, json: bool) -> int:
+    """`vitreous predict` for a reader: the text of each image."""
     from vitreous.training.device import pick_device
     from vitreous.training.sequence.reader import Reader
 
     reader = Reader.load(run)
     reader.model.to(pick_device(device))
     found, failed = opened(images)
-    texts = reader.read([picture for _, picture in found])
+    texts = reader.read([image for _, image in found])
     predictions = [
         {"path": path, "text": each.text, "score": each.score}
         for (path, _), each in zip(found, texts, strict=True)

@@ -18,10 +18,10 @@ def serve(
     *,
     host: Annotated[str, Parameter(help="0.0.0.0 to be reached from other machines")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="0: any that is free")] = 8000,
-    max_batch: Annotated[int, Parameter(help="pictures or texts computed together")] = 32,
+    max_batch: Annotated[int, Parameter(help="images or texts computed together")] = 32,
     max_wait: Annotated[float, Parameter(help="milliseconds that a request waits for others")] = 5.0,
     queue: Annotated[
-        int, Parameter(help="pictures or texts inside at once; more are told to come again")
+        int, Parameter(help="images or texts inside at once; more are told to come again")
     ] = 256,
     precision: Annotated[
         Literal["auto", "fp32", "bf16"], Parameter(help="of matrix products; auto: bf16 where it is faster")
@@ -31,7 +31,7 @@ def serve(
     set: Settings = None,
     json: Json = False,
 ) -> int:
-    """Answer over HTTP what a model says of pictures or texts; with a web page.
+    """Answer over HTTP what a model says of images or texts; with a web page.
 
     Parameters
     ----------

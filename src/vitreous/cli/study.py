@@ -36,7 +36,7 @@ def study(
     data
         What `vitreous train` takes.
     """
-    from vitreous.studies.catalogue import study_named, titles
+    from vitreous.studies.catalog import study_named, titles
 
     if name == "complexity":
         from vitreous.cli.study_complexity import study_complexity

@@ -1,4 +1,4 @@
-"""`vitreous train --task text [DATA]`: pictures to text."""
+"""`vitreous train --task text [DATA]`: images to text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INSTEAD = "use --set model.encoder.width=96 and its like"
 MEMORY = "give a number, and --set training.accumulate=2 cuts such a batch into parts"
-LEFT_OUT = "leave it out; pictures that cannot be read are listed in the run's bad_files.txt"
+LEFT_OUT = "leave it out; images that cannot be read are listed in the run's bad_files.txt"
 
 
 def refuse(
@@ -53,7 +53,7 @@ def train_text(
     device: str,
     json: bool,
 ) -> int:
-    """Train a reader of pictures, read what was held out, print the scores.
+    """Train a reader of images, read what was held out, print the scores.
 
     Args:
         shard: how a run that goes on keeps its weights; of a new one the settings say it.
@@ -80,7 +80,7 @@ def trained(
     run: SequenceRun, data: CaptionSplits, device: torch.device, world: World
 ) -> dict[str, Any] | None:
     """Train and judge. What came out; None in all processes but the first."""
-    from vitreous.cli.inspect_sequences import some_pictures
+    from vitreous.cli.inspect_sequences import some_images
     from vitreous.cli.sequence_training import carry_out
     from vitreous.evaluation.reading import evaluate_reader
     from vitreous.inspection.sequence_report import write_reading_report
@@ -92,13 +92,13 @@ def trained(
     prepared = prepare_reading(run.config, data, world)
 
     def judge(model: Any) -> dict[str, Any]:
-        evaluation = evaluate_reader(Reader(model, prepared.tokeniser), data.test)
+        evaluation = evaluate_reader(Reader(model, prepared.tokenizer), data.test)
         listed = bad_files(run, dict(prepared.bad), evaluation.failed)
         return {**evaluation.to_json(), "bad_files": listed}
 
     def report(model: Any) -> Path:
-        reader, pictures = Reader(model, prepared.tokeniser), some_pictures(data.test.pictures)
-        return write_reading_report(reader, pictures, run.path, name=run.path.name).report
+        reader, images = Reader(model, prepared.tokenizer), some_images(data.test.images)
+        return write_reading_report(reader, images, run.path, name=run.path.name).report
 
     return carry_out(run, prepared, device, world, judge=judge, report=report)
 
@@ -106,11 +106,11 @@ def trained(
 def print_table(result: dict[str, Any]) -> None:
     """What came out, for people."""
     low, high = result["line_accuracy_interval"]
-    print(f"held-out pictures: {result['test_count']}")
+    print(f"held-out images: {result['test_count']}")
     print(f"  lines right       {result['line_accuracy']:7.2%}   ({low:.2%} to {high:.2%}, 95 %)")
     print(f"  characters right  {result['character_accuracy']:7.2%}")
     print(
-        f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} pictures, "
+        f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} images, "
         f"{result['parameters']:,} parameters"
     )
     print_places(result)

@@ -33,7 +33,7 @@ from vitreous.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-    from vitreous.data.pictures import Splits
+    from vitreous.data.dataset import Splits
     from vitreous.training.distributed import World
     from vitreous.training.plan import Plan
     from vitreous.training.run import Run
@@ -44,7 +44,7 @@ def train(
     /,
     *,
     task: Annotated[
-        Literal["classes", "text", "segmentation"], Parameter(help="what is learned of each picture")
+        Literal["classes", "text", "segmentation"], Parameter(help="what is learned of each image")
     ] = "classes",
     model: Annotated[
         str | None, Parameter(help="ViT-Ti/16, R50+ViT-B/16; by default the data decide")
@@ -58,7 +58,7 @@ def train(
     ] = None,
     batch_size: Annotated[
         int | Literal["auto"] | None,
-        Parameter(help="pictures in one step; auto: the recipe's, in parts that fit the memory"),
+        Parameter(help="images in one step; auto: the recipe's, in parts that fit the memory"),
     ] = None,
     out: Out = None,
     resume: Resume = None,
@@ -68,7 +68,7 @@ def train(
     seed: Annotated[int | None, Parameter(help="of weights, order and augmentation")] = None,
     set: Settings = None,
     config: ConfigFile = None,
-    strict: Annotated[bool, Parameter(help="a picture that cannot be read is an error")] = False,
+    strict: Annotated[bool, Parameter(help="an image that cannot be read is an error")] = False,
     json: Json = False,
 ) -> int:
     """Train or fine-tune a classifier.
@@ -251,7 +251,7 @@ def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> d
             run.path,
             model=trained.model,
             evaluation=evaluation,
-            pictures=held_out,
+            images=held_out,
             baselines=baselines,
             sheet=contact_sheet(train_loader(run.config, splits, device), count=24),
         )
@@ -266,7 +266,7 @@ def print_table(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column(f"held-out pictures: {result.get('test_count', 0)}")
+    table.add_column(f"held-out images: {result.get('test_count', 0)}")
     table.add_column("accuracy", justify="right")
     table.add_column("95 % interval", justify="right")
     accuracy = result.get("test_accuracy")
@@ -279,10 +279,10 @@ def print_table(result: dict[str, Any]) -> None:
         console.print(table)
     if "test_mean_average_precision" in result:
         precision = result["test_mean_average_precision"]
-        console.print(f"mean average precision {precision:.4f} on {result['test_count']} held-out pictures")
+        console.print(f"mean average precision {precision:.4f} on {result['test_count']} held-out images")
     console.print(
         f"\ntrained in {result['seconds']:.1f} s ({result['waiting']:.1%} of them waiting for data), "
-        f"{result['train_count']} pictures, {result['parameters']:,} parameters",
+        f"{result['train_count']} images, {result['parameters']:,} parameters",
         highlight=False,
     )
     print_places(result)

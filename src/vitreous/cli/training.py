@@ -97,9 +97,9 @@ def new_run(path: Path, config: RunConfig, reasons: Iterable[str], world: World)
 
 
 def bad_files(run: RunDirectory[Any], *found: Mapping[str, str]) -> list[dict[str, str]]:
-    """Pictures that could not be read in training and in judging: into the run's bad_files.txt, and as
+    """Images that could not be read in training and in judging: into the run's bad_files.txt, and as
     JSON."""
-    from vitreous.data.pictures import BadFiles
+    from vitreous.data.dataset import BadFiles
 
     bad = BadFiles()
     for each in found:
@@ -112,7 +112,7 @@ def print_places(result: Mapping[str, Any]) -> None:
     """What was left out, and where the run and its report are."""
     if result["bad_files"]:
         listed = f"{result['run']}/bad_files.txt"
-        print(f"pictures that could not be read and were left out: {len(result['bad_files'])}, see {listed}")
+        print(f"images that could not be read and were left out: {len(result['bad_files'])}, see {listed}")
     print(f"run     {result['run']}")
     if "report" in result:
         print(f"report  {result['report']}")

@@ -47,7 +47,7 @@ def translate(
     set: Settings = None,
     config: ConfigFile = None,
     beams: Annotated[int, Parameter(help="of the search; 1 is greedy")] = 4,
-    length_penalty: Annotated[float, Parameter(help="higher favours longer translations")] = 0.6,
+    length_penalty: Annotated[float, Parameter(help="higher favors longer translations")] = 0.6,
     device: Device = "auto",
     json: Json = False,
 ) -> int:
@@ -206,12 +206,12 @@ def trained(
     prepared = prepare_translation(run.config, data, world)
 
     def judge(model: Any) -> dict[str, Any]:
-        translator = Translator(model, prepared.tokeniser)
+        translator = Translator(model, prepared.tokenizer)
         evaluation = evaluate_translator(translator, data.test, beams=beams, length_penalty=length_penalty)
         return {**evaluation.to_json(), "example": data.test[0].source}
 
     def report(model: Any) -> Path:
-        translator, texts = Translator(model, prepared.tokeniser), some_texts(data.test)
+        translator, texts = Translator(model, prepared.tokenizer), some_texts(data.test)
         return write_translation_report(translator, texts, run.path, name=run.path.name).report
 
     return carry_out(run, prepared, device, world, judge=judge, report=report)

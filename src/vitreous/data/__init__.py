@@ -1,1 +1,1 @@
-"""From where pictures lie to batches: sources, decoding, augmentation, deterministic loaders."""
+"""From where images lie to batches: sources, decoding, augmentation, deterministic loaders."""

@@ -1,4 +1,4 @@
-"""What is done to every pixel on a CPU, compiled by Numba: resizing as Pillow does it, and normalising.
+"""What is done to every pixel on a CPU, compiled by Numba: resizing as Pillow does it, and normalizing.
 
 Importing this takes a third of a second, and where nothing is cached yet the first call another second.
 """
@@ -58,17 +58,17 @@ def taps(length, target, first, count, bicubic):
     reach = (2.0 if bicubic else 1.0) * scale
     low, high = np.empty(count, np.int32), np.empty(count, np.int32)
     for place in range(count):
-        centre = (first + place + 0.5) * step
-        low[place] = max(int(centre - reach + 0.5), 0)
-        high[place] = min(int(centre + reach + 0.5), length)
+        center = (first + place + 0.5) * step
+        low[place] = max(int(center - reach + 0.5), 0)
+        high[place] = min(int(center + reach + 0.5), length)
     most = (high - low).max()
     weights = np.zeros((count, max(most + most % 2, 4)), np.int32)
     exact = np.empty(most)
     for place in range(count):
-        centre = (first + place + 0.5) * step
+        center = (first + place + 0.5) * step
         total = 0.0
         for tap in range(high[place] - low[place]):
-            x = (low[place] + tap - centre + 0.5) * (1.0 / scale)
+            x = (low[place] + tap - center + 0.5) * (1.0 / scale)
             exact[tap] = cubic(x) if bicubic else triangle(x)
             total += exact[tap]
         for tap in range(high[place] - low[place]):
@@ -106,7 +106,7 @@ def add_lines(lines, start, first, weights, sums):
 @machine_code
 @no_type_check
 def word(red, green, blue, fourth):
-    """Four neighbouring bytes as one number, in the order in which a processor reads them at once."""
+    """Four neighboring bytes as one number, in the order in which a processor reads them at once."""
     low = np.uint32(red) | np.uint32(green) << np.uint32(8)
     return np.int32(low | np.uint32(blue) << np.uint32(16) | np.uint32(fourth) << np.uint32(24))
 
@@ -127,7 +127,7 @@ def room(across):
 @machine_code
 @no_type_check
 def resize_columns(pixels, top, left, across, scratch, words):
-    """BLOCK rows of a picture (H, W, 3) from (top, left) on, resized `across`: `words` (BLOCK, w), red + 2^8
+    """BLOCK rows of an image (H, W, 3) from (top, left) on, resized `across`: `words` (BLOCK, w), red + 2^8
     green + 2^16 blue + something. Of a block on its side a column of the result is a weighted sum of whole
     lines, which a processor adds up many numbers at a time."""
     starts, weights, end = across
@@ -165,7 +165,7 @@ def resize_columns(pixels, top, left, across, scratch, words):
 @machine_code
 @no_type_check
 def columns_first(pixels, top, left, down, across, out):
-    """Into `out` (3, h, w) a picture (H, W, 3) from (top, left) on, resized by the taps `down` and `across`.
+    """Into `out` (3, h, w) an image (H, W, 3) from (top, left) on, resized by the taps `down` and `across`.
     Columns are rounded to bytes before the rows are resized."""
     starts, weights, end = down
     width, scratch = out.shape[2], room(across)
@@ -219,7 +219,7 @@ def rows_first(pixels, top, left, down, across, out):
 
 @machine_code
 @no_type_check
-def normalise(pixels, factor, shift, out):
+def normalize(pixels, factor, shift, out):
     """pixels x factor + shift of bytes (B, C, H, W), channel by channel, into `out`, float32."""
     for b in range(pixels.shape[0]):
         for c in range(pixels.shape[1]):

@@ -1,4 +1,4 @@
-"""How data is split, kept and loaded, and how training pictures are changed."""
+"""How data is split, kept and loaded, and how training images are changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class DataConfig(Config):
-    """How a source is split, and how its pictures are loaded."""
+    """How a source is split, and how its images are loaded."""
 
     split_seed: int = Field(default=0, ge=0, description="another number draws another split")
     test_fraction: Probability = Field(
@@ -28,17 +28,17 @@ class DataConfig(Config):
         description="decode once and keep; auto: if it fits a quarter of the free memory",
     )
     class_balance: bool = Field(default=False, description="draw every class equally often")
-    strict: bool = Field(default=False, description="a picture that cannot be read is an error")
+    strict: bool = Field(default=False, description="an image that cannot be read is an error")
     streaming: bool = Field(
         default=False, description="hf: sources are fetched while training, not downloaded before"
     )
     label_separator: str = Field(
-        default="|", min_length=1, description="between the labels of one picture in a manifest"
+        default="|", min_length=1, description="between the labels of one image in a manifest"
     )
 
 
 class RandomResizedCropConfig(Config):
-    """A random part of the picture, resized to the model's size (Inception's crop; arXiv 1409.4842)."""
+    """A random part of the image, resized to the model's size (Inception's crop; arXiv 1409.4842)."""
 
     scale: tuple[float, float] = Field(default=(0.08, 1.0), description="part of the area, least and most")
     ratio: tuple[float, float] = Field(default=(3 / 4, 4 / 3), description="width / height, least and most")
@@ -58,9 +58,9 @@ class RandomResizedCropConfig(Config):
 
 
 class RandAugmentConfig(Config):
-    """RandAugment (arXiv 1909.13719): `layers` operations, drawn for each picture, at one magnitude."""
+    """RandAugment (arXiv 1909.13719): `layers` operations, drawn for each image, at one magnitude."""
 
-    layers: Positive = Field(default=2, description="operations for each picture [N]")
+    layers: Positive = Field(default=2, description="operations for each image [N]")
     magnitude: NotNegative = Field(default=9.0, description="[M] of 10; of 30 in torchvision's list")
     deviation: NotNegative = Field(default=0.0, description="of the magnitude; timm's mstd, 0.5 in DeiT")
     probability: Fraction = Field(default=1.0, description="of each operation; timm uses 0.5")
@@ -79,7 +79,7 @@ class RandAugmentConfig(Config):
         return self
 
 
-class ColourJitterConfig(Config):
+class ColorJitterConfig(Config):
     """Brightness, contrast, saturation by factors in 1 ± value; hue by turns of ± value; in random order."""
 
     brightness: NotNegative = 0.3
@@ -89,7 +89,7 @@ class ColourJitterConfig(Config):
 
 
 class AffineConfig(Config):
-    """Rotation, shift, scale and shear of each picture, drawn uniformly; and bending, on top of them."""
+    """Rotation, shift, scale and shear of each image, drawn uniformly; and bending, on top of them."""
 
     rotate: Annotated[float, Field(ge=0, le=180)] = Field(default=0.0, description="± degrees")
     translate: Fraction = Field(default=0.0, description="± part of each side")
@@ -101,25 +101,25 @@ class AffineConfig(Config):
     )
     fill: Literal["border", "mean", "darkest"] = Field(
         default="border",
-        description="of what comes in: the edge repeated, the mean colour, or the picture's darkest value",
+        description="of what comes in: the edge repeated, the mean color, or the image's darkest value",
     )
 
 
 class AugmentationConfig(Config):
-    """What is done to training pictures, in the order of the fields. Nothing, unless set."""
+    """What is done to training images, in the order of the fields. Nothing, unless set."""
 
     repeats: Positive = Field(
-        default=1, description="repeated augmentation (arXiv 1902.05509): copies of a picture in an epoch"
+        default=1, description="repeated augmentation (arXiv 1902.05509): copies of an image in an epoch"
     )
     random_resized_crop: RandomResizedCropConfig | None = None
     flip: Fraction = Field(default=0.0, description="probability of mirroring left and right")
     three_augment: bool = Field(
-        default=False, description="one of grey, solarise, blur (DeiT-III, arXiv 2204.07118)"
+        default=False, description="one of gray, solarize, blur (DeiT-III, arXiv 2204.07118)"
     )
     rand_augment: RandAugmentConfig | None = None
-    colour_jitter: ColourJitterConfig | None = None
+    color_jitter: ColorJitterConfig | None = None
     affine: AffineConfig | None = None
-    noise: NotNegative = Field(default=0.0, description="standard deviation, of normalised values")
+    noise: NotNegative = Field(default=0.0, description="standard deviation, of normalized values")
     erasing: Fraction = Field(default=0.0, description="probability of one erased rectangle (1708.04896)")
     mixup: NotNegative = Field(default=0.0, description="alpha of Mixup's Beta (arXiv 1710.09412); 0: none")
     cutmix: NotNegative = Field(default=0.0, description="alpha of CutMix's Beta (arXiv 1905.04899); 0: none")
@@ -131,11 +131,11 @@ class AugmentationConfig(Config):
         return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
 
     @property
-    def changes_colours(self) -> bool:
-        """Whether colours are changed, which is done picture by picture."""
-        return bool(self.three_augment or self.rand_augment or self.colour_jitter)
+    def changes_colors(self) -> bool:
+        """Whether colors are changed, which is done image by image."""
+        return bool(self.three_augment or self.rand_augment or self.color_jitter)
 
     @property
-    def by_picture(self) -> bool:
-        """Whether pictures are changed one by one, before they form a batch."""
-        return bool(self.random_resized_crop) or self.changes_colours
+    def per_image(self) -> bool:
+        """Whether images are changed one by one, before they form a batch."""
+        return bool(self.random_resized_crop) or self.changes_colors

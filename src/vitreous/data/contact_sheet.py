@@ -1,4 +1,4 @@
-"""What the model sees in training: augmented pictures with their labels, for the report."""
+"""What the model sees in training: augmented images with their labels, for the report."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ LEAST = 0.05  # weight of a label that is worth naming
 
 
 class ContactSheet(NamedTuple):
-    """pictures: bytes that can be shown, (N, C, H, W). labels: a line for each."""
+    """images: bytes that can be shown, (N, C, H, W). labels: a line for each."""
 
-    pictures: UInt8[Tensor, "N C H W"]
+    images: UInt8[Tensor, "N C H W"]
     labels: tuple[str, ...]
 
 
 def contact_sheet(loader: TrainLoader, *, count: int = 48, epoch: int = 0) -> ContactSheet:
-    """The first pictures of an epoch, exactly as they are trained on, normalisation undone."""
-    pictures: list[Tensor] = []
+    """The first images of an epoch, exactly as they are trained on, normalization undone."""
+    images: list[Tensor] = []
     labels: list[str] = []
     batches = loader.epoch(epoch)
     for batch in batches:
-        pictures.append(loader.preprocessing.denormalise(batch.images).cpu())
-        labels += (describe(target, loader.pictures.classes) for target in batch.targets.cpu())
+        images.append(loader.preprocessing.denormalize(batch.images).cpu())
+        labels += (describe(target, loader.images.classes) for target in batch.targets.cpu())
         if len(labels) >= count:
             break
     batches.close()
-    return ContactSheet(torch.cat(pictures)[:count], tuple(labels[:count]))
+    return ContactSheet(torch.cat(images)[:count], tuple(labels[:count]))
 
 
 def describe(target: Tensor, classes: Sequence[str]) -> str:
@@ -41,7 +41,7 @@ def describe(target: Tensor, classes: Sequence[str]) -> str:
         return classes[int(target)]
     weights = sorted(zip(target.tolist(), classes, strict=True), key=lambda pair: -pair[0])
     named = [(weight, name) for weight, name in weights if weight >= LEAST]
-    # Of pictures of one class that were mixed, rounding leaves a little less than all.
+    # Of images of one class that were mixed, rounding leaves a little less than all.
     if all(round(weight, 2) == 1 for weight, _ in named):
         return " + ".join(name for _, name in named) or "none"
     return " + ".join(f"{name} {weight:.0%}" for weight, name in named)

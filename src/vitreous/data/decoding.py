@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitreous.data import jpeg
-from vitreous.data.pictures import BadPicture, Pictures
+from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.models.preprocessing import upright
 
 try:
@@ -30,47 +30,47 @@ FORMATS = (
     "TIFF",
     "GIF",
     "PPM",
-)  # JPEG finds MPO, phones' pairs of pictures, itself
+)  # JPEG finds MPO, phones' pairs of images, itself
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; beyond lies what Pillow calls a decompression bomb
 ORIENTATION = 0x0112  # the EXIF tag
-BLOCK = 16  # rows that a JPEG is decoded by; of a picture half as large 8, and so on
-BORDER = 2  # rows: as far colour spreads when it is enlarged, and a part of a picture is rounded up
+BLOCK = 16  # rows that a JPEG is decoded by; of an image half as large 8, and so on
+BORDER = 2  # rows: as far color spreads when it is enlarged, and a part of an image is rounded up
 PIXMAP = re.compile(rb"P6\n(\d+) (\d+)\n255\n")  # the head of a PPM, as Pillow and `data pack --raw` write it
 
 
-def open_picture(data: bytes, name: str) -> Image.Image:
-    """A picture whose header has been read and found good; its pixels have not. Raises BadPicture."""
+def open_image(data: bytes, name: str) -> Image.Image:
+    """An image whose header has been read and found good; its pixels have not. Raises BadImage."""
     if not data:
-        raise BadPicture(name, "the file is empty")
+        raise BadImage(name, "the file is empty")
     try:
-        picture = Image.open(io.BytesIO(data), formats=FORMATS)
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
     # Pillow's readers let through whatever a broken file makes them stumble on; each one is reported.
     except Exception as error:
-        raise BadPicture(name, reason(error)) from error
-    if picture.width * picture.height > MAX_PIXELS:
-        raise BadPicture(name, f"{picture.width}x{picture.height} pixels, more than {MAX_PIXELS}")
-    return picture
+        raise BadImage(name, reason(error)) from error
+    if image.width * image.height > MAX_PIXELS:
+        raise BadImage(name, f"{image.width}x{image.height} pixels, more than {MAX_PIXELS}")
+    return image
 
 
-def load_pixels(picture: Image.Image, name: str) -> Image.Image:
-    """The same picture with its pixels decoded. Raises BadPicture."""
+def load_pixels(image: Image.Image, name: str) -> Image.Image:
+    """The same image with its pixels decoded. Raises BadImage."""
     try:
-        picture.load()
+        image.load()
     except Exception as error:  # as above
-        raise BadPicture(name, reason(error)) from error
-    return picture
+        raise BadImage(name, reason(error)) from error
+    return image
 
 
 def decode(data: bytes, name: str) -> Image.Image:
-    """The whole picture, of any mode and orientation, as stored. Raises BadPicture."""
-    return load_pixels(open_picture(data, name), name)
+    """The whole image, of any mode and orientation, as stored. Raises BadImage."""
+    return load_pixels(open_image(data, name), name)
 
 
 def reason(error: Exception) -> str:
-    """Why a picture cannot be read, in a few words without addresses."""
+    """Why an image cannot be read, in a few words without addresses."""
     if isinstance(error, UnidentifiedImageError):
-        return "no picture of a known format"
+        return "no image of a known format"
     if isinstance(error, Image.DecompressionBombError):
         return f"more than {MAX_PIXELS} pixels"
     return " ".join(str(error).split()) or type(error).__name__
@@ -78,17 +78,17 @@ def reason(error: Exception) -> str:
 
 def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
     """(H, W) of a JPEG that libjpeg-turbo can be left to, in a tenth of the time that Pillow takes to open
-    it; None for any other file: another format or colour space, a turned picture, a giant, a broken one. (The
-    grey of a coloured picture would differ a little: the brightness that was stored, not what RGB comes to.)
+    it; None for any other file: another format or color space, a turned image, a giant, a broken one. (The
+    gray of a colored image would differ a little: the brightness that was stored, not what RGB comes to.)
     """
     if simplejpeg is None or not data.startswith(jpeg.BEGINNING) or jpeg.may_be_turned(data):
         return None
     try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+        height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError:
         return None
     known = ("Gray", "YCbCr", "RGB") if channels == 3 else ("Gray",)
-    return (height, width) if colours in known and height * width <= MAX_PIXELS else None
+    return (height, width) if colors in known and height * width <= MAX_PIXELS else None
 
 
 def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
@@ -102,53 +102,51 @@ def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
     return np.frombuffer(data, np.uint8, offset=head.end()).reshape(height, width, 3).copy()
 
 
-def upright_size(picture: Image.Image, name: str) -> tuple[int, int]:
-    """(H, W) of an opened picture once it is turned as its EXIF data says. Raises BadPicture."""
+def upright_size(image: Image.Image, name: str) -> tuple[int, int]:
+    """(H, W) of an opened image once it is turned as its EXIF data says. Raises BadImage."""
     try:
-        orientation = int(picture.getexif().get(ORIENTATION, 1))
-    except Exception as error:  # as in open_picture
-        raise BadPicture(name, f"its EXIF data is broken: {reason(error)}") from error
-    width, height = picture.size
+        orientation = int(image.getexif().get(ORIENTATION, 1))
+    except Exception as error:  # as in open_image
+        raise BadImage(name, f"its EXIF data is broken: {reason(error)}") from error
+    width, height = image.size
     # Of a TIFF, Pillow tells the upright size itself.
-    turned = orientation >= 5 and picture.format != "TIFF"
+    turned = orientation >= 5 and image.format != "TIFF"
     return (width, height) if turned else (height, width)
 
 
 class Encoded:
-    """One picture, decoded when its pixels are asked for: the header tells its upright size before.
+    """One image, decoded when its pixels are asked for: the header tells its upright size before.
 
-    Raises BadPicture.
+    Raises BadImage.
     """
 
-    def __init__(self, pictures: Pictures, index: int, channels: int) -> None:
-        self.name = pictures.name(index)
+    def __init__(self, images: ImageDataset, index: int, channels: int) -> None:
+        self.name = images.name(index)
         self.channels = channels
-        self.data = pictures.encoded(index)
+        self.data = images.encoded(index)
         self.raw = pixmap(self.data) if self.data and channels == 3 else None
         size = plain_size(self.data, channels) if self.data else None
         self.plain = size is not None  # a JPEG of which libjpeg-turbo gives what Pillow and `upright` would
         if self.raw is not None:
             size = self.raw.shape[0], self.raw.shape[1]
         if size is None:
-            self.picture = (
-                pictures.picture(index) if self.data is None else open_picture(self.data, self.name)
-            )
-            size = upright_size(self.picture, self.name)
+            self.image = images.image(index) if self.data is None else open_image(self.data, self.name)
+            size = upright_size(self.image, self.name)
         self.size = size  # (H, W)
 
     @cached_property
-    def picture(self) -> Image.Image:
-        """As Pillow opens it, its pixels perhaps not decoded yet. Raises BadPicture."""
+    def image(self) -> Image.Image:
+        """As Pillow opens it, its pixels perhaps not decoded yet. Raises BadImage."""
         assert self.data is not None
-        return open_picture(self.data, self.name)
+        return open_image(self.data, self.name)
 
     def pixels(self, *, until: int | None = None) -> UInt8[Tensor, "C H W"]:
         """All upright 8-bit pixels. What lies below row `until` is perhaps not decoded: anything may be
-        there. Raises BadPicture."""
+        there. Raises BadImage."""
         return self.channels_first(self.turbo(1, until or self.size[0]))
 
     def rough(self, at_least: tuple[int, int], *, until: int | None = None) -> UInt8[Tensor, "C H W"]:
-        """Upright pixels for training: of a JPEG with the faster cosine transform and enlargement of colour,
+        """Upright pixels for training: of a JPEG with the faster cosine transform and enlargement of color,
         and at a half, a quarter or an eighth of its size where that is not below `at_least` (H, W), since
         libjpeg then leaves out coefficients. (Its other fractions are slower than the whole.) `until` as
         for `pixels`."""
@@ -163,7 +161,7 @@ class Encoded:
         return torch.from_numpy(pixels).permute(2, 0, 1)
 
     def turbo(self, part: int, until: int, **how: int) -> UInt8[np.ndarray, "H W c"] | None:
-        """A `part`-th of the picture by libjpeg-turbo, down to row `until`, or the pixels that are there as
+        """A `part`-th of the image by libjpeg-turbo, down to row `until`, or the pixels that are there as
         they are; None if Pillow has to do it, which reads some files that this is too strict for, and says
         what is wrong with the others."""
         if self.raw is not None:
@@ -174,18 +172,18 @@ class Encoded:
         height, width = self.size
         row = -(-(until + BORDER * part) // BLOCK) * BLOCK
         early = jpeg.ending_at(self.data, row) if row < height else None
-        colours = "GRAY" if self.channels == 1 else "RGB"
-        whole = np.empty((-(-height // part), -(-width // part), 1 if colours == "GRAY" else 3), np.uint8)
+        colors = "GRAY" if self.channels == 1 else "RGB"
+        whole = np.empty((-(-height // part), -(-width // part), 1 if colors == "GRAY" else 3), np.uint8)
         if part > 1:  # simplejpeg takes the largest reduction that leaves as much
             how |= {"min_height": -(-(row if early else height) // part), "min_width": whole.shape[1]}
         try:
-            simplejpeg.decode_jpeg(early or self.data, colours, buffer=whole, strict=early is None, **how)
+            simplejpeg.decode_jpeg(early or self.data, colors, buffer=whole, strict=early is None, **how)
         except ValueError:
             return None
         return whole
 
     def shrunk(self, side: int) -> UInt8[Tensor, "C H W"]:
-        """The whole picture with its shorter side at `side` pixels, or as it is if that is smaller."""
+        """The whole image with its shorter side at `side` pixels, or as it is if that is smaller."""
         height, width = self.size
         scale = side / min(height, width)
         if scale >= 1:
@@ -195,8 +193,8 @@ class Encoded:
         return F.interpolate(pixels[None], size=size, mode="bicubic", antialias=True)[0]
 
     def upright(self) -> Image.Image:
-        """The whole picture, upright, in grey or RGB."""
+        """The whole image, upright, in gray or RGB."""
         try:
-            return upright(self.picture, self.channels)
-        except Exception as error:  # as in open_picture
-            raise BadPicture(self.name, reason(error)) from error
+            return upright(self.image, self.channels)
+        except Exception as error:  # as in open_image
+            raise BadImage(self.name, reason(error)) from error

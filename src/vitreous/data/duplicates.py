@@ -1,4 +1,4 @@
-"""The same picture twice: exactly, or resized, recompressed, slightly brighter."""
+"""The same image twice: exactly, or resized, recompressed, slightly brighter."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 ALIKE = 0.995  # correlation of two thumbnails that show the same
 CLOSE = 10.0  # of 255: mean difference of such thumbnails, at most
 FLAT = 4.0  # of 255: standard deviation of a thumbnail with next to nothing on it
-MOST_PAIRED = 20_000  # pictures of which every pair is compared; of more, those with alike hashes
-ROWS = 1024  # pictures compared with all others at a time
+MOST_PAIRED = 20_000  # images of which every pair is compared; of more, those with alike hashes
+ROWS = 1024  # images compared with all others at a time
 BANDS = 4  # of the 64 bits: two hashes that differ in fewer bits than this agree in a whole band
-CROWD = 64  # pictures that are all alike; beyond, that says nothing
+CROWD = 64  # images that are all alike; beyond, that says nothing
 
-Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # of the pictures' numbers
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # of the images' numbers
 
 
 def exact(digests: list[bytes]) -> list[list[int]]:
-    """Groups of two or more pictures with the same pixels."""
+    """Groups of two or more images with the same pixels."""
     groups: defaultdict[bytes, list[int]] = defaultdict(list)
     for index, digest in enumerate(digests):
         groups[digest].append(index)
@@ -29,16 +29,16 @@ def exact(digests: list[bytes]) -> list[list[int]]:
 
 def near(thumbs: NDArray[np.uint8], digests: list[bytes]) -> list[tuple[int, int]]:
     """Pairs that look the same and are not: thumbnails that agree but for some brightness and contrast."""
-    grey = thumbs.astype(np.float32).mean(axis=3)
-    shapes = grey.reshape(len(grey), -1)
+    gray = thumbs.astype(np.float32).mean(axis=3)
+    shapes = gray.reshape(len(gray), -1)
     shapes = shapes - shapes.mean(axis=1, keepdims=True)
     shapes /= np.maximum(np.linalg.norm(shapes, axis=1, keepdims=True), FLAT * np.sqrt(shapes.shape[1]))
-    candidates = all_pairs(shapes) if len(grey) <= MOST_PAIRED else hashed_pairs(grey)
-    colours = thumbs.reshape(len(thumbs), -1).astype(np.int16)
+    candidates = all_pairs(shapes) if len(gray) <= MOST_PAIRED else hashed_pairs(gray)
+    colors = thumbs.reshape(len(thumbs), -1).astype(np.int16)
     found: set[tuple[int, int]] = set()
     for one, two in candidates:
         alike = (shapes[one] * shapes[two]).sum(axis=1) > ALIKE
-        close = np.abs(colours[one] - colours[two]).mean(axis=1) < CLOSE
+        close = np.abs(colors[one] - colors[two]).mean(axis=1) < CLOSE
         found |= set(zip(one[alike & close].tolist(), two[alike & close].tolist(), strict=True))
     return sorted(pair for pair in found if digests[pair[0]] != digests[pair[1]])
 
@@ -52,9 +52,9 @@ def all_pairs(shapes: NDArray[np.float32]) -> Iterator[Pairs]:
         yield one + first, two + first
 
 
-def hashed_pairs(grey: NDArray[np.float32]) -> Iterator[Pairs]:
+def hashed_pairs(gray: NDArray[np.float32]) -> Iterator[Pairs]:
     """Pairs whose hashes agree in a whole band: some of those that look alike, without comparing all."""
-    bands = difference_hash(grey).view(np.uint16).reshape(len(grey), BANDS)
+    bands = difference_hash(gray).view(np.uint16).reshape(len(gray), BANDS)
     for band in range(BANDS):
         order = np.argsort(bands[:, band], kind="stable")
         edges = np.flatnonzero(np.diff(bands[order, band])) + 1
@@ -65,8 +65,8 @@ def hashed_pairs(grey: NDArray[np.float32]) -> Iterator[Pairs]:
                 yield members[one], members[two]
 
 
-def difference_hash(grey: NDArray[np.float32]) -> NDArray[np.uint64]:
+def difference_hash(gray: NDArray[np.float32]) -> NDArray[np.uint64]:
     """(N,): 64 bits for each thumbnail, whether brightness grows from each cell to the next on its right."""
-    rows = grey.reshape(len(grey), 8, 2, -1).mean(axis=2)  # (N, 8, 16)
-    cells = (rows[:, :, 1::2] > rows[:, :, 0::2]).reshape(len(grey), 64)
+    rows = gray.reshape(len(gray), 8, 2, -1).mean(axis=2)  # (N, 8, 16)
+    cells = (rows[:, :, 1::2] > rows[:, :, 0::2]).reshape(len(gray), 64)
     return np.packbits(cells, axis=1).view(np.uint64).ravel()

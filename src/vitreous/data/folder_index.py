@@ -1,4 +1,4 @@
-"""Which pictures a folder of class folders holds: listed in parallel, packed, and for large ones remembered.
+"""Which images a folder of class folders holds: listed in parallel, packed, and for large ones remembered.
 
 A large folder's index is kept in the user's cache. It is used again only while every folder in it has the
 modification time that it had, since adding, removing and renaming files changes that.
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.file_table import FileTable
 
-LARGE = 20_000  # pictures; fewer are listed in a fraction of a second
+LARGE = 20_000  # images; fewer are listed in a fraction of a second
 SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification times in steps of two seconds
 LISTERS = 16  # threads: listing waits for the disk or the network, not for a core
 
 
 class FolderIndex(NamedTuple):
-    """Pictures class by class, paths relative to the root; and the folders seen, with modification times."""
+    """Images class by class, paths relative to the root; and the folders seen, with modification times."""
 
     table: FileTable
     counts: NDArray[np.int64]
@@ -64,7 +64,7 @@ def index_folder(root: Path, classes: Sequence[str]) -> FolderIndex:
 
 
 def list_class(root: Path, name: str) -> Listing:
-    """The pictures below one class folder, sorted; hidden files and folders are not looked at."""
+    """The images below one class folder, sorted; hidden files and folders are not looked at."""
     names: list[str] = []
     folders, stamps = [], []
     waiting = [name]

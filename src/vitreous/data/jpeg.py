@@ -34,16 +34,16 @@ def may_be_turned(data: bytes) -> bool:
 
 
 def ending_at(data: bytes, row: int) -> bytes | None:
-    """The same picture, said to be only `row` pixels high, so that nothing below is decoded. Its decoder will
-    complain of bytes behind the end. None where the picture is not one scan, whose rows simply follow each
+    """The same image, said to be only `row` pixels high, so that nothing below is decoded. Its decoder will
+    complain of bytes behind the end. None where the image is not one scan, whose rows simply follow each
     other, and where the file has no end: that complaint must not be lost.
     """
     if not data.endswith(END):
         return None
-    frame, colours = 0, b""
+    frame, colors = 0, b""
     for marker, start, _ in segments(data):
-        if marker in SEQUENTIAL:  # precision, height (2), width (2), colours
-            frame, colours = start, data[start + 5 : start + 6]
-        if marker == SCAN and frame and data[start : start + 1] == colours:
+        if marker in SEQUENTIAL:  # precision, height (2), width (2), colors
+            frame, colors = start, data[start + 5 : start + 6]
+        if marker == SCAN and frame and data[start : start + 1] == colors:
             return data[: frame + 1] + row.to_bytes(2) + data[frame + 3 :]
     return None

@@ -1,4 +1,4 @@
-"""Batches: for training, deterministic in (seed, epoch, step); for evaluation, every picture exactly once."""
+"""Batches: for training, deterministic in (seed, epoch, step); for evaluation, every image exactly once."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from vitreous.data.augmentation import augment
 from vitreous.data.augmentation.geometry import flip_
 from vitreous.data.augmentation.mixing import mix, soft
 from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Indices, blocks_of
 from vitreous.data.decoding import Encoded
 from vitreous.data.memory import tried
-from vitreous.data.pictures import BadFiles, BadPicture, Indices, Pictures, blocks_of
 from vitreous.data.randomness import BatchChance
 from vitreous.data.sampling import Order, balanced, repeated, shuffled, shuffled_by_blocks
 from vitreous.data.threads import in_order, pool
-from vitreous.data.training_pictures import TrainingPictures
-from vitreous.data.transforms import evaluation_pixels, normalise
+from vitreous.data.training_images import TrainingImages
+from vitreous.data.transforms import evaluation_pixels, normalize
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
 AHEAD = 3  # batches in the making while the model works
-CHUNK = 8  # pictures that a thread takes at a time
-MANY = 400  # pictures: for fewer, loading the compiled loops takes longer than they save
+CHUNK = 8  # images that a thread takes at a time
+MANY = 400  # images: for fewer, loading the compiled loops takes longer than they save
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
 
 class Batch(NamedTuple):
-    """images: normalised and augmented, float32 (B, C, H, W). targets: class numbers int64 (B,), or soft or
-    several labels float32 (B, classes). indices: the pictures' numbers, int64 (B,)."""
+    """images: normalized and augmented, float32 (B, C, H, W). targets: class numbers int64 (B,), or soft or
+    several labels float32 (B, classes). indices: the images' numbers, int64 (B,)."""
 
     images: Float[Tensor, "B C H W"]
     targets: Tensor
@@ -48,14 +48,14 @@ class TrainLoader:
     """Shuffled, augmented batches. Batch `step` of an epoch depends on (seed, epoch, step) alone, so that
     `epoch(number, start=step)` goes on exactly where another run stopped, without decoding what was before.
 
-    batch_size: pictures of one process; `world_size` processes share each batch of batch_size x world_size.
+    batch_size: images of one process; `world_size` processes share each batch of batch_size x world_size.
     workers: threads that decode (0: the caller's). Nothing is copied for them.
-    device: where normalising and the changes of whole batches are done.
+    device: where normalizing and the changes of whole batches are done.
     """
 
     def __init__(
         self,
-        pictures: Pictures,
+        images: ImageDataset,
         *,
         preprocessing: Preprocessing,
         augmentation: AugmentationConfig,
@@ -70,12 +70,12 @@ class TrainLoader:
     ) -> None:
         config = config or DataConfig()
         total = batch_size * world_size
-        if drop_last and len(pictures) < total:
+        if drop_last and len(images) < total:
             raise InputError(
-                f"a batch of {total} is more than the {len(pictures)} training pictures: set "
-                f"training.batch_size to at most {max(len(pictures) // world_size, 1)}"
+                f"a batch of {total} is more than the {len(images)} training images: set "
+                f"training.batch_size to at most {max(len(images) // world_size, 1)}"
             )
-        self.pictures = pictures
+        self.images = images
         self.preprocessing = preprocessing
         self.augmentation = augmentation
         self.batch_size = batch_size
@@ -87,11 +87,11 @@ class TrainLoader:
         self.device = torch.device(device)
         self.bad = BadFiles(strict=config.strict)
         self.wait_seconds = 0.0
-        whole, rest = divmod(len(pictures), total)
+        whole, rest = divmod(len(images), total)
         self.steps_per_epoch = whole + (rest > 0 and not drop_last)
-        self.targets = torch.from_numpy(np.ascontiguousarray(pictures.targets))
-        self.source = TrainingPictures(
-            pictures,
+        self.targets = torch.from_numpy(np.ascontiguousarray(images.targets))
+        self.source = TrainingImages(
+            images,
             preprocessing=preprocessing,
             augmentation=augmentation,
             seed=seed,
@@ -101,7 +101,7 @@ class TrainLoader:
 
     def epoch(self, number: int, start: int = 0) -> Generator[Batch]:
         """The batches of an epoch from step `start` on. `wait_seconds` becomes the time that they were waited
-        for, in this epoch. Raises InputError when over 1 % of the pictures are bad."""
+        for, in this epoch. Raises InputError when over 1 % of the images are bad."""
         self.wait_seconds = 0.0
         batches = self.batches(number, start)
         while True:
@@ -127,13 +127,13 @@ class TrainLoader:
                 yield from in_order(assemblers, make, steps, ahead=AHEAD)
 
     def order(self, epoch: int) -> Order:
-        """Which pictures, in which order; the same in every process."""
+        """Which images, in which order; the same in every process."""
         if self.class_balance:
-            order = balanced(self.pictures.targets, seed=self.seed, epoch=epoch)
-        elif (blocks := blocks_of(self.pictures)) is not None:
+            order = balanced(self.images.targets, seed=self.seed, epoch=epoch)
+        elif (blocks := blocks_of(self.images)) is not None:
             order = shuffled_by_blocks(blocks, seed=self.seed, epoch=epoch)
         else:
-            order = shuffled(len(self.pictures), seed=self.seed, epoch=epoch)
+            order = shuffled(len(self.images), seed=self.seed, epoch=epoch)
         if self.augmentation.repeats > 1:
             order = repeated(order, self.augmentation.repeats, self.batch_size * self.world_size)
         return order
@@ -146,13 +146,11 @@ class TrainLoader:
         pixels = pixels.to(self.device, non_blocking=True)
         if self.augmentation.flip:
             flip_(pixels, self.augmentation.flip, chance)
-        images = augment(normalise(pixels, self.preprocessing), self.augmentation, chance)
+        images = augment(normalize(pixels, self.preprocessing), self.augmentation, chance)
         numbers = torch.from_numpy(indices)
         targets = self.targets[numbers].to(self.device)
         if self.augmentation.mixes:
-            images, targets = mix(
-                images, soft(targets, len(self.pictures.classes)), self.augmentation, chance
-            )
+            images, targets = mix(images, soft(targets, len(self.images.classes)), self.augmentation, chance)
         return Batch(images, targets, numbers)
 
     def rows(self, order: Order, step: int) -> tuple[Indices, Indices, int]:
@@ -168,27 +166,27 @@ class TrainLoader:
     def pixels(
         self, epoch: int, indices: Indices, copies: Indices, executor: Executor | None
     ) -> tuple[UInt8[Tensor, "B C H W"], Indices]:
-        """The batch's bytes and numbers. A bad picture's place is taken by the next good one of the batch, so
+        """The batch's bytes and numbers. A bad image's place is taken by the next good one of the batch, so
         that every batch is full."""
         if self.source.at_once:
             chosen = indices[stand_ins(self.source.good(indices))]
             return self.source.stacked(chosen), chosen
         drawn = each(partial(self.source.draw, epoch), indices, copies, executor=executor)
         for pixels in drawn:
-            if isinstance(pixels, BadPicture):
+            if isinstance(pixels, BadImage):
                 self.bad.add(pixels)
-        self.bad.check(len(self.pictures))
+        self.bad.check(len(self.images))
         places = stand_ins(np.array([isinstance(pixels, Tensor) for pixels in drawn]))
         return torch.stack([drawn[place] for place in places]), indices[places]
 
 
 class EvaluationLoader:
-    """Every picture exactly once and in order, as `Preprocessing` shows it; bad ones are left out and listed
+    """Every image exactly once and in order, as `Preprocessing` shows it; bad ones are left out and listed
     in `bad`. Of several processes, each has its part."""
 
     def __init__(
         self,
-        pictures: Pictures,
+        images: ImageDataset,
         *,
         preprocessing: Preprocessing,
         batch_size: int,
@@ -197,13 +195,13 @@ class EvaluationLoader:
         world_size: int = 1,
         strict: bool = False,
     ) -> None:
-        self.pictures = pictures
+        self.images = images
         self.preprocessing = preprocessing
         self.workers = workers
         self.bad = BadFiles(strict=strict)
-        mine = np.arange(rank, len(pictures), world_size)
+        mine = np.arange(rank, len(images), world_size)
         self.steps = [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
-        self.targets = torch.from_numpy(np.ascontiguousarray(pictures.targets))
+        self.targets = torch.from_numpy(np.ascontiguousarray(images.targets))
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -217,29 +215,29 @@ class EvaluationLoader:
             yield from (batch for batch in batches if len(batch.indices))
 
     def decode(self, index: int) -> UInt8[Tensor, "C H W"]:
-        """One picture. Raises BadPicture."""
-        encoded = Encoded(self.pictures, index, self.preprocessing.channels)
-        return evaluation_pixels(encoded, self.preprocessing, compiled=len(self.pictures) >= MANY)
+        """One image. Raises BadImage."""
+        encoded = Encoded(self.images, index, self.preprocessing.channels)
+        return evaluation_pixels(encoded, self.preprocessing, compiled=len(self.images) >= MANY)
 
     def batch(self, indices: Indices, executor: Executor | None) -> Batch:
-        """The good pictures among these; perhaps none."""
+        """The good images among these; perhaps none."""
         good, kept = [], []
         for index, pixels in zip(indices, each(self.decode, indices, executor=executor), strict=True):
-            if isinstance(pixels, BadPicture):
+            if isinstance(pixels, BadImage):
                 self.bad.add(pixels)
             else:
                 good.append(pixels)
                 kept.append(int(index))
         numbers = torch.tensor(kept, dtype=torch.int64)
         empty = torch.empty(0, self.preprocessing.channels, *self.preprocessing.size, dtype=torch.uint8)
-        images = normalise(torch.stack(good) if good else empty, self.preprocessing)
+        images = normalize(torch.stack(good) if good else empty, self.preprocessing)
         return Batch(images, self.targets[numbers], numbers)
 
 
 def each(
     draw: Callable[..., Tensor], *numbers: Indices, executor: Executor | None
-) -> list[Tensor | BadPicture]:
-    """draw(*numbers) for each picture, several at a time."""
+) -> list[Tensor | BadImage]:
+    """draw(*numbers) for each image, several at a time."""
     rows = list(zip(*(column.tolist() for column in numbers), strict=True))
     if executor is None:
         return [tried(draw, *row) for row in rows]
@@ -252,5 +250,5 @@ def stand_ins(good: NDArray[np.bool_]) -> Indices:
     """For each place of a batch itself if it is good, or the next good one; the last ones take the first."""
     places = np.flatnonzero(good)
     if not len(places):
-        raise InputError("no picture of a whole batch can be read: see the list with `vitreous data check`")
+        raise InputError("no image of a whole batch can be read: see the list with `vitreous data check`")
     return places[np.searchsorted(places, np.arange(len(good))) % len(places)]

@@ -1,4 +1,4 @@
-"""Pictures decoded once and kept, in one block of bytes that all threads share."""
+"""Images decoded once and kept, in one block of bytes that all threads share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from vitreous.data.pictures import BadFiles, BadPicture, Indices
+from vitreous.data.dataset import BadFiles, BadImage, Indices
 
-PART = 0.25  # of the machine's memory, for pictures: the model needs the rest
+PART = 0.25  # of the machine's memory, for images: the model needs the rest
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # a container's own limit
 
 
 class Kept:
-    """The pixels of `count` pictures; a bad one is recorded and has none."""
+    """The pixels of `count` images; a bad one is recorded and has none."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Kept:
         self.channels = 0
         block = Block()
         for index, pixels in enumerate(run(partial(tried, decode), range(count))):
-            if isinstance(pixels, BadPicture):
+            if isinstance(pixels, BadImage):
                 bad.add(pixels)
                 continue
             self.channels = pixels.shape[0]
@@ -46,18 +46,18 @@ class Kept:
         self.data = block.bytes()
         self.ends = np.cumsum(self.sizes.prod(axis=1, dtype=np.int64) * self.channels)
         self.good = self.sizes[:, 0] > 0
-        self.rows = np.cumsum(self.good) - 1  # a picture's number among the good ones
+        self.rows = np.cumsum(self.good) - 1  # an image's number among the good ones
         self.uniform = len(np.unique(self.sizes[self.good], axis=0)) == 1
 
     def pixels(self, index: int) -> UInt8[Tensor, "C H W"]:
-        """One picture's bytes; not a copy."""
+        """One image's bytes; not a copy."""
         height, width = (int(side) for side in self.sizes[index])
         end = int(self.ends[index])
         flat = self.data[end - height * width * self.channels : end]
         return flat.view(height, width, self.channels).permute(2, 0, 1)
 
     def stacked(self, indices: Indices) -> UInt8[Tensor, "B C H W"]:
-        """Several good pictures at once, where all have one size."""
+        """Several good images at once, where all have one size."""
         height, width = (int(side) for side in self.sizes[indices[0]])
         rows = torch.from_numpy(self.rows[indices])
         return self.data.view(-1, height, width, self.channels)[rows].permute(0, 3, 1, 2)
@@ -83,16 +83,16 @@ class Block:
         return self.data[: self.used]
 
 
-def tried(decode: Callable[..., Tensor], *numbers: int) -> Tensor | BadPicture:
-    """A picture, or what was wrong with it: an exception would end the others' decoding."""
+def tried(decode: Callable[..., Tensor], *numbers: int) -> Tensor | BadImage:
+    """An image, or what was wrong with it: an exception would end the others' decoding."""
     try:
         return decode(*numbers)
-    except BadPicture as bad:
+    except BadImage as bad:
         return bad
 
 
 def budget() -> float:
-    """Bytes that kept pictures may take. A part of all memory and not of what happens to be free, so that a
+    """Bytes that kept images may take. A part of all memory and not of what happens to be free, so that a
     resumed run decides as the first one did."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if CGROUP.exists() and (limit := CGROUP.read_text().strip()).isdigit():

@@ -1,4 +1,4 @@
-"""Shards of pictures that were resized once: an epoch then decodes small files, read in a row."""
+"""Shards of images that were resized once: an epoch then decodes small files, read in a row."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Splits
 from vitreous.data.decoding import Encoded
-from vitreous.data.pictures import BadFiles, BadPicture, Pictures, Splits
 from vitreous.data.sources.shards import CLASSES
 from vitreous.data.threads import in_order, pool, worker_count
 from vitreous.errors import InputError
 
-AHEAD = 64  # pictures in the making
+AHEAD = 64  # images in the making
 
 
 class Packing(NamedTuple):
-    """How pictures are written. size: pixels of the shorter side, of which smaller pictures keep theirs.
+    """How images are written. size: pixels of the shorter side, of which smaller images keep theirs.
     quality: of the JPEGs. raw: no JPEGs but pixels (PPM): many times as large, and nothing to decode."""
 
     size: int = 256
@@ -40,7 +40,7 @@ class Packing(NamedTuple):
 class Packed(NamedTuple):
     """What was written."""
 
-    pictures: int
+    images: int
     shards: int
     bytes: int
     bad: BadFiles
@@ -50,7 +50,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     """Write `train-00000.tar` and so on, and `classes.txt`: DATA is then the folder itself.
 
     Raises:
-        InputError: the folder holds something, or cannot be written; with `strict`, a picture cannot be read.
+        InputError: the folder holds something, or cannot be written; with `strict`, an image cannot be read.
             Then nothing of the packing is kept.
     """
     if any("\n" in name for name in splits.train.classes):
@@ -86,11 +86,11 @@ def begun(folder: Path) -> Iterator[None]:
 
 def write_shards(splits: Splits, folder: Path, packing: Packing, bad: BadFiles) -> Packed:
     """All parts, and the names of the classes."""
-    pictures = size = shards = 0
+    images = size = shards = 0
     with pool(worker_count(packing.workers) or 1) as executor:
         assert executor is not None
         for name in ("train", "validation", "test"):
-            part: Pictures | None = getattr(splits, name)
+            part: ImageDataset | None = getattr(splits, name)
             samples = iter(()) if part is None else encoded(part, packing, executor, bad)
             prefix = folder / {"validation": "val"}.get(name, name)
             for number in count():
@@ -98,13 +98,13 @@ def write_shards(splits: Splits, folder: Path, packing: Packing, bad: BadFiles) 
                 written = write_shard(shard, samples, packing.per_shard)
                 if not written:
                     break
-                pictures, shards, size = pictures + written, shards + 1, size + shard.stat().st_size
+                images, shards, size = images + written, shards + 1, size + shard.stat().st_size
     (folder / CLASSES).write_text("".join(f"{name}\n" for name in splits.train.classes), encoding="utf-8")
-    return Packed(pictures, shards, size, bad)
+    return Packed(images, shards, size, bad)
 
 
 class Sample(NamedTuple):
-    """Files to be written: a picture's number in its split, its and its label's suffix and bytes."""
+    """Files to be written: an image's number in its split, its and its label's suffix and bytes."""
 
     number: int
     kind: str
@@ -113,42 +113,37 @@ class Sample(NamedTuple):
     label: bytes
 
 
-def encoded(pictures: Pictures, packing: Packing, executor: Executor, bad: BadFiles) -> Iterator[Sample]:
-    """Every good picture, small."""
-    jobs = in_order(executor, partial(shrink, pictures, packing), range(len(pictures)), ahead=AHEAD)
+def encoded(images: ImageDataset, packing: Packing, executor: Executor, bad: BadFiles) -> Iterator[Sample]:
+    """Every good image, small."""
+    jobs = in_order(executor, partial(shrink, images, packing), range(len(images)), ahead=AHEAD)
     for number, data in enumerate(jobs):
-        if isinstance(data, BadPicture):
+        if isinstance(data, BadImage):
             bad.add(data)
         else:
-            yield Sample(number, "ppm" if packing.raw else "jpg", data, *label(pictures, number))
-    bad.check(len(pictures))
+            yield Sample(number, "ppm" if packing.raw else "jpg", data, *label(images, number))
+    bad.check(len(images))
 
 
-def label(pictures: Pictures, number: int) -> tuple[str, bytes]:
+def label(images: ImageDataset, number: int) -> tuple[str, bytes]:
     """The suffix and the content of a label's file: a class number, or the weights of several classes."""
-    target = pictures.targets[number]
+    target = images.targets[number]
     if target.ndim == 0:
         return "cls", str(target).encode()
     # NumPy prints the shortest decimal that gives the same float32 again.
-    weights = {pictures.classes[place]: float(str(target[place])) for place in np.flatnonzero(target)}
+    weights = {images.classes[place]: float(str(target[place])) for place in np.flatnonzero(target)}
     return "json", json.dumps({"label": weights}, ensure_ascii=False).encode()
 
 
-def shrink(pictures: Pictures, packing: Packing, index: int) -> bytes | BadPicture:
-    """One picture upright, its shorter side no longer than wanted; a JPEG that is small enough and upright
+def shrink(images: ImageDataset, packing: Packing, index: int) -> bytes | BadImage:
+    """One image upright, its shorter side no longer than wanted; a JPEG that is small enough and upright
     stays the file that it is."""
     try:
-        picture = Encoded(pictures, index, 3)
-        if (
-            picture.data is not None
-            and picture.plain
-            and not packing.raw
-            and min(picture.size) <= packing.size
-        ):
-            picture.pixels()  # whole?
-            return picture.data
-        pixels = picture.shrunk(packing.size)
-    except BadPicture as bad:
+        image = Encoded(images, index, 3)
+        if image.data is not None and image.plain and not packing.raw and min(image.size) <= packing.size:
+            image.pixels()  # whole?
+            return image.data
+        pixels = image.shrunk(packing.size)
+    except BadImage as bad:
         return bad
     file = io.BytesIO()
     small = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
@@ -176,7 +171,7 @@ def write_shard(path: Path, samples: Iterator[Sample], most: int) -> int:
 
 
 def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    """A file without date or owner, so that the same pictures give the same shard."""
+    """A file without date or owner, so that the same images give the same shard."""
     member = tarfile.TarInfo(name)
     member.size = len(data)
     archive.addfile(member, io.BytesIO(data))

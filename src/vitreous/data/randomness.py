@@ -9,8 +9,8 @@ from torch import Tensor
 STREAM = 0x7669_7472_656F_7573  # "vitreous": parts these numbers from others drawn with the same seed
 
 
-def picture_chance(seed: int, epoch: int, index: int, copy: int) -> np.random.Generator:
-    """For one picture. Philox is counter-based: its counter is the key, nothing has to be hashed or kept."""
+def image_chance(seed: int, epoch: int, index: int, copy: int) -> np.random.Generator:
+    """For one image. Philox is counter-based: its counter is the key, nothing has to be hashed or kept."""
     return np.random.Generator(np.random.Philox(key=(seed, STREAM), counter=(0, copy, index, epoch)))
 
 
@@ -20,7 +20,7 @@ def order_chance(seed: int, epoch: int) -> np.random.Generator:
 
 
 class BatchChance:
-    """Random numbers for each picture of a batch, keyed by (seed, epoch, step).
+    """Random numbers for each image of a batch, keyed by (seed, epoch, step).
 
     They are drawn for the batch of all processes, and this process takes its rows: so two processes see just
     what one with the whole batch would have seen.
@@ -33,11 +33,11 @@ class BatchChance:
         self.mine = slice(rank * size, (rank + 1) * size)
 
     def uniform(self, low: float, high: float) -> Tensor:
-        """(B,): one number for each picture."""
+        """(B,): one number for each image."""
         return torch.empty(self.total).uniform_(low, high, generator=self.generator)[self.mine]
 
     def normal(self, *shape: int) -> Tensor:
-        """(B, *shape): standard normal numbers for each picture."""
+        """(B, *shape): standard normal numbers for each image."""
         return torch.randn(self.total, *shape, generator=self.generator)[self.mine]
 
     def numpy(self) -> np.random.Generator:

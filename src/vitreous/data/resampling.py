@@ -37,10 +37,10 @@ def resample(
     window: Box | None = None,
     rows_first: bool = False,
 ) -> UInt8[Tensor, "3 h w"]:
-    """A picture resized to `size` (H, W), antialiased where it becomes smaller. Quickest for pixels that lie
+    """An image resized to `size` (H, W), antialiased where it becomes smaller. Quickest for pixels that lie
     channels last. Numba has to be there.
 
-    box: the part of the picture that is resized; all of it if None. Nothing outside is looked at.
+    box: the part of the image that is resized; all of it if None. Nothing outside is looked at.
     window: the part of the result that is computed; all of it if None.
     rows_first: which of the two are resized first and rounded to bytes; quicker where rows become fewer.
     """

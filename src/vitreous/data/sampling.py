@@ -1,4 +1,4 @@
-"""In which order an epoch visits the pictures."""
+"""In which order an epoch visits the images."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.pictures import Indices
+from vitreous.data.dataset import Indices
 from vitreous.data.randomness import order_chance
 from vitreous.data.splitting import strata
 
-WINDOW = 16  # blocks whose pictures are mixed
+WINDOW = 16  # blocks whose images are mixed
 
 
 class Order(NamedTuple):
-    """Which pictures, and which copy of each: the copies of one picture are augmented differently."""
+    """Which images, and which copy of each: the copies of one image are augmented differently."""
 
     indices: Indices
     copies: Indices
 
 
 def shuffled(count: int, *, seed: int, epoch: int) -> Order:
-    """Every picture once."""
+    """Every image once."""
     return Order(order_chance(seed, epoch).permutation(count), np.zeros(count, dtype=np.int64))
 
 
 def shuffled_by_blocks(blocks: NDArray[np.int32], *, seed: int, epoch: int) -> Order:
-    """Every picture once, a few blocks at a time: blocks in random order, and the pictures of each window of
+    """Every image once, a few blocks at a time: blocks in random order, and the images of each window of
     blocks mixed. For sources that read whole blocks."""
     chance = order_chance(seed, epoch)
     names, block = np.unique(blocks, return_inverse=True)
@@ -37,7 +37,7 @@ def shuffled_by_blocks(blocks: NDArray[np.int32], *, seed: int, epoch: int) -> O
 
 
 def balanced(targets: NDArray[Any], *, seed: int, epoch: int) -> Order:
-    """As many pictures as there are, every class equally often: those of small classes come again."""
+    """As many images as there are, every class equally often: those of small classes come again."""
     chance = order_chance(seed, epoch)
     groups = strata(targets)
     present = chance.permutation(np.unique(groups))
@@ -54,8 +54,8 @@ def balanced(targets: NDArray[Any], *, seed: int, epoch: int) -> Order:
 
 
 def repeated(order: Order, repeats: int, batch: int) -> Order:
-    """Repeated augmentation (arXiv 1902.05509): `repeats` copies of each picture within a batch, and a part
-    of the pictures in each epoch, which stays as long as before (as DeiT has it)."""
+    """Repeated augmentation (arXiv 1902.05509): `repeats` copies of each image within a batch, and a part
+    of the images in each epoch, which stays as long as before (as DeiT has it)."""
     distinct = max(batch // repeats, 1)
     place = np.arange(len(order.indices))
     block, within = place // (distinct * repeats), place % (distinct * repeats)

@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import Indices, Pictures, Subset
+from vitreous.data.dataset import ImageDataset, Indices, Subset
 from vitreous.errors import InputError
 
 
 def strata(targets: NDArray[Any]) -> NDArray[np.int64]:
-    """A class number for each picture; of several labels, the strongest one counts."""
+    """A class number for each image; of several labels, the strongest one counts."""
     return targets.astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1).astype(np.int64)
 
 
 def stratified(targets: NDArray[Any], fraction: float, seed: int) -> tuple[Indices, Indices]:
-    """(kept, held out), both rising. Each class gives its part, at least one picture if it has two, and
+    """(kept, held out), both rising. Each class gives its part, at least one image if it has two, and
     always keeps one."""
     generator = np.random.default_rng(seed)
     groups = strata(targets)
@@ -33,28 +33,30 @@ def stratified(targets: NDArray[Any], fraction: float, seed: int) -> tuple[Indic
     return kept, out
 
 
-def split(pictures: Pictures, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+def split(
+    images: ImageDataset, config: DataConfig
+) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
     """(train, validation, test) of a source that has no split of its own."""
-    kept, held = stratified(pictures.targets, config.test_fraction, config.split_seed)
-    train, validation = carve(Subset(pictures, kept), config)
-    return train, validation, Subset(pictures, held) if len(held) else None
+    kept, held = stratified(images.targets, config.test_fraction, config.split_seed)
+    train, validation = carve(Subset(images, kept), config)
+    return train, validation, Subset(images, held) if len(held) else None
 
 
 VALIDATION = ("val", "valid", "validation", "dev")
 
 
 def by_name(
-    pictures: Pictures, names: Sequence[str], config: DataConfig, *, where: str
-) -> tuple[Pictures, Pictures | None, Pictures | None]:
-    """(train, validation, test) as each picture's split says. A single held-out part is the test set."""
+    images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str
+) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+    """(train, validation, test) as each image's split says. A single held-out part is the test set."""
     part = np.array([dict.fromkeys(VALIDATION, "val").get(name.lower(), name.lower()) for name in names])
     if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
         raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
     train, validation, test = (
-        Subset(pictures, np.flatnonzero(part == name)) for name in ("train", "val", "test")
+        Subset(images, np.flatnonzero(part == name)) for name in ("train", "val", "test")
     )
     if not len(train):
-        raise InputError(f"{where} has no picture in the split 'train': name some")
+        raise InputError(f"{where} has no image in the split 'train': name some")
     if len(validation) and len(test):
         return train, validation, test
     held = validation if len(validation) else test
@@ -63,14 +65,14 @@ def by_name(
     return *carve(train, config), held
 
 
-def carve(train: Pictures, config: DataConfig) -> tuple[Pictures, Pictures | None]:
-    """(train, validation): the validation pictures taken from those for training."""
+def carve(train: ImageDataset, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None]:
+    """(train, validation): the validation images taken from those for training."""
     if not config.validation_fraction:
         return train, None
     kept, held = stratified(train.targets, config.validation_fraction, config.split_seed)
     if not len(held):
         raise InputError(
-            f"data.validation_fraction={config.validation_fraction} leaves no picture to validate on: every "
-            "class has a single picture"
+            f"data.validation_fraction={config.validation_fraction} leaves no image to validate on: every "
+            "class has a single image"
         )
     return Subset(train, kept), Subset(train, held)

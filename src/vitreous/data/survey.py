@@ -1,4 +1,4 @@
-"""One look at every picture of a data set: what is cheap to know and enough to find what is wrong."""
+"""One look at every image of a data set: what is cheap to know and enough to find what is wrong."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Splits
 from vitreous.data.decoding import Encoded
-from vitreous.data.pictures import BadFiles, BadPicture, Pictures, Splits
 from vitreous.data.splitting import strata
 from vitreous.data.threads import in_order, pool, worker_count
 
 THUMB = 16  # pixels: the side of a thumbnail
-AHEAD = 256  # pictures in the making
+AHEAD = 256  # images in the making
 
 
 class Look(NamedTuple):
-    """What one picture tells."""
+    """What one image tells."""
 
-    digest: bytes  # of the upright pixels: equal pictures in files that differ are equal
+    digest: bytes  # of the upright pixels: equal images in files that differ are equal
     thumb: NDArray[np.uint8]  # (THUMB, THUMB, 3)
     size: tuple[int, int]  # (H, W)
-    grey: bool
+    gray: bool
 
 
 class Survey(NamedTuple):
-    """All good pictures, in columns of N. parts and labels number `part_names` and `classes`. counts: how
-    many pictures show each class; those with several labels count for each."""
+    """All good images, in columns of N. parts and labels number `part_names` and `classes`. counts: how
+    many images show each class; those with several labels count for each."""
 
     names: list[str]
     parts: NDArray[np.int64]
@@ -39,7 +39,7 @@ class Survey(NamedTuple):
     digests: list[bytes]
     thumbs: NDArray[np.uint8]  # (N, THUMB, THUMB, 3)
     sizes: NDArray[np.int64]  # (N, 2)
-    grey: NDArray[np.bool_]
+    gray: NDArray[np.bool_]
     counts: NDArray[np.int64]
     classes: tuple[str, ...]
     part_names: tuple[str, ...]
@@ -47,26 +47,26 @@ class Survey(NamedTuple):
 
 
 def survey(splits: Splits, *, workers: int | None = None) -> Survey:
-    """Decode every picture once, in threads."""
+    """Decode every image once, in threads."""
     named = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    parts = {name: pictures for name, pictures in named.items() if pictures is not None}
+    parts = {name: images for name, images in named.items() if images is not None}
     bad = BadFiles()
     names: list[str] = []
     owners: list[int] = []
     labels: list[int] = []
     looks: list[Look] = []
     counts = np.zeros(len(splits.train.classes), dtype=np.int64)
-    for number, pictures in enumerate(parts.values()):
-        groups = strata(pictures.targets)
-        for index, seen in enumerate(look_at_all(pictures, workers)):
-            if isinstance(seen, BadPicture):
+    for number, images in enumerate(parts.values()):
+        groups = strata(images.targets)
+        for index, seen in enumerate(look_at_all(images, workers)):
+            if isinstance(seen, BadImage):
                 bad.add(seen)
                 continue
-            names.append(pictures.name(index))
+            names.append(images.name(index))
             owners.append(number)
             labels.append(int(groups[index]))
             looks.append(seen)
-            counts[classes_of(pictures.targets[index])] += 1
+            counts[classes_of(images.targets[index])] += 1
     return Survey(
         names,
         np.array(owners, dtype=np.int64),
@@ -74,7 +74,7 @@ def survey(splits: Splits, *, workers: int | None = None) -> Survey:
         [seen.digest for seen in looks],
         np.array([seen.thumb for seen in looks], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3),
         np.array([seen.size for seen in looks], dtype=np.int64).reshape(-1, 2),
-        np.array([seen.grey for seen in looks], dtype=bool),
+        np.array([seen.gray for seen in looks], dtype=bool),
         counts,
         splits.train.classes,
         tuple(parts),
@@ -83,23 +83,23 @@ def survey(splits: Splits, *, workers: int | None = None) -> Survey:
 
 
 def classes_of(target: Any) -> Any:
-    """The numbers of the classes that a picture shows, by its target: a number, or a row of labels."""
+    """The numbers of the classes that an image shows, by its target: a number, or a row of labels."""
     return np.flatnonzero(target) if np.ndim(target) else target
 
 
-def look_at_all(pictures: Pictures, workers: int | None) -> Iterator[Look | BadPicture]:
+def look_at_all(images: ImageDataset, workers: int | None) -> Iterator[Look | BadImage]:
     """In order."""
     with pool(worker_count(workers) or 1) as executor:
         assert executor is not None
-        yield from in_order(executor, partial(look, pictures), range(len(pictures)), ahead=AHEAD)
+        yield from in_order(executor, partial(look, images), range(len(images)), ahead=AHEAD)
 
 
-def look(pictures: Pictures, index: int) -> Look | BadPicture:
-    """One picture."""
+def look(images: ImageDataset, index: int) -> Look | BadImage:
+    """One image."""
     try:
-        encoded = Encoded(pictures, index, 3)
+        encoded = Encoded(images, index, 3)
         pixels = encoded.pixels().permute(1, 2, 0).contiguous().numpy()
-    except BadPicture as bad:
+    except BadImage as bad:
         return bad
     small = Image.fromarray(pixels).resize((THUMB, THUMB), Image.Resampling.BOX)
     return Look(

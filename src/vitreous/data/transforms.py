@@ -1,4 +1,4 @@
-"""A picture at the model's size: the evaluation's geometry and the random crop, on bytes, antialiased."""
+"""An image at the model's size: the evaluation's geometry and the random crop, on bytes, antialiased."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 PILLOW = int(PIL.__version__.split(".")[0])
 LARGE = 1 << 20  # bytes of a batch, for which it pays to load the compiled loops
-TRIES = 10  # of a crop that fits, before the centre is taken
+TRIES = 10  # of a crop that fits, before the center is taken
 
 
 def evaluation_pixels(
     encoded: Encoded, preprocessing: Preprocessing, *, compiled: bool = True
 ) -> UInt8[Tensor, "C H W"]:
     """What `preprocessing.image` gives; if wanted by the compiled loops, where they do the same. Raises
-    BadPicture."""
+    BadImage."""
     kernel, size = preprocessing.interpolation, rescaled(encoded.size, preprocessing)
     if (
         preprocessing.resize != "fit"
@@ -35,19 +35,19 @@ def evaluation_pixels(
         and compiled
         and loops()
     ):
-        window = centred(size, preprocessing.size)
+        window = centered(size, preprocessing.size)
         pixels = encoded.pixels(until=last_row(encoded.size[0], size[0], window[0] + window[2]))
         return resample(pixels, size, kernel, window=window, rows_first=rows_first(encoded.size, size))
     return to_tensor(preprocessing.image(encoded.upright()))
 
 
-def centred(size: tuple[int, int], inner: tuple[int, int]) -> Box:
-    """The middle of a picture."""
+def centered(size: tuple[int, int], inner: tuple[int, int]) -> Box:
+    """The middle of an image."""
     return round((size[0] - inner[0]) / 2), round((size[1] - inner[1]) / 2), *inner
 
 
 def rows_first(size: tuple[int, int], target: tuple[int, int]) -> bool:
-    """Whether Pillow would resize the rows of a picture of `size` (H, W) before its columns, which rounds
+    """Whether Pillow would resize the rows of an image of `size` (H, W) before its columns, which rounds
     other numbers: since version 13 it does where more than twice as many rows as columns are lost."""
     rows, columns = size[0] - target[0], size[1] - target[1]
     return PILLOW >= 13 and rows > max(2 * columns, 0)
@@ -60,7 +60,7 @@ def last_row(height: int, target: int, end: int) -> int:
 
 
 def rescaled(size: tuple[int, int], preprocessing: Preprocessing) -> tuple[int, int]:
-    """(H, W) of a picture after `preprocessing` has resized it, before it cuts the centre."""
+    """(H, W) of an image after `preprocessing` has resized it, before it cuts the center."""
     tall, wide = (round(side / preprocessing.crop_fraction) for side in preprocessing.size)
     if preprocessing.resize == "squash":
         return tall, wide
@@ -72,7 +72,7 @@ def rescaled(size: tuple[int, int], preprocessing: Preprocessing) -> tuple[int, 
 def random_crop(
     size: tuple[int, int], config: RandomResizedCropConfig, generator: np.random.Generator
 ) -> Box:
-    """A box of random area and ratio inside (H, W); after ten that do not fit, the largest at the centre
+    """A box of random area and ratio inside (H, W); after ten that do not fit, the largest at the center
     whose ratio is allowed, as torchvision does it."""
     height, width = size
     low, high = config.ratio
@@ -91,7 +91,7 @@ def random_crop(
 
 
 def crop_encoded(encoded: Encoded, box: Box, preprocessing: Preprocessing) -> UInt8[Tensor, "C H W"]:
-    """The box of a picture at the model's size. A large JPEG is decoded no finer than that needs."""
+    """The box of an image at the model's size. A large JPEG is decoded no finer than that needs."""
     (height, width), (top, _, h, w) = encoded.size, box
     tall, wide = preprocessing.size
     least = (math.ceil(height * min(tall / h, 1)), math.ceil(width * min(wide / w, 1)))
@@ -101,7 +101,7 @@ def crop_encoded(encoded: Encoded, box: Box, preprocessing: Preprocessing) -> UI
 def crop_pixels(
     pixels: UInt8[Tensor, "C H W"], box: Box, size: tuple[int, int], preprocessing: Preprocessing
 ) -> UInt8[Tensor, "C h w"]:
-    """The box, given in pixels of a picture of `size`, cut out of perhaps smaller `pixels` and resized,
+    """The box, given in pixels of an image of `size`, cut out of perhaps smaller `pixels` and resized,
     antialiased: bilinear, or bicubic for any other interpolation."""
     rows, columns = pixels.shape[1] / size[0], pixels.shape[2] / size[1]
     top, left, h, w = box
@@ -120,17 +120,17 @@ def crop_pixels(
 
 
 def shorter_side(preprocessing: Preprocessing, factor: float) -> int:
-    """Pixels that a picture's shorter side needs to be `factor` times the model's size."""
+    """Pixels that an image's shorter side needs to be `factor` times the model's size."""
     return math.ceil(factor * max(preprocessing.size))
 
 
-def normalise(pixels: UInt8[Tensor, "B C H W"], preprocessing: Preprocessing) -> Float[Tensor, "B C H W"]:
-    """What `preprocessing.normalise` gives; large batches on a CPU in a quarter of its time, where Numba is
+def normalize(pixels: UInt8[Tensor, "B C H W"], preprocessing: Preprocessing) -> Float[Tensor, "B C H W"]:
+    """What `preprocessing.normalize` gives; large batches on a CPU in a quarter of its time, where Numba is
     there: read once, written once."""
     compiled = loops() if pixels.numel() >= LARGE and pixels.device.type == "cpu" else None
     if compiled is None:
-        return preprocessing.normalise(pixels)
+        return preprocessing.normalize(pixels)
     factor, shift = (each.flatten().numpy() for each in preprocessing.factor_and_shift())
     numbers = torch.empty(pixels.shape)
-    compiled.normalise(pixels.contiguous().numpy(), factor, shift, numbers.numpy())
+    compiled.normalize(pixels.contiguous().numpy(), factor, shift, numbers.numpy())
     return numbers

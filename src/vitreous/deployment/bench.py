@@ -27,11 +27,11 @@ Call = Callable[[], object]
 
 
 class Contender(NamedTuple):
-    """Pictures a second, and how many times as fast as vitreous in the same rounds."""
+    """Images a second, and how many times as fast as vitreous in the same rounds."""
 
     name: str
     version: str
-    pictures_per_second: float
+    images_per_second: float
     ratio: float
 
 
@@ -54,7 +54,7 @@ class Way(NamedTuple):
 
 
 def compare(config: ViTConfig, way: Way, peers: Sequence[str] | None = None) -> Comparison:
-    """vitreous and its peers on the same pictures.
+    """vitreous and its peers on the same images.
 
     Args:
         config: a plain ViT: the peers have no registers, relative positions, ...
@@ -128,15 +128,15 @@ def prepared(model: nn.Module, config: ViTConfig, way: Way) -> Call:
 
     if not way.training:
         return answer
-    optimiser = torch.optim.AdamW(model.parameters(), fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     targets = torch.randint(config.num_classes or 1, (way.batch,), generator=random).to(way.device)
 
     def step() -> None:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         with precise():
             loss = nn.functional.cross_entropy(logits(forward(images)), targets)
         torch.autograd.backward(loss)
-        optimiser.step()
+        optimizer.step()
 
     return step
 
@@ -152,7 +152,7 @@ def check_plain(config: ViTConfig) -> None:
     plain = ViTConfig(**{name: getattr(config, name) for name in sizes})
     if config != plain or config.num_classes is None or len({*config.image_size}) != 1:
         raise InputError(
-            "the peers have only plain ViTs of square pictures, with a head: compare a name such as ViT-B/16"
+            "the peers have only plain ViTs of square images, with a head: compare a name such as ViT-B/16"
         )
 
 

@@ -1,6 +1,6 @@
 """A model as a program that runs without this package: ONNX, or PyTorch's own exported program.
 
-Both take any number of pictures of one size, as `model.preprocessing` makes them, and carry labels and
+Both take any number of images of one size, as `model.preprocessing` makes them, and carry labels and
 preprocessing with them. What was written is run by its own engine beside the model, and only then does the
 file take its name.
 """
@@ -26,9 +26,9 @@ from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 
 TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order
-BATCHES = 1, 3  # pictures to compare with; the example that the program is traced with has two
+BATCHES = 1, 3  # images to compare with; the example that the program is traced with has two
 LARGEST_ONNX = 1_900_000_000  # bytes of weights; a file of protocol buffers ends at 2 GiB
-LEAST = -3e38  # less than any number of a picture
+LEAST = -3e38  # less than any number of an image
 EXTRA = "pip install 'vitreous[export]'"
 
 
@@ -126,27 +126,27 @@ def check_onnx(model: Model) -> None:
 
 
 def traced(outputs: Outputs) -> torch.export.ExportedProgram:
-    """The model's operations, for any number of pictures."""
+    """The model's operations, for any number of images."""
     batch = {0: torch.export.Dim("batch")}
-    return torch.export.export(outputs, (pictures(outputs.model, 2),), dynamic_shapes=(batch,))
+    return torch.export.export(outputs, (images(outputs.model, 2),), dynamic_shapes=(batch,))
 
 
-def pictures(model: Model, count: int) -> Float[Tensor, "B C H W"]:
-    """Noise in place of pictures that were normalised."""
+def images(model: Model, count: int) -> Float[Tensor, "B C H W"]:
+    """Noise in place of images that were normalized."""
     random = torch.Generator().manual_seed(count)
     return torch.randn(count, model.config.channels, *model.config.image_size, generator=random)
 
 
 def checked(outputs: Outputs, run: Callable[[Tensor], list[Tensor]]) -> float:
-    """The largest difference between what model and program make of the same pictures.
+    """The largest difference between what model and program make of the same images.
 
     Raises:
         InputError: it is above the tolerance.
     """
     difference, scale = 0.0, 1.0
     for count in BATCHES:
-        images = pictures(outputs.model, count)
-        for ours, theirs in zip(outputs(images), run(images), strict=True):
+        batch = images(outputs.model, count)
+        for ours, theirs in zip(outputs(batch), run(batch), strict=True):
             difference = max(difference, (ours - theirs).abs().max().item())
             scale = max(scale, ours.abs().max().item())
     if not difference <= TOLERANCE * scale:
@@ -174,7 +174,7 @@ def write_onnx(outputs: Outputs, program: torch.export.ExportedProgram, path: Pa
 
 
 def keep_padding(graph: torch.fx.Graph) -> None:
-    """Put an operation without effect between zeros around a picture and the max-pooling behind them, as BiT
+    """Put an operation without effect between zeros around an image and the max-pooling behind them, as BiT
     has them: ONNX Runtime (1.31) melts the two into a pooling that does not look at the border's zeros."""
     aten = torch.ops.aten
     for pooling in graph.find_nodes(op="call_function", target=aten.max_pool2d.default):

@@ -1,4 +1,4 @@
-"""Files in, labels out: a trained model on pictures that nobody has labelled."""
+"""Files in, labels out: a trained model on images that nobody has labeled."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
+from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import EXTENSIONS, decode
 from vitreous.data.loading import EvaluationLoader
-from vitreous.data.pictures import BadPicture
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
@@ -68,7 +68,7 @@ class Predictor:
     """A model ready to classify.
 
     Args:
-        model: with a head. Its own preprocessing is used, so a picture is seen as in training.
+        model: with a head. Its own preprocessing is used, so an image is seen as in training.
         device: where to compute.
         independent: each class is a question of its own, as in training with binary cross-entropy; then the
             probabilities need not sum to one.
@@ -82,7 +82,7 @@ class Predictor:
     ) -> None:
         classes = model.config.num_classes
         if isinstance(model, Segmenter):
-            raise InputError("the model gives each pixel a class, not the picture: use SegmentPredictor")
+            raise InputError("the model gives each pixel a class, not the image: use SegmentPredictor")
         if classes is None:
             raise InputError("the model has no head, so it cannot classify: train one with vitreous train")
         self.model = model.to(device).eval()
@@ -121,7 +121,7 @@ class Predictor:
 
     @torch.inference_mode()
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
-        """The likeliest labels of every picture of a batch, likeliest first."""
+        """The likeliest labels of every image of a batch, likeliest first."""
         logits = self.model(images.to(self.device)).float()
         probabilities = logits.sigmoid() if self.independent else logits.softmax(dim=-1)
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)
@@ -132,7 +132,7 @@ class Predictor:
 
 
 class Files:
-    """Pictures of a list of paths, without targets."""
+    """Images of a list of paths, without targets."""
 
     classes: tuple[str, ...] = ("",)
 
@@ -150,17 +150,17 @@ class Files:
         try:
             return Path(self.paths[index]).read_bytes()
         except OSError as error:
-            raise BadPicture(self.paths[index], error.strerror or str(error)) from error
+            raise BadImage(self.paths[index], error.strerror or str(error)) from error
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         return decode(self.encoded(index), self.name(index))
 
 
-def find_pictures(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
+def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
     """The files that are meant by files, folders (with everything below them) and globs, each once; and what
     was asked for in vain.
 
-    A file is taken whatever its name; in folders those that are named like pictures are.
+    A file is taken whatever its name; in folders those that are named like images are.
 
     Raises:
         InputError: nothing was found at all.
@@ -171,10 +171,10 @@ def find_pictures(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
         files = matches(each)
         found.update(dict.fromkeys(files))
         if not files:
-            missing.append(Failure(each, "a folder without pictures" if Path(each).is_dir() else NO_SUCH))
+            missing.append(Failure(each, "a folder without images" if Path(each).is_dir() else NO_SUCH))
     if not found:
         tried = "; ".join(f"{failure.path}: {failure.reason}" for failure in missing)
-        raise InputError(f"no picture found ({tried}): give files, folders or globs such as 'photos/*.jpg'")
+        raise InputError(f"no image found ({tried}): give files, folders or globs such as 'photos/*.jpg'")
     return list(found), missing
 
 
@@ -182,13 +182,13 @@ def matches(wanted: str) -> list[str]:
     """The files of one argument, in order."""
     path = Path(wanted).expanduser()
     if path.is_dir():
-        return [str(file) for file in sorted(path.rglob("*")) if is_picture(file)]
+        return [str(file) for file in sorted(path.rglob("*")) if is_image(file)]
     if path.exists():
         return [wanted]
     below = (Path(file) for file in sorted(glob.glob(str(path), recursive=True)))
     return [str(file) for file in below if file.is_file()]
 
 
-def is_picture(path: Path) -> bool:
-    """Named like a picture, and not hidden."""
+def is_image(path: Path) -> bool:
+    """Named like an image, and not hidden."""
     return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()

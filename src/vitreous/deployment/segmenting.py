@@ -1,4 +1,4 @@
-"""Pictures in, masks out: a trained segmenter on pictures that nobody has labelled."""
+"""Images in, masks out: a trained segmenter on images that nobody has labeled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from vitreous.data.segmentation.masked import Mask
-from vitreous.data.segmentation.palette import mask_picture, overlaid, palette
+from vitreous.data.segmentation.palette import mask_image, overlaid, palette
 from vitreous.evaluation.segmentation import masks_of
 from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter
@@ -24,7 +24,7 @@ class SegmentPredictor:
 
     Attributes:
         classes: the name of each class number.
-        palette: its RGB colour, (classes, 3) uint8.
+        palette: its RGB color, (classes, 3) uint8.
     """
 
     def __init__(self, model: Segmenter, device: str | torch.device = "cpu") -> None:
@@ -34,11 +34,11 @@ class SegmentPredictor:
         self.palette = palette(count)
 
     def predict(self, images: Sequence[Image.Image], *, batch_size: int = 16) -> list[Mask]:
-        """The class number of each pixel of each picture, at the picture's own size, turned upright as its
+        """The class number of each pixel of each image, at the image's own size, turned upright as its
         EXIF orientation says.
 
         Args:
-            images: Pillow pictures of any size and mode.
+            images: Pillow images of any size and mode.
         """
         found: list[Mask] = []
         for first in range(0, len(images), batch_size):
@@ -52,10 +52,10 @@ class SegmentPredictor:
             self.classes[number]: float(counts[number]) for number in np.argsort(-counts) if counts[number]
         }
 
-    def picture(self, mask: Mask) -> Image.Image:
-        """A mask as a PNG wants it: the values are the class numbers, a palette gives them colours."""
-        return mask_picture(mask, len(self.classes))
+    def image(self, mask: Mask) -> Image.Image:
+        """A mask as a PNG wants it: the values are the class numbers, a palette gives them colors."""
+        return mask_image(mask, len(self.classes))
 
     def overlay(self, image: Image.Image, mask: Mask) -> Image.Image:
-        """The picture in grey under the colours of the classes; class 0 is left clear."""
+        """The image in gray under the colors of the classes; class 0 is left clear."""
         return Image.fromarray(overlaid(np.asarray(upright(image)), mask, len(self.classes)))

@@ -1,4 +1,4 @@
-"""A model's answer to every picture of a set, in the order of the set."""
+"""A model's answer to every image of a set, in the order of the set."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import EvaluationLoader
-from vitreous.data.pictures import Pictures
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 
@@ -21,13 +21,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Answers:
-    """Logits of the pictures that could be decoded.
+    """Logits of the images that could be decoded.
 
     Attributes:
-        indices: where each picture stands in its source.
+        indices: where each image stands in its source.
         names: its name there.
-        failed: pictures that could not be decoded, and why.
-        seconds: from the first picture to the last.
+        failed: images that could not be decoded, and why.
+        seconds: from the first image to the last.
     """
 
     indices: Int[np.ndarray, " N"]
@@ -39,16 +39,16 @@ class Answers:
 
 def ask(
     model: Model,
-    pictures: Pictures,
+    images: ImageDataset,
     *,
     device: str | torch.device,
     batch_size: int,
     workers: int,
     progress: Progress | None,
 ) -> Answers:
-    """Every one of `pictures` through the model once, in evaluation mode; the model's mode is given back."""
+    """Every one of `images` through the model once, in evaluation mode; the model's mode is given back."""
     loader = EvaluationLoader(
-        pictures, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers
+        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers
     )
     started = time.perf_counter()
     indices: list[Tensor] = []
@@ -60,37 +60,37 @@ def ask(
             logits.append(model(batch.images.to(device)).float().cpu())
             indices.append(batch.indices)
             if progress:
-                progress(sum(map(len, indices)), len(pictures))
+                progress(sum(map(len, indices)), len(images))
     model.train(training)
     if not logits:
-        raise InputError("none of the pictures could be decoded: there is nothing to evaluate")
+        raise InputError("none of the images could be decoded: there is nothing to evaluate")
     rows = torch.cat(indices).numpy()
     return Answers(
         indices=rows,
-        names=tuple(pictures.name(row) for row in rows.tolist()),
+        names=tuple(images.name(row) for row in rows.tolist()),
         logits=torch.cat(logits),
         failed=dict(loader.bad),
         seconds=time.perf_counter() - started,
     )
 
 
-def class_labels(model: Model, pictures: Pictures) -> tuple[str, ...]:
-    """The label of each output of the model; every class of `pictures` is among them.
+def class_labels(model: Model, images: ImageDataset) -> tuple[str, ...]:
+    """The label of each output of the model; every class of `images` is among them.
 
-    The pictures may show some of the model's classes only. A model without labels takes those of the
-    pictures, when their number is right.
+    The images may show some of the model's classes only. A model without labels takes those of the
+    images, when their number is right.
     """
     outputs = model.config.num_classes
     if outputs is None:
         raise InputError("the model has no head, so it cannot classify: train one, or use vitreous probe")
     if model.labels is None:
-        if len(pictures.classes) != outputs:
+        if len(images.classes) != outputs:
             raise InputError(
-                f"the data has {len(pictures.classes)} classes, the model {outputs} without names: "
+                f"the data has {len(images.classes)} classes, the model {outputs} without names: "
                 "evaluate it on data with the same classes"
             )
-        return tuple(pictures.classes)
-    strange = [label for label in pictures.classes if label not in model.labels]
+        return tuple(images.classes)
+    strange = [label for label in images.classes if label not in model.labels]
     if strange:
         raise InputError(
             f"the model does not know {listing(strange)}; its classes are {listing(model.labels)}: "

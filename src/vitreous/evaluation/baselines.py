@@ -1,4 +1,4 @@
-"""What needs no network: a kernel SVM and nearest neighbours on raw pixels, on the very same split."""
+"""What needs no network: a kernel SVM and nearest neighbors on raw pixels, on the very same split."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vitreous.data.pictures import Pictures, Splits
+from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.scores import Interval, wilson_interval
 
 # Around scikit-learn's own gamma, 1 / (features * variance). Three folds of 1,437 digits: two seconds.
 SVM_GRID = {"C": (1.0, 10.0), "gamma": (1.0, 2.0, 4.0)}
-NEIGHBOURS = (1, 3, 5)
+NEIGHBORS = (1, 3, 5)
 FOLDS = 3
 
 
@@ -29,7 +29,7 @@ class Baseline(NamedTuple):
 
 
 def digits_baselines(splits: Splits) -> tuple[Baseline, ...]:
-    """A tuned SVM and k-NN for pictures that are small and all of one size.
+    """A tuned SVM and k-NN for images that are small and all of one size.
 
     What is tuned is chosen by cross-validation inside the training part (with the validation part, where one
     was carved from it); the held-out part is looked at once, at the end.
@@ -52,7 +52,7 @@ def digits_baselines(splits: Splits) -> tuple[Baseline, ...]:
         "tuned kernel SVM": GridSearchCV(
             SVC(), {"C": SVM_GRID["C"], "gamma": [scale * factor for factor in SVM_GRID["gamma"]]}, cv=folds
         ),
-        "k nearest neighbours": GridSearchCV(KNeighborsClassifier(), {"n_neighbors": NEIGHBOURS}, cv=folds),
+        "k nearest neighbors": GridSearchCV(KNeighborsClassifier(), {"n_neighbors": NEIGHBORS}, cv=folds),
     }
     results = []
     for name, search in searches.items():
@@ -71,7 +71,7 @@ def digits_baselines(splits: Splits) -> tuple[Baseline, ...]:
     return tuple(results)
 
 
-def pixels_of(pictures: Pictures) -> tuple[Float[np.ndarray, "N pixels"], Int[np.ndarray, " N"]]:
-    """Each picture as one flat row of numbers in 0 ... 1, and the classes."""
-    rows = [np.asarray(pictures.picture(index)).ravel() for index in range(len(pictures))]
-    return np.stack(rows).astype(np.float32) / 255, pictures.targets
+def pixels_of(images: ImageDataset) -> tuple[Float[np.ndarray, "N pixels"], Int[np.ndarray, " N"]]:
+    """Each image as one flat row of numbers in 0 ... 1, and the classes."""
+    rows = [np.asarray(images.image(index)).ravel() for index in range(len(images))]
+    return np.stack(rows).astype(np.float32) / 255, images.targets

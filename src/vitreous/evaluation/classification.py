@@ -1,4 +1,4 @@
-"""A model against pictures whose class is known: every picture exactly once."""
+"""A model against images whose class is known: every image exactly once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from vitreous.data.pictures import Pictures
+from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.answers import Progress, ask, class_labels
 from vitreous.evaluation.scores import (
     Calibration,
@@ -27,7 +27,7 @@ from vitreous.models.names import Model
 
 @dataclass(frozen=True)
 class Mistake:
-    """A picture that was called `predicted`, with what probability, and is `actual`."""
+    """An image that was called `predicted`, with what probability, and is `actual`."""
 
     index: int
     name: str
@@ -38,16 +38,16 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a classifier said about each picture, and what follows from it.
+    """What a classifier said about each image, and what follows from it.
 
     Attributes:
         classes: the label of each class, in the model's order.
-        indices: where each judged picture stands in its source; pictures that could not be decoded lack.
+        indices: where each judged image stands in its source; images that could not be decoded lack.
         names: its name there.
         targets: its class.
         probabilities: what the model gives each class.
-        failed: pictures that could not be decoded, and why.
-        seconds: from the first picture to the last.
+        failed: images that could not be decoded, and why.
+        seconds: from the first image to the last.
     """
 
     classes: tuple[str, ...]
@@ -89,7 +89,7 @@ class Evaluation:
 
     @cached_property
     def confusion(self) -> Int[np.ndarray, "classes classes"]:
-        """Rows: what a picture is; columns: what it was called."""
+        """Rows: what an image is; columns: what it was called."""
         return confusion_matrix(self.targets, self.predictions, len(self.classes))
 
     @cached_property
@@ -116,7 +116,7 @@ class Evaluation:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the pictures' own probabilities."""
+        """Everything but the images' own probabilities."""
         return {
             "test_accuracy": self.accuracy,
             "test_accuracy_interval": list(self.interval),
@@ -136,29 +136,29 @@ class Evaluation:
 
 def evaluate(
     model: Model,
-    pictures: Pictures,
+    images: ImageDataset,
     *,
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Classify every one of `pictures` once and compare with its class.
+    """Classify every one of `images` once and compare with its class.
 
     Args:
-        progress: called behind each batch with the pictures done and the pictures in all.
+        progress: called behind each batch with the images done and the images in all.
 
     Raises:
-        InputError: the model does not know the classes, or no picture could be decoded.
+        InputError: the model does not know the classes, or no image could be decoded.
     """
-    labels = class_labels(model, pictures)
-    place = np.array([labels.index(label) for label in pictures.classes])
-    answers = ask(model, pictures, device=device, batch_size=batch_size, workers=workers, progress=progress)
+    labels = class_labels(model, images)
+    place = np.array([labels.index(label) for label in images.classes])
+    answers = ask(model, images, device=device, batch_size=batch_size, workers=workers, progress=progress)
     return Evaluation(
         classes=labels,
         indices=answers.indices,
         names=answers.names,
-        targets=place[pictures.targets[answers.indices]],
+        targets=place[images.targets[answers.indices]],
         probabilities=answers.logits.softmax(dim=-1).numpy(),
         failed=answers.failed,
         seconds=answers.seconds,

@@ -1,4 +1,4 @@
-"""Frozen features: what a model's head sees of every picture, extracted once and kept by content."""
+"""Frozen features: what a model's head sees of every image, extracted once and kept by content."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from vitreous.checkpoints.whole_files import whole
+from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.data.loading import EvaluationLoader
-from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.training.precision import answering_precision, computing
@@ -24,7 +24,7 @@ from vitreous.training.precision import answering_precision, computing
 
 @dataclass(frozen=True)
 class Features:
-    """Of the pictures that could be decoded: what the head would see, and the class."""
+    """Of the images that could be decoded: what the head would see, and the class."""
 
     values: Float[np.ndarray, "N D"]
     targets: Int[np.ndarray, " N"]
@@ -37,7 +37,7 @@ def cache_folder() -> Path:
 
 def cached_features(
     model: Model,
-    pictures: Pictures,
+    images: ImageDataset,
     *,
     device: str | torch.device = "cpu",
     precision: str = "fp32",
@@ -45,10 +45,10 @@ def cached_features(
     workers: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Features:
-    """`extract`, but never twice for the same weights, precision, preprocessing and pictures: the result is
+    """`extract`, but never twice for the same weights, precision, preprocessing and images: the result is
     kept in `cache_folder`, named by a hash of all four. A damaged file is made again."""
     precision = answering_precision(precision, torch.device(device))
-    path = cache_folder() / "features" / f"{content_key(model, pictures, precision)}.safetensors"
+    path = cache_folder() / "features" / f"{content_key(model, images, precision)}.safetensors"
     if path.is_file():
         try:
             kept = load_file(path)
@@ -58,7 +58,7 @@ def cached_features(
             return Features(kept["values"], kept["targets"])
     with computing(precision, torch.device(device)):
         features = extract(
-            model, pictures, device=device, batch_size=batch_size, workers=workers, progress=progress
+            model, images, device=device, batch_size=batch_size, workers=workers, progress=progress
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as beside:
@@ -68,22 +68,22 @@ def cached_features(
 
 def extract(
     model: Model,
-    pictures: Pictures,
+    images: ImageDataset,
     *,
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Features:
-    """The features of every picture once, in evaluation mode; the model's mode is given back.
+    """The features of every image once, in evaluation mode; the model's mode is given back.
 
     Raises:
-        InputError: pictures with several labels, or none that can be decoded.
+        InputError: images with several labels, or none that can be decoded.
     """
-    if pictures.targets.ndim != 1:
-        raise InputError("a probe needs one class for each picture, and these pictures have several labels")
+    if images.targets.ndim != 1:
+        raise InputError("a probe needs one class for each image, and these images have several labels")
     loader = EvaluationLoader(
-        pictures, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers
+        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers
     )
     values: list[np.ndarray] = []
     indices: list[np.ndarray] = []
@@ -94,16 +94,16 @@ def extract(
             values.append(model.features(batch.images.to(device)).flatten(1).float().cpu().numpy())
             indices.append(batch.indices.numpy())
             if progress:
-                progress(sum(map(len, indices)), len(pictures))
+                progress(sum(map(len, indices)), len(images))
     model.train(training)
     if not values:
-        raise InputError("none of the pictures could be decoded: there is nothing to probe with")
-    return Features(np.concatenate(values), pictures.targets[np.concatenate(indices)].astype(np.int64))
+        raise InputError("none of the images could be decoded: there is nothing to probe with")
+    return Features(np.concatenate(values), images.targets[np.concatenate(indices)].astype(np.int64))
 
 
-def content_key(model: Model, pictures: Pictures, precision: str = "fp32") -> str:
+def content_key(model: Model, images: ImageDataset, precision: str = "fp32") -> str:
     """A hash of the weights, the function they are part of, its precision, the preprocessing, and every
-    picture's bytes."""
+    image's bytes."""
     digest = hashlib.blake2b(digest_size=20)
     digest.update(repr((model.config, model.preprocessing)).encode())
     if precision != "fp32":
@@ -111,19 +111,19 @@ def content_key(model: Model, pictures: Pictures, precision: str = "fp32") -> st
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    digest.update(np.ascontiguousarray(pictures.targets).tobytes())
-    for index in range(len(pictures)):
-        digest.update(picture_bytes(pictures, index))
+    digest.update(np.ascontiguousarray(images.targets).tobytes())
+    for index in range(len(images)):
+        digest.update(image_bytes(images, index))
     return digest.hexdigest()
 
 
-def picture_bytes(pictures: Pictures, index: int) -> bytes:
-    """What a picture is made of: its file, or its size and pixels."""
+def image_bytes(images: ImageDataset, index: int) -> bytes:
+    """What an image is made of: its file, or its size and pixels."""
     try:
-        encoded = pictures.encoded(index)
+        encoded = images.encoded(index)
         if encoded is not None:
             return hashlib.blake2b(encoded, digest_size=20).digest()
-        picture = pictures.picture(index)
-    except BadPicture:
+        image = images.image(index)
+    except BadImage:
         return b"bad"
-    return repr((picture.mode, picture.size)).encode() + picture.tobytes()
+    return repr((image.mode, image.size)).encode() + image.tobytes()

@@ -1,4 +1,4 @@
-"""Few-shot linear accuracy in closed form (paper, section 4.1 and D.4): ridge regression on a few pictures of
+"""Few-shot linear accuracy in closed form (paper, section 4.1 and D.4): ridge regression on a few images of
 each class, without a step of training. Equal to big_vision's `fewshot_lsr`."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vitreous.evaluation.scores import Interval
 SHOTS = (1, 5, 10, 25)
 SEEDS = (0, 1, 2)
 L2 = 2.0**10
-BIAS = 100.0  # a constant feature, regularised like the others
+BIAS = 100.0  # a constant feature, regularized like the others
 EPS = 1e-5  # added to the standard deviation
 
 
@@ -39,18 +39,18 @@ def fewshot(
     seeds: Sequence[int] = SEEDS,
     l2: float = L2,
 ) -> dict[int, FewShot]:
-    """Accuracy on all of `test` after 1, 5, ... pictures of each class; numbers of shots that not every class
+    """Accuracy on all of `test` after 1, 5, ... images of each class; numbers of shots that not every class
     has are left out.
 
     Raises:
-        InputError: a class has fewer pictures than the fewest shots.
+        InputError: a class has fewer images than the fewest shots.
     """
     smallest = int(np.bincount(train.targets, minlength=classes).min())
     possible = [number for number in shots if number <= smallest]
     if not possible:
         raise InputError(
-            f"the smallest class has {smallest} pictures for training, too few for {min(shots)} shots: "
-            "give more pictures, or fewer shots"
+            f"the smallest class has {smallest} images for training, too few for {min(shots)} shots: "
+            "give more images, or fewer shots"
         )
     accuracies: Mapping[int, list[float]] = {number: [] for number in possible}
     for seed in seeds:
@@ -63,7 +63,7 @@ def fewshot(
 
 
 def draw_order(targets: Int[np.ndarray, " N"], classes: int, seed: int) -> list[Int[np.ndarray, " n"]]:
-    """The pictures of every class in the order in which shots are drawn, as big_vision draws them."""
+    """The images of every class in the order in which shots are drawn, as big_vision draws them."""
     generator = np.random.default_rng(seed)
     return [generator.permutation(np.flatnonzero(targets == number)) for number in range(classes)]
 
@@ -72,7 +72,7 @@ class RidgeClassifier:
     """One eigen-decomposition, then any l2 for next to nothing.
 
     Features are whitened by the mean and standard deviation of the shots, a constant feature is appended, and
-    targets are -1 and +1. With fewer pictures than features the dual form is decomposed: the same answer.
+    targets are -1 and +1. With fewer images than features the dual form is decomposed: the same answer.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which pictures a model may be judged on: never those that it learned from, if that can be known."""
+"""Which images a model may be judged on: never those that it learned from, if that can be known."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import Pictures
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
-from vitreous.data.segmentation.masked import MaskedPictures
+from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.data.segmentation.sources import open_masked
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
@@ -20,15 +20,15 @@ from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.settings import check_known
 from vitreous.training.starting import absolute_source
 
-Shown = TypeVar("Shown", Pictures, MaskedPictures)
+Shown = TypeVar("Shown", ImageDataset, MaskedDataset)
 
 
 class HeldOut(NamedTuple):
-    """Pictures to judge on. part: which part of the data they are, in words."""
+    """Images to judge on. part: which part of the data they are, in words."""
 
     source: str
     part: str
-    pictures: Pictures
+    images: ImageDataset
 
 
 class HeldOutMasks(NamedTuple):
@@ -36,7 +36,7 @@ class HeldOutMasks(NamedTuple):
 
     source: str
     part: str
-    pictures: MaskedPictures
+    images: MaskedDataset
 
 
 class Asked(NamedTuple):
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
 
 def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldOut:
-    """The pictures of `vitreous evaluate MODEL [DATA]`.
+    """The images of `vitreous evaluate MODEL [DATA]`.
 
     What a run was trained on is split as it was then, and its held-out part is taken. Of other data the test
     part is taken where they have one of their own, and everything where they have none.
@@ -68,7 +68,7 @@ def held_out(model: str, data: str | None, settings: Mapping[str, Any]) -> HeldO
 def held_out_masks(
     model: str, data: str | None, settings: Mapping[str, Any], classes: tuple[str, ...] | None
 ) -> HeldOutMasks:
-    """The same for a segmenter: pictures with masks of its classes; None: of the classes of the data."""
+    """The same for a segmenter: images with masks of its classes; None: of the classes of the data."""
     asked = asked_for(model, data, settings, SegmentationConfig)
     splits = open_masked(asked.source, asked.config, classes=classes)
     return HeldOutMasks(*judged(model, asked, splits.train, splits.validation, splits.test))
@@ -96,7 +96,7 @@ def asked_for(model: str, data: str | None, settings: Mapping[str, Any], kind: t
 def judged(
     model: str, asked: Asked, train: Shown, validation: Shown | None, test: Shown | None
 ) -> tuple[str, str, Shown]:
-    """The source, and the part of it that the model has not learned from: its name and its pictures."""
+    """The source, and the part of it that the model has not learned from: its name and its images."""
     if test is not None:
         return asked.source, "held-out part", test
     if validation is not None:

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from vitreous.evaluation.features import Features
 
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the mean loss, on standardised features
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the mean loss, on standardized features
 ITERATIONS = 200
-TUNING_FRACTION = 0.2  # of the training pictures, to choose the penalty by
+TUNING_FRACTION = 0.2  # of the training images, to choose the penalty by
 
 
 class LinearProbe(NamedTuple):
-    """Pictures of the test part that were classified rightly, and the penalty that was chosen."""
+    """Images of the test part that were classified rightly, and the penalty that was chosen."""
 
     hits: int
     penalty: float
@@ -27,7 +27,7 @@ class LinearProbe(NamedTuple):
 def linear_probe(train: Features, test: Features, *, classes: int, seed: int = 0) -> LinearProbe:
     """Logistic regression with an l2 penalty, by L-BFGS.
 
-    The penalty is chosen on a fifth of the training pictures, then all of them are fitted; the test part is
+    The penalty is chosen on a fifth of the training images, then all of them are fitted; the test part is
     looked at once.
     """
     mean, std = train.values.mean(axis=0), train.values.std(axis=0) + 1e-6
@@ -49,19 +49,19 @@ def linear_probe(train: Features, test: Features, *, classes: int, seed: int = 0
 def fit(
     x: Float[Tensor, "n D"], y: Int64[Tensor, " n"], classes: int, penalty: float
 ) -> Float[Tensor, "D_and_1 classes"]:
-    """The weights that minimise cross-entropy + penalty / 2 * |W|^2; the last row, the bias, is free."""
+    """The weights that minimize cross-entropy + penalty / 2 * |W|^2; the last row, the bias, is free."""
     weights = torch.zeros(x.shape[1] + 1, classes, requires_grad=True)
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         [weights], max_iter=ITERATIONS, history_size=10, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = F.cross_entropy(logits(weights, x), y) + penalty / 2 * weights[:-1].square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
     return weights.detach()
 
 

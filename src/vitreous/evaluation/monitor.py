@@ -1,4 +1,4 @@
-"""What is measured while a classifier learns, on pictures that it does not learn from."""
+"""What is measured while a classifier learns, on images that it does not learn from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from torch import nn
 
-from vitreous.data.pictures import Splits, Subset
+from vitreous.data.dataset import Splits, Subset
 from vitreous.errors import InputError
 from vitreous.evaluation.features import extract
 from vitreous.evaluation.fewshot import draw_order, fewshot
@@ -33,15 +33,13 @@ def monitor(splits: Splits, config: RunConfig) -> Measure | None:
 
 
 def fewshot_measure(splits: Splits, *, batch_size: int) -> Measure:
-    """Closed-form few-shot accuracy on the validation part, from the same few training pictures each time."""
+    """Closed-form few-shot accuracy on the validation part, from the same few training images each time."""
     if splits.validation is None:
         raise InputError(
-            "evaluation.fewshot needs pictures to judge on: set data.validation_fraction, 0.1 for example"
+            "evaluation.fewshot needs images to judge on: set data.validation_fraction, 0.1 for example"
         )
     if splits.summary.multi_label:
-        raise InputError(
-            "evaluation.fewshot needs one class for each picture: leave it out for several labels"
-        )
+        raise InputError("evaluation.fewshot needs one class for each image: leave it out for several labels")
     validating, classes = splits.validation, len(splits.train.classes)
     order = draw_order(splits.train.targets, classes, seed=0)
     drawn = Subset(splits.train, np.concatenate([indices[: max(SHOTS)] for indices in order]))

@@ -1,4 +1,4 @@
-"""Pictures that may show several things at once: one yes-or-no question for each class."""
+"""Images that may show several things at once: one yes-or-no question for each class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from vitreous.data.pictures import Pictures
+from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.answers import Progress, ask, class_labels
 from vitreous.evaluation.scores import average_precision
 from vitreous.models.names import Model
@@ -19,8 +19,8 @@ from vitreous.models.names import Model
 
 @dataclass(frozen=True)
 class MultiLabelEvaluation:
-    """What a classifier said about each picture. Attributes as those of `Evaluation`, but `targets` has a
-    column of 0 and 1 for each class, and the probabilities of a picture need not sum to one."""
+    """What a classifier said about each image. Attributes as those of `Evaluation`, but `targets` has a
+    column of 0 and 1 for each class, and the probabilities of an image need not sum to one."""
 
     classes: tuple[str, ...]
     indices: Int[np.ndarray, " N"]
@@ -36,17 +36,17 @@ class MultiLabelEvaluation:
 
     @cached_property
     def average_precision(self) -> tuple[float, ...]:
-        """Of each class; NaN for a class that no picture shows."""
+        """Of each class; NaN for a class that no image shows."""
         columns = zip(self.targets.T, self.probabilities.T, strict=True)
         return tuple(average_precision(target, score) for target, score in columns)
 
     @property
     def mean_average_precision(self) -> float:
-        """Over the classes that some picture shows."""
+        """Over the classes that some image shows."""
         return float(np.nanmean(self.average_precision))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the pictures' own probabilities."""
+        """Everything but the images' own probabilities."""
         columns = zip(self.classes, self.average_precision, self.targets.sum(axis=0), strict=True)
         return {
             "test_mean_average_precision": self.mean_average_precision,
@@ -62,18 +62,18 @@ class MultiLabelEvaluation:
 
 def evaluate_multilabel(
     model: Model,
-    pictures: Pictures,
+    images: ImageDataset,
     *,
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
     progress: Progress | None = None,
 ) -> MultiLabelEvaluation:
-    """`evaluate` for targets that are a row of 0 and 1 for each picture."""
-    labels = class_labels(model, pictures)
-    answers = ask(model, pictures, device=device, batch_size=batch_size, workers=workers, progress=progress)
+    """`evaluate` for targets that are a row of 0 and 1 for each image."""
+    labels = class_labels(model, images)
+    answers = ask(model, images, device=device, batch_size=batch_size, workers=workers, progress=progress)
     targets = np.zeros((len(answers.indices), len(labels)), dtype=np.float32)
-    targets[:, [labels.index(label) for label in pictures.classes]] = pictures.targets[answers.indices]
+    targets[:, [labels.index(label) for label in images.classes]] = images.targets[answers.indices]
     return MultiLabelEvaluation(
         classes=labels,
         indices=answers.indices,

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from vitreous.data.pictures import Splits
+from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.features import cached_features
 from vitreous.evaluation.fewshot import SHOTS, FewShot, fewshot
-from vitreous.evaluation.knn import NEIGHBOURS, knn_hits
+from vitreous.evaluation.knn import NEIGHBORS, knn_hits
 from vitreous.evaluation.linear import linear_probe
 from vitreous.evaluation.scores import Interval, wilson_interval
 from vitreous.models.names import Model
@@ -21,12 +21,12 @@ from vitreous.models.names import Model
 
 @dataclass(frozen=True)
 class Probe:
-    """Accuracy of classifiers that stand on frozen features, on pictures that they were not fitted to.
+    """Accuracy of classifiers that stand on frozen features, on images that they were not fitted to.
 
     Attributes:
-        fewshot: closed-form linear accuracy, by the number of pictures of each class.
-        knn: accuracy of weighted nearest neighbours among all training pictures.
-        linear: accuracy of logistic regression on all training pictures.
+        fewshot: closed-form linear accuracy, by the number of images of each class.
+        knn: accuracy of weighted nearest neighbors among all training images.
+        linear: accuracy of logistic regression on all training images.
         extracting: seconds for the features; next to nothing when they were kept.
         fitting: seconds for the three probes.
     """
@@ -41,7 +41,7 @@ class Probe:
     fitting: float
 
     def interval(self, accuracy: float) -> Interval:
-        """95 %, Wilson's, over the pictures that were judged."""
+        """95 %, Wilson's, over the images that were judged."""
         return wilson_interval(round(accuracy * self.test_count), self.test_count)
 
     def to_json(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Probe:
             },
             "knn": self.knn,
             "knn_interval": list(self.interval(self.knn)),
-            "knn_neighbours": NEIGHBOURS,
+            "knn_neighbors": NEIGHBORS,
             "linear": self.linear,
             "linear_interval": list(self.interval(self.linear)),
             "train_count": self.train_count,
@@ -76,14 +76,14 @@ def probe(
     workers: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Probe:
-    """Few-shot linear, nearest neighbours and logistic regression on a model's features.
+    """Few-shot linear, nearest neighbors and logistic regression on a model's features.
 
     Args:
         seed, draws: shots are drawn with seed, seed + 1, ...: as many times as `draws`.
         precision: of the features: fp32, bf16, or auto for the faster one.
 
     Raises:
-        InputError: no held-out part, several labels for a picture, or too few pictures of a class.
+        InputError: no held-out part, several labels for an image, or too few images of a class.
     """
     held_out = splits.test or splits.validation
     if held_out is None:
@@ -96,12 +96,12 @@ def probe(
     )
     extracted = time.perf_counter()
     few = fewshot(train, test, classes=classes, shots=shots, seeds=range(seed, seed + draws))
-    neighbours = knn_hits(train, test, classes=classes)
+    neighbors = knn_hits(train, test, classes=classes)
     linear = linear_probe(train, test, classes=classes, seed=seed)
     count = len(test.targets)
     return Probe(
         fewshot=few,
-        knn=neighbours / count,
+        knn=neighbors / count,
         linear=linear.hits / count,
         train_count=len(train.targets),
         test_count=count,

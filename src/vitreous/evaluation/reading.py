@@ -1,4 +1,4 @@
-"""A reader of pictures against texts that are known: characters and lines that are right."""
+"""A reader of images against texts that are known: characters and lines that are right."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vitreous.data.pictures import BadPicture
+from vitreous.data.dataset import BadImage
 from vitreous.data.text.captions import Captions, open_captions
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.training.sequence.config import ReadingConfig
@@ -19,13 +19,13 @@ SHOWN = 20  # mistakes in the JSON
 
 @dataclass(frozen=True)
 class ReadingEvaluation:
-    """What a reader made of each picture.
+    """What a reader made of each image.
 
     Attributes:
-        names: of the pictures that could be read from the disk.
+        names: of the images that could be read from the disk.
         wanted: their texts.
         texts: its own.
-        failed: pictures that could not be decoded, and why.
+        failed: images that could not be decoded, and why.
         seconds: of reading.
     """
 
@@ -51,7 +51,7 @@ class ReadingEvaluation:
         count = len(self.wanted)
         rows = zip(self.names, self.wanted, self.texts, strict=True)
         mistakes = [
-            {"picture": name, "wanted": want, "read": text} for name, want, text in rows if want != text
+            {"image": name, "wanted": want, "read": text} for name, want, text in rows if want != text
         ]
         return {
             "test_count": count,
@@ -75,20 +75,20 @@ def captions_to_judge(config: ReadingConfig, data: str | None) -> Captions:
 def evaluate_reader(
     reader: Reader, captions: Captions, *, beams: int = 4, batch_size: int = BATCH
 ) -> ReadingEvaluation:
-    """Read every picture with a beam, `batch_size` of them together, and compare."""
+    """Read every image with a beam, `batch_size` of them together, and compare."""
     begun = time.perf_counter()
     names, wanted, texts, failed = [], [], [], {}
     for start in range(0, len(captions.texts), batch_size):
-        pictures = []
+        images = []
         for row in range(start, min(start + batch_size, len(captions.texts))):
             try:
-                pictures.append(captions.pictures.picture(row))
-            except BadPicture as bad:
+                images.append(captions.images.image(row))
+            except BadImage as bad:
                 failed[bad.name] = bad.reason
                 continue
-            names.append(captions.pictures.name(row))
+            names.append(captions.images.name(row))
             wanted.append(captions.texts[row])
-        texts += [found.text for found in reader.read(pictures, beams=beams, batch_size=batch_size)]
+        texts += [found.text for found in reader.read(images, beams=beams, batch_size=batch_size)]
     return ReadingEvaluation(names, wanted, texts, failed, time.perf_counter() - begun)
 
 

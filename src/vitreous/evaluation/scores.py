@@ -1,4 +1,4 @@
-"""What a set of classified pictures amounts to: rates with their uncertainty, a matrix, a calibration."""
+"""What a set of classified images amounts to: rates with their uncertainty, a matrix, a calibration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Interval(NamedTuple):
 
 class ClassScore(NamedTuple):
     """One class against all others. NaN where nothing can be said: precision of a class that was never
-    predicted, recall of one that has no pictures."""
+    predicted, recall of one that has no images."""
 
     label: str
     precision: float
@@ -33,7 +33,7 @@ class ClassScore(NamedTuple):
 
 @dataclass(frozen=True)
 class Bin:
-    """The pictures whose largest probability lies in (low, high]; NaN where there are none."""
+    """The images whose largest probability lies in (low, high]; NaN where there are none."""
 
     low: float
     high: float
@@ -55,15 +55,15 @@ def wilson_interval(successes: int, trials: int) -> Interval:
     if not trials:
         return Interval(0.0, 1.0)
     rate, z2 = successes / trials, Z_95**2
-    centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+    center = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
     half = Z_95 / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
-    return Interval(min(max(centre - half, 0.0), rate), max(min(centre + half, 1.0), rate))
+    return Interval(min(max(center - half, 0.0), rate), max(min(center + half, 1.0), rate))
 
 
 def confusion_matrix(
     targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], classes: int
 ) -> Int[np.ndarray, "classes classes"]:
-    """How often a picture of class [row] was called [column]."""
+    """How often an image of class [row] was called [column]."""
     flat = np.bincount(targets * classes + predictions, minlength=classes**2)
     return flat.reshape(classes, classes)
 
@@ -89,7 +89,7 @@ def calibrate(
     confidence: Float[np.ndarray, " N"], correct: np.ndarray, bins: int = CALIBRATION_BINS
 ) -> Calibration:
     """Does a probability of 0.8 mean right in 80 % of the cases? The mean distance between confidence and
-    accuracy in bins of equal width, weighted by their pictures (arXiv 1706.04599, Eq. 3)."""
+    accuracy in bins of equal width, weighted by their images (arXiv 1706.04599, Eq. 3)."""
     edges = np.linspace(0, 1, bins + 1)
     place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     filled = []
@@ -104,8 +104,8 @@ def calibrate(
 
 
 def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> float:
-    """The area under precision against recall, as the mean of the precision at every relevant picture, best
-    score first; pictures with equal scores count as one step. NaN where no picture is relevant."""
+    """The area under precision against recall, as the mean of the precision at every relevant image, best
+    score first; images with equal scores count as one step. NaN where no image is relevant."""
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(relevant[order] > 0)
     if not len(hits) or not hits[-1]:

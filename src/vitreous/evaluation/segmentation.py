@@ -1,6 +1,6 @@
 """A segmenter against masks that are known: intersection over union of each class, and what it is sure of.
 
-Of a class, IoU = hits / (pixels of the class + pixels called so - hits), summed over all pictures. A class
+Of a class, IoU = hits / (pixels of the class + pixels called so - hits), summed over all images. A class
 that no judged pixel has and that none was called has no IoU: it is left out of the mean. One that is absent
 but was called has 0. Pixels of 255 in a mask are judged nowhere.
 """
@@ -20,7 +20,7 @@ from PIL import Image
 from torch import nn
 
 from vitreous.data.segmentation.loading import MaskedEvaluation
-from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedPictures
+from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset
 from vitreous.errors import InputError
 from vitreous.evaluation.scores import Interval, confusion_matrix
 from vitreous.models.preprocessing import upright
@@ -32,27 +32,27 @@ BACKGROUND = "background"  # the name of class 0 that makes "something or nothin
 
 @dataclass(frozen=True)
 class SegmentationEvaluation:
-    """What a segmenter made of each picture.
+    """What a segmenter made of each image.
 
     Attributes:
         classes: their names.
-        numbers: of the pictures that could be read.
+        numbers: of the images that could be read.
         names: theirs.
-        confusions: (pictures, classes, classes): pixels of class [row] that were called [column].
-        failed: pictures that could not be read, and why.
+        confusions: (images, classes, classes): pixels of class [row] that were called [column].
+        failed: images that could not be read, and why.
         seconds: of judging.
     """
 
     classes: tuple[str, ...]
     numbers: Sequence[int]
     names: Sequence[str]
-    confusions: Int[np.ndarray, "pictures classes classes"]
+    confusions: Int[np.ndarray, "images classes classes"]
     failed: Mapping[str, str]
     seconds: float
 
     @property
     def confusion(self) -> Int[np.ndarray, "classes classes"]:
-        """Over all pictures."""
+        """Over all images."""
         return self.confusions.sum(axis=0)
 
     @property
@@ -67,7 +67,7 @@ class SegmentationEvaluation:
 
     @property
     def interval(self) -> Interval:
-        """95 % of the mean IoU when the pictures are drawn again, with replacement (bootstrap)."""
+        """95 % of the mean IoU when the images are drawn again, with replacement (bootstrap)."""
         count, classes = self.confusions.shape[:2]
         rng = np.random.default_rng(0)
         drawn = rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
@@ -97,8 +97,8 @@ class SegmentationEvaluation:
         return mean_of(ious(nothing))
 
     @property
-    def picture_mious(self) -> Float[np.ndarray, " pictures"]:
-        """The mean IoU of each picture by itself."""
+    def image_mious(self) -> Float[np.ndarray, " images"]:
+        """The mean IoU of each image by itself."""
         return np.array([mean_of(ious(each)) for each in self.confusions])
 
     def to_json(self) -> dict[str, Any]:
@@ -143,42 +143,42 @@ def confusion_of(mask: Mask, found: Mask, classes: int) -> Int[np.ndarray, "clas
 @torch.inference_mode()
 def evaluate_segmenter(
     model: Segmenter,
-    pictures: MaskedPictures,
+    images: MaskedDataset,
     *,
     device: str | torch.device = "cpu",
     batch_size: int = 32,
     progress: Callable[[int, int], None] | None = None,
 ) -> SegmentationEvaluation:
-    """Every picture once, each judged at its mask's own size.
+    """Every image once, each judged at its mask's own size.
 
     Args:
-        progress: called behind each batch with the pictures done and the pictures in all.
+        progress: called behind each batch with the images done and the images in all.
 
     Raises:
-        InputError: not one picture can be read.
+        InputError: not one image can be read.
     """
     begun = time.perf_counter()
     was_training = model.training
     model.to(device).eval()
-    loader = MaskedEvaluation(pictures, preprocessing=model.preprocessing, batch_size=batch_size)
+    loader = MaskedEvaluation(images, preprocessing=model.preprocessing, batch_size=batch_size)
     judged: list[int] = []
     confusions = []
-    for images, masks, numbers in loader:
-        for logits, mask in zip(model(images.to(device)).float(), masks, strict=True):
+    for batch, masks, numbers in loader:
+        for logits, mask in zip(model(batch.to(device)).float(), masks, strict=True):
             found = likeliest(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
-            confusions.append(confusion_of(mask, found, len(pictures.classes)))
+            confusions.append(confusion_of(mask, found, len(images.classes)))
         judged += numbers
         if progress:
-            progress(len(judged) + len(loader.bad), len(pictures))
+            progress(len(judged) + len(loader.bad), len(images))
     model.train(was_training)
     if not judged:
         name, why = next(iter(loader.bad))
-        raise InputError(f"not one of {len(pictures)} pictures can be judged: {name}: {why}")
-    classes = len(pictures.classes)
+        raise InputError(f"not one of {len(images)} images can be judged: {name}: {why}")
+    classes = len(images.classes)
     return SegmentationEvaluation(
-        classes=pictures.classes,
+        classes=images.classes,
         numbers=judged,
-        names=[pictures.name(number) for number in judged],
+        names=[images.name(number) for number in judged],
         confusions=np.array(confusions, dtype=np.int64).reshape(-1, classes, classes),
         failed=dict(loader.bad),
         seconds=time.perf_counter() - begun,
@@ -186,29 +186,27 @@ def evaluate_segmenter(
 
 
 @torch.inference_mode()
-def masks_of(model: Segmenter, pictures: Sequence[Image.Image]) -> list[Mask]:
-    """The class number of each pixel of each picture, at the picture's own size, turned upright."""
+def masks_of(model: Segmenter, images: Sequence[Image.Image]) -> list[Mask]:
+    """The class number of each pixel of each image, at the image's own size, turned upright."""
     device = next(model.parameters()).device
     found = []
-    for logits, picture in zip(
-        model(model.preprocessing(pictures).to(device)).float(), pictures, strict=True
-    ):
-        width, height = upright(picture, model.config.channels).size
+    for logits, image in zip(model(model.preprocessing(images).to(device)).float(), images, strict=True):
+        width, height = upright(image, model.config.channels).size
         found.append(likeliest(logits, (height, width)).cpu().numpy())
     return found
 
 
 def segmentation_monitor(
-    pictures: MaskedPictures | None, *, batch_size: int
+    images: MaskedDataset | None, *, batch_size: int
 ) -> Callable[[nn.Module], Mapping[str, float]] | None:
-    """What measures mean IoU and pixel accuracy while a model learns; None without pictures."""
-    if pictures is None:
+    """What measures mean IoU and pixel accuracy while a model learns; None without images."""
+    if images is None:
         return None
 
     def measure(model: nn.Module) -> Mapping[str, float]:
         assert isinstance(model, Segmenter)
         device = next(model.parameters()).device
-        found = evaluate_segmenter(model, pictures, device=device, batch_size=batch_size)
+        found = evaluate_segmenter(model, images, device=device, batch_size=batch_size)
         return {"validation_miou": found.miou, "validation_accuracy": found.pixel_accuracy}
 
     return measure

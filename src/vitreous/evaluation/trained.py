@@ -26,7 +26,7 @@ def open_trained(spec: str, **overrides: Any) -> Model:
 
 
 def asks_each_class(spec: str) -> bool:
-    """Whether a run learned a yes or no for each class, because a picture may show several."""
+    """Whether a run learned a yes or no for each class, because an image may show several."""
     path = Path(spec)
     return (path / "config.toml").is_file() and Run.open(path).config.training.loss == "sigmoid"
 

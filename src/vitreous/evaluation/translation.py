@@ -83,7 +83,7 @@ def evaluate_translator(
 ) -> TranslationEvaluation:
     """Translate every source with a beam, `batch_size` of them together, and compare."""
     longest = translator.model.config.max_length
-    readable = [len(translator.tokeniser.encode(pair.source)) < longest for pair in pairs]
+    readable = [len(translator.tokenizer.encode(pair.source)) < longest for pair in pairs]
     begun = time.perf_counter()
     sources = [pair.source for pair, can in zip(pairs, readable, strict=True) if can]
     found = iter(

@@ -1,7 +1,7 @@
 """Charts that read on light and on dark paper.
 
-They are drawn once, in the colours of light paper. Inside a page every colour becomes a CSS variable, so
-that the page decides; the files beside the page keep the colours of light paper.
+They are drawn once, in the colors of light paper. Inside a page every color becomes a CSS variable, so
+that the page decides; the files beside the page keep the colors of light paper.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ class Chart:
         return buffer.getvalue()
 
     def inline(self) -> Markup:
-        """An <svg> element for a page, its colours as variables."""
+        """An <svg> element for a page, its colors as variables."""
         svg = self.svg[self.svg.index("<svg") :]
-        for colour, variable in VARIABLES.items():
-            svg = svg.replace(colour, variable)
+        for color, variable in VARIABLES.items():
+            svg = svg.replace(color, variable)
         return Markup(svg.replace("<svg ", '<svg class="chart" ', 1))
 
     def save(self, stem: Path) -> list[Path]:
@@ -151,9 +151,9 @@ def lines(
     axes: Axes, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str, x: str
 ) -> None:
     """One or two curves, each named at its end."""
-    for (name, (xs, ys)), colour in zip(series.items(), (FIRST, SECOND), strict=False):
+    for (name, (xs, ys)), color in zip(series.items(), (FIRST, SECOND), strict=False):
         marker = "o" if len(xs) == 1 else "None"  # a line through one point would not be seen
-        axes.plot(xs, ys, color=colour, linewidth=1.6, label=name, marker=marker)
+        axes.plot(xs, ys, color=color, linewidth=1.6, label=name, marker=marker)
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.margins(x=0.02)
@@ -185,7 +185,7 @@ def matrix(
     numbers: Sequence[Sequence[str]] | None = None,
     marked: np.ndarray | None = None,
 ) -> Chart:
-    """Squares whose depth of colour is a value in 0 ... 1, with `numbers` in them; `marked` ones framed."""
+    """Squares whose depth of color is a value in 0 ... 1, with `numbers` in them; `marked` ones framed."""
     side = min(0.36, 7.2 / max(len(columns), 1))
     width = max(side * len(columns) + 1.3, 4.0)  # room for the title
     with canvas(width, side * len(rows) + 0.9) as (figure, (axes,)):

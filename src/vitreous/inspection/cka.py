@@ -1,7 +1,7 @@
-"""Centred kernel alignment: how alike two representations of the same pictures are, whatever their width.
+"""Centered kernel alignment: how alike two representations of the same images are, whatever their width.
 
 Kornblith et al., arXiv 1905.00414, with the unbiased estimate of Song et al. (2012) averaged over minibatches
-as in Nguyen et al., arXiv 2010.15327, Eq. 3 to 5, so that few pictures do not make everything look alike.
+as in Nguyen et al., arXiv 2010.15327, Eq. 3 to 5, so that few images do not make everything look alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def hsic(first: Float[Tensor, "n n"], second: Float[Tensor, "n n"]) -> Float[Ten
     """The unbiased Hilbert-Schmidt independence criterion of two Gram matrices (2010.15327, Eq. 3)."""
     n = first.shape[0]
     if n < FEWEST:
-        raise InputError(f"alignment of representations needs at least {FEWEST} pictures, not {n}")
+        raise InputError(f"alignment of representations needs at least {FEWEST} images, not {n}")
     first, second = first.clone().fill_diagonal_(0), second.clone().fill_diagonal_(0)
     crossed = (first * second).sum()
     means = first.sum() * second.sum() / ((n - 1) * (n - 2))
@@ -38,11 +38,11 @@ def linear_cka(first: Float[Tensor, "n d1"], second: Float[Tensor, "n d2"]) -> f
 def cka_matrix(
     first: Sequence[Float[Tensor, "n _"]], second: Sequence[Float[Tensor, "n _"]], *, batch: int = 256
 ) -> Float[Tensor, "layers1 layers2"]:
-    """Alignment between every layer of `first` and every layer of `second`, for the same n pictures; NaN for
-    a layer that says the same of all pictures, such as the class token before the first.
+    """Alignment between every layer of `first` and every layer of `second`, for the same n images; NaN for
+    a layer that says the same of all images, such as the class token before the first.
 
     Args:
-        batch: pictures in one Gram matrix; the criterion is averaged over batches before the division.
+        batch: images in one Gram matrix; the criterion is averaged over batches before the division.
     """
     n = first[0].shape[0]
     starts = range(0, max(n - n % batch, 1), batch)  # a last small batch would be a noisy estimate
@@ -60,10 +60,10 @@ def cka_matrix(
 
 
 def gram(features: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-    """Inner products of all pairs of pictures, in double precision and about their mean, since the sums of
-    `hsic` cancel; zero where all pictures are alike but for rounding."""
+    """Inner products of all pairs of images, in double precision and about their mean, since the sums of
+    `hsic` cancel; zero where all images are alike but for rounding."""
     features = features.double()
-    centred = features - features.mean(dim=0)
-    if centred.norm() <= ROUNDING * features.norm():
-        centred = torch.zeros_like(centred)
-    return centred @ centred.T
+    centered = features - features.mean(dim=0)
+    if centered.norm() <= ROUNDING * features.norm():
+        centered = torch.zeros_like(centered)
+    return centered @ centered.T

@@ -13,9 +13,9 @@ from vitreous.inspection import captions
 from vitreous.inspection import survey_figures as figures
 from vitreous.inspection.explorer import explorer_data
 from vitreous.inspection.features import standing_out
+from vitreous.inspection.images import Pixels, rgb
 from vitreous.inspection.model_figures import attention_triples, filters_figure, positions_figure
 from vitreous.inspection.page import Exhibit, LeftOut
-from vitreous.inspection.pictures import Pixels, rgb
 from vitreous.inspection.readout import readout_name, to_grid
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.stored_maps import fitting_factor, store_for_page
@@ -25,7 +25,7 @@ from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 
 MOST_NAMED = 30  # classes in a sentence
-CLOSE = 8  # pictures that are shown; the others enter the averages
+CLOSE = 8  # images that are shown; the others enter the averages
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Question:
     """What is asked beyond the usual.
 
     Attributes:
-        label: the class to explain; None: each picture's own answer.
+        label: the class to explain; None: each image's own answer.
         patch: (row, column), from 0, of the patch whose attention is drawn; None: the one in the middle.
         other: another model, whose layers are compared with this one's.
         other_name: what to call it.
@@ -56,11 +56,11 @@ class CloseLook(NamedTuple):
 
 def look_closely(
     model: ViT,
-    pictures: Sequence[tuple[Image.Image, str]],
+    images: Sequence[tuple[Image.Image, str]],
     question: Question,
     progress: Progress | None,
 ) -> CloseLook:
-    """Look at a Vision Transformer with pictures (and their names).
+    """Look at a Vision Transformer with images (and their names).
 
     Raises:
         InputError: an unknown class, or a patch outside the grid.
@@ -69,17 +69,17 @@ def look_closely(
     patch = chosen_patch(config, question.patch)
     labels = model.labels or [f"class {number}" for number in range(config.num_classes or 0)]
     wanted = None if question.label is None else class_number(labels, question.label)
-    names = [name for _, name in pictures]
-    images = model.preprocessing([picture for picture, _ in pictures])
-    close = images[:CLOSE]
+    names = [name for _, name in images]
+    batch = model.preprocessing([image for image, _ in images])
+    close = batch[:CLOSE]
 
-    seen = survey(model, images, patch=patch, close=CLOSE, progress=progress)
+    seen = survey(model, batch, patch=patch, close=CLOSE, progress=progress)
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     said = figures.answers(seen.lens, labels)
     words = (
         [f"{name}, taken for {answer}" for name, answer in zip(names, said, strict=True)] if said else names
     )
-    shown = [rgb(each) for each in model.preprocessing.denormalise(model.sized(close))]
+    shown = [rgb(each) for each in model.preprocessing.denormalize(model.sized(close))]
     named = list(zip(shown, words[:CLOSE], strict=True))
     factor = fitting_factor(config)
     maps = store_for_page(model, close, factor)
@@ -100,11 +100,11 @@ def look_closely(
         figures.norms_figure(seen.norms, config),
     ]
     if question.other is not None:
-        parts.append(compare(question, seen, [picture for picture, _ in pictures]))
+        parts.append(compare(question, seen, [image for image, _ in images]))
     return CloseLook(
         explorer_data(config, named, seen, evidence.patches if evidence else None, maps, factor),
         captions.EXPLORER.format(
-            readout=readout_name(config), left_out=left_out_of_page(config, len(images), len(maps), factor)
+            readout=readout_name(config), left_out=left_out_of_page(config, len(batch), len(maps), factor)
         ),
         parts,
         in_short(seen, evidence, names, said, config),
@@ -137,7 +137,7 @@ def class_number(labels: Sequence[str], label: str) -> int:
 
 
 def evidence_figures(
-    evidence: Relevance | None, pictures: Sequence[tuple[Pixels, str]], label: str | None
+    evidence: Relevance | None, images: Sequence[tuple[Pixels, str]], label: str | None
 ) -> list[Exhibit | LeftOut]:
     """What speaks for a class, and which heads matter for it."""
     title = "Which patches speak for the class; which heads matter"
@@ -146,29 +146,29 @@ def evidence_figures(
     if not evidence.heads.any():
         return [LeftOut(title, "the model's head is all zeros: nothing changes the class's logit")]
     return [
-        figures.relevance_figure(evidence, pictures, label),
+        figures.relevance_figure(evidence, images, label),
         figures.importance_figure(evidence),
     ]
 
 
-def compare(question: Question, seen: Survey, pictures: Sequence[Image.Image]) -> Exhibit | LeftOut:
-    """The layers of two models, each with its own preprocessing of the same pictures."""
+def compare(question: Question, seen: Survey, images: Sequence[Image.Image]) -> Exhibit | LeftOut:
+    """The layers of two models, each with its own preprocessing of the same images."""
     other = question.other
     if not isinstance(other, ViT):
         return LeftOut(f"Layers of {question.other_name}", "a convolutional network has no tokens to compare")
-    features = layer_features(other.eval(), other.preprocessing(pictures))
+    features = layer_features(other.eval(), other.preprocessing(images))
     return figures.alignment_figure(seen.features, features, question.other_name)
 
 
-def left_out_of_page(config: ViTConfig, pictures: int, maps: int, factor: int) -> str:
+def left_out_of_page(config: ViTConfig, images: int, maps: int, factor: int) -> str:
     """What the page does not hold, so that nobody takes it for everything; empty where it holds all."""
-    shown = min(pictures, CLOSE)
+    shown = min(images, CLOSE)
     words = []
-    if shown < pictures:
-        words.append(f"Of {pictures} pictures the first {shown} are shown, all enter the averages.")
+    if shown < images:
+        words.append(f"Of {images} images the first {shown} are shown, all enter the averages.")
     if maps < shown:
         words.append(
-            f"To keep the page small, patches can be asked in the first {maps} of the {shown} pictures."
+            f"To keep the page small, patches can be asked in the first {maps} of the {shown} images."
         )
     if factor > 1:
         words.append(
@@ -183,9 +183,9 @@ def in_short(
     """The numbers that fit into a few lines of JSON; layers and heads count from 1."""
     unusual = standing_out(seen.norms[:, config.prefix :])
     return {
-        "answers": [{"picture": name, "answer": each} for name, each in zip(names, said, strict=False)],
+        "answers": [{"image": name, "answer": each} for name, each in zip(names, said, strict=False)],
         "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),
         "mean_attention_entropy": seen.entropy.mean(dim=(0, 2)).tolist(),
         "prunable_heads": figures.prunable_heads(evidence) if evidence and evidence.heads.any() else [],
-        "artefact_tokens": int(unusual.sum()),
+        "artifact_tokens": int(unusual.sum()),
     }

@@ -1,4 +1,4 @@
-"""Which class is taken for which, whether pictures were counted or pixels."""
+"""Which class is taken for which, whether images were counted or pixels."""
 
 from __future__ import annotations
 

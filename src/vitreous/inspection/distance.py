@@ -12,7 +12,7 @@ def attention_distance(
 ) -> Float[Tensor, "*B K"]:
     """The distance between a query patch and what it attends to, averaged over queries.
 
-    Distances join the centres of patches and count as the query's attention does; prefix tokens have no
+    Distances join the centers of patches and count as the query's attention does; prefix tokens have no
     place, so they are left out and each row is scaled to sum to one again. A convolution's receptive field is
     the quantity to compare with.
 
@@ -28,7 +28,7 @@ def attention_distance(
 
 
 def patch_distances(grid: tuple[int, int], patch: tuple[int, int]) -> Float[Tensor, "N N"]:
-    """Pixels from the centre of each patch to that of each other."""
+    """Pixels from the center of each patch to that of each other."""
     rows, columns = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
-    centres = torch.stack([rows.flatten() * float(patch[0]), columns.flatten() * float(patch[1])], dim=-1)
-    return torch.cdist(centres, centres, compute_mode="donot_use_mm_for_euclid_dist")
+    centers = torch.stack([rows.flatten() * float(patch[0]), columns.flatten() * float(patch[1])], dim=-1)
+    return torch.cdist(centers, centers, compute_mode="donot_use_mm_for_euclid_dist")

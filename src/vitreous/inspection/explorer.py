@@ -1,4 +1,4 @@
-"""What the interactive part of a model's report is made of: pictures and attention, as JSON."""
+"""What the interactive part of a model's report is made of: images and attention, as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.inspection.pictures import HEAT, Pixels, data_uri
+from vitreous.inspection.images import HEAT, Pixels, data_uri
 from vitreous.inspection.readout import readout_name
 from vitreous.inspection.stored_maps import coarse_grid, pack
 from vitreous.inspection.survey import Survey
@@ -20,16 +20,16 @@ from vitreous.models.config import ViTConfig
 
 def explorer_data(
     config: ViTConfig,
-    pictures: Sequence[tuple[Pixels, str]],
+    images: Sequence[tuple[Pixels, str]],
     survey: Survey,
     relevance: Float[Tensor, "B rows columns"] | None,
     maps: Sequence[bytes],
     factor: int,
 ) -> dict[str, Any]:
-    """The page's data for the first pictures of a survey.
+    """The page's data for the first images of a survey.
 
     Args:
-        pictures: what is shown, and the words for it.
+        images: what is shown, and the words for it.
         maps: whole maps of the first of them, packed on a grid that is coarser by `factor`.
     """
     return {
@@ -42,16 +42,16 @@ def explorer_data(
         "patch": config.patch_size,
         "reads": readout_name(config),
         "heat": encode(heat_table().tobytes()),
-        "pictures": [
+        "images": [
             {
                 "name": words,
-                "src": data_uri(picture),
+                "src": data_uri(image),
                 "reading": encode(pack(survey.reading[i])),
                 "rollout": encode(pack(survey.rollout[i].flatten())),
                 "relevance": None if relevance is None else encode(pack(relevance[i].flatten())),
                 "maps": encode(maps[i]) if i < len(maps) else None,
             }
-            for i, (picture, words) in enumerate(pictures)
+            for i, (image, words) in enumerate(images)
         ],
     }
 
@@ -63,7 +63,7 @@ def prefix_names(config: ViTConfig) -> list[str]:
 
 
 def heat_table() -> np.ndarray:
-    """The colour of each of 256 steps, RGB."""
+    """The color of each of 256 steps, RGB."""
     return (matplotlib.colormaps[HEAT](np.linspace(0, 1, 256))[:, :3] * 255).round().astype(np.uint8)
 
 

@@ -16,10 +16,10 @@ from vitreous.models.names import Model
 
 
 class Components(NamedTuple):
-    """Directions in the space of small pictures, most important first.
+    """Directions in the space of small images, most important first.
 
     Attributes:
-        filters: one small picture each, of unit norm.
+        filters: one small image each, of unit norm.
         explained: the share of the filters' variance along each.
     """
 
@@ -43,7 +43,7 @@ def first_filters(model: Model) -> Float[Tensor, "D C P Q"]:
             case ConvolutionStem():
                 return next(module.convolutions.parameters()).detach().float()
             case ResNet() | PreActivationResNet():
-                return module.root.standardised().detach().float()
+                return module.root.standardized().detach().float()
     raise TypeError(f"{type(model).__name__} has no known first layer")
 
 
@@ -53,8 +53,8 @@ def principal_filters(weight: Float[Tensor, "D C P Q"], count: int = 28) -> Comp
     The sign of a component means nothing; the largest value is made positive, so that two runs agree.
     """
     flat = weight.flatten(1)
-    centred = flat - flat.mean(dim=0)
-    _, singular, directions = torch.linalg.svd(centred, full_matrices=False)
+    centered = flat - flat.mean(dim=0)
+    _, singular, directions = torch.linalg.svd(centered, full_matrices=False)
     peak = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     filters = (directions * peak.sign()).reshape(-1, *weight.shape[1:])
     variance = singular.square()

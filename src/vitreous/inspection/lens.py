@@ -1,6 +1,6 @@
 """The tokens behind every layer, and what the head would already say of them: the logit lens.
 
-nostalgebraist, "interpreting GPT: the logit lens" (2020), carried over to pictures.
+nostalgebraist, "interpreting GPT: the logit lens" (2020), carried over to images.
 """
 
 from __future__ import annotations

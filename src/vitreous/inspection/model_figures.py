@@ -14,8 +14,8 @@ from vitreous.errors import InputError
 from vitreous.inspection import captions
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.filters import first_filters, principal_filters
+from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, rgb, stretched
 from vitreous.inspection.page import Exhibit, LeftOut, img, sheet
-from vitreous.inspection.pictures import Pixels, contact_sheet, heat, overlay, rgb, stretched
 from vitreous.inspection.readout import readout_attention, readout_name, readout_of, to_grid
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.inspection.similarity import position_rows, position_similarity
@@ -53,7 +53,7 @@ def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
 
 
 def positions_figure(model: Model) -> Exhibit | LeftOut:
-    """Fig. 7 centre and Fig. 10."""
+    """Fig. 7 center and Fig. 10."""
     title = "Which places look alike to the model"
     try:
         rows = position_rows(model)
@@ -79,32 +79,31 @@ def positions_figure(model: Model) -> Exhibit | LeftOut:
 def attention_figure(
     model: Model, images: Float[Tensor, "B C H W"], names: Sequence[str]
 ) -> Exhibit | LeftOut:
-    """Fig. 6 for a few pictures, whose names stand below them."""
+    """Fig. 6 for a few images, whose names stand below them."""
     if not isinstance(model, ViT):
         return LeftOut("What it looks at", "a convolutional network has no attention")
-    shown = [rgb(each) for each in model.preprocessing.denormalise(images)]
+    shown = [rgb(each) for each in model.preprocessing.denormalize(images)]
     return attention_triples(model.config, list(zip(shown, names, strict=True)), *look(model, images))
 
 
 def attention_triples(
     config: ViTConfig,
-    pictures: Sequence[tuple[Pixels, str]],
+    images: Sequence[tuple[Pixels, str]],
     last: Float[Tensor, "B rows columns"],
     whole: Float[Tensor, "B rows columns"],
 ) -> Exhibit:
-    """Each picture (with words), the last layer's attention over it, and the rollout of all layers."""
+    """Each image (with words), the last layer's attention over it, and the rollout of all layers."""
     triples = [
-        (picture, overlay(picture, last[i]), overlay(picture, whole[i]))
-        for i, (picture, _) in enumerate(pictures)
+        (image, overlay(image, last[i]), overlay(image, whole[i])) for i, (image, _) in enumerate(images)
     ]
     rows = Markup("").join(
         Markup('<figure class="triple">{}<figcaption>{}</figcaption></figure>').format(
-            img(picture, words)
+            img(image, words)
             + img(attended, "attention of the last layer")
             + img(through, "attention rollout"),
             words,
         )
-        for (picture, attended, through), (_, words) in zip(triples, pictures, strict=True)
+        for (image, attended, through), (_, words) in zip(triples, images, strict=True)
     )
     return Exhibit(
         name="attention",

@@ -14,9 +14,9 @@ from vitreous.errors import InputError
 from vitreous.inspection.arrays import save_arrays
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.close_look import CloseLook, Question, look_closely
+from vitreous.inspection.images import Pixels, enlarged, png
 from vitreous.inspection.model_figures import filters_figure
 from vitreous.inspection.page import Exhibit, LeftOut, write_page
-from vitreous.inspection.pictures import Pixels, enlarged, png
 from vitreous.inspection.survey import Progress
 from vitreous.inspection.training_report import describe
 from vitreous.models.names import Model
@@ -42,38 +42,38 @@ class ModelReport:
 
 def write_model_report(
     model: Model,
-    pictures: Sequence[tuple[Image.Image, str]],
+    images: Sequence[tuple[Image.Image, str]],
     folder: Path,
     *,
     name: str,
-    about_pictures: str = "",
+    about_images: str = "",
     question: Question | None = None,
     more: Sequence[Exhibit] = (),
     classes: int | None = None,
     progress: Progress | None = None,
 ) -> ModelReport:
-    """Look at `model` with pictures (and their names); write report.html, figures, arrays.npz into `folder`.
+    """Look at `model` with images (and their names); write report.html, figures, arrays.npz into `folder`.
 
     Args:
         name: what the page calls the model.
-        about_pictures: a sentence on where the pictures come from.
+        about_images: a sentence on where the images come from.
         more: figures that only this kind of model has; they stand first.
         classes: how many the whole has, where `model` is but a part of it; else its own.
 
     Raises:
-        InputError: no picture; an unknown class, or a patch outside the grid; there is something in `folder`.
+        InputError: no image; an unknown class, or a patch outside the grid; there is something in `folder`.
     """
-    if not pictures:
-        raise InputError("there is no picture to look at")
+    if not images:
+        raise InputError("there is no image to look at")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already, and nothing is written over: choose another --out")
     if model.preprocessing.channels not in (1, 3):
         raise InputError(
-            f"the model takes {model.preprocessing.channels} channels: only grey and RGB pictures can be read"
+            f"the model takes {model.preprocessing.channels} channels: only gray and RGB images can be read"
         )
     model.eval()
     if isinstance(model, ViT):
-        look = look_closely(model, pictures, question or Question(), progress)
+        look = look_closely(model, images, question or Question(), progress)
     else:
         parts: list[Exhibit | LeftOut] = [
             filters_figure(model),
@@ -89,8 +89,8 @@ def write_model_report(
         title=f"What {name} sees",
         name=name,
         kind=describe(model),
-        pictures=about_pictures,
-        facts=facts(model, len(pictures), classes),
+        images=about_images,
+        facts=facts(model, len(images), classes),
         explorer=look.explorer,
         explorer_caption=look.explorer_caption,
         exhibits=exhibits,
@@ -106,7 +106,7 @@ def write_model_report(
             {key: value for each in exhibits for key, value in each.arrays.items()}, folder / "arrays.npz"
         ),
         {
-            "pictures": len(pictures),
+            "images": len(images),
             **look.summary,
             "left_out": [{"figure": each.title, "reason": each.reason} for each in left_out],
         },
@@ -114,17 +114,17 @@ def write_model_report(
     )
 
 
-def facts(model: Model, pictures: int, classes: int | None) -> dict[str, str]:
+def facts(model: Model, images: int, classes: int | None) -> dict[str, str]:
     """What stands under the headline."""
     return {
         "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
         "classes": f"{classes or model.config.num_classes or 0:,}",
-        "pictures": f"{pictures:,}",
+        "images": f"{images:,}",
     }
 
 
 def save_files(files: Mapping[str, Chart | Pixels], folder: Path) -> list[Path]:
-    """Charts as SVG and PNG, pictures as PNG."""
+    """Charts as SVG and PNG, images as PNG."""
     paths = []
     for stem, drawing in files.items():
         if isinstance(drawing, Chart):

@@ -14,9 +14,9 @@ from markupsafe import Markup
 from vitreous import __version__
 from vitreous.checkpoints.whole_files import whole
 from vitreous.inspection.charts import Chart
-from vitreous.inspection.pictures import Pixels, data_uri
+from vitreous.inspection.images import Pixels, data_uri
 
-SMALL = 64  # pictures with fewer pixels a side are shown with hard edges
+SMALL = 64  # images with fewer pixels a side are shown with hard edges
 
 
 @dataclass(frozen=True)
@@ -90,19 +90,19 @@ def percent(share: float) -> str:
     return "–" if share != share else f"{100 * share:.1f} %"
 
 
-def img(picture: Pixels, words: str) -> Markup:
-    """A picture that the page carries in itself; small ones are enlarged with their pixels' edges."""
-    hard = "pixelated" if max(picture.shape[:2]) < SMALL else ""
-    return Markup('<img class="{}" src="{}" alt="{}">').format(hard, data_uri(picture), words)
+def img(image: Pixels, words: str) -> Markup:
+    """An image that the page carries in itself; small ones are enlarged with their pixels' edges."""
+    hard = "pixelated" if max(image.shape[:2]) < SMALL else ""
+    return Markup('<img class="{}" src="{}" alt="{}">').format(hard, data_uri(image), words)
 
 
-def picture_row(pictures: Sequence[tuple[Pixels, str]]) -> Markup:
-    """Pictures with words below, in a row that wraps."""
+def image_row(images: Sequence[tuple[Pixels, str]]) -> Markup:
+    """Images with words below, in a row that wraps."""
     figures = Markup("").join(
-        Markup("<figure>{}<figcaption>{}</figcaption></figure>").format(img(picture, words), words)
-        for picture, words in pictures
+        Markup("<figure>{}<figcaption>{}</figcaption></figure>").format(img(image, words), words)
+        for image, words in images
     )
-    return Markup('<div class="pictures">{}</div>').format(figures)
+    return Markup('<div class="images">{}</div>').format(figures)
 
 
 def sheet(pixels: Pixels, words: str) -> Markup:

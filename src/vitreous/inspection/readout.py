@@ -16,7 +16,7 @@ def readout_weights(config: ViTConfig) -> Float[Tensor, "T"]:
     """How much each token of the last layer counts in what is pooled; sums to one.
 
     The class token alone (Eq. 4), the mean of the patches, or the halves of both. Attention pooling weighs
-    patches by their content, which only `readout_of` a picture can tell; here they count alike.
+    patches by their content, which only `readout_of` an image can tell; here they count alike.
     """
     weights = torch.zeros(config.tokens)
     patches = torch.zeros(config.tokens)
@@ -37,7 +37,7 @@ def readout_weights(config: ViTConfig) -> Float[Tensor, "T"]:
 
 
 def readout_of(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T"]:
-    """How much each token of the last layer counts, picture by picture; rows sum to one. On the CPU.
+    """How much each token of the last layer counts, image by image; rows sum to one. On the CPU.
 
     For attention pooling this is its own map, mean of its heads: the last step of a rollout.
     """
@@ -80,5 +80,5 @@ def readout_attention(
 
 
 def to_grid(values: Float[Tensor, "*B T"], config: ViTConfig) -> Float[Tensor, "*B rows columns"]:
-    """The patches' part of a value per token, laid out as in the picture."""
+    """The patches' part of a value per token, laid out as in the image."""
     return values[..., config.prefix :].reshape(*values.shape[:-1], *config.grid)

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from markupsafe import Markup
 from torch import Tensor
 
-from vitreous.data.pictures import Pictures
+from vitreous.data.dataset import ImageDataset
+from vitreous.inspection.images import rgb
 from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
 from vitreous.inspection.page import Exhibit, LeftOut, img, write_run_report
-from vitreous.inspection.pictures import rgb
 from vitreous.inspection.training_figures import curves_figure
 from vitreous.inspection.training_report import describe, sample
 from vitreous.pretraining.config import PretrainingConfig
@@ -28,8 +28,8 @@ NAMES = {
     "dino": "self-distillation, DINO (Caron et al., 2021)",
 }
 RECONSTRUCTIONS = (
-    "Pictures that training never saw. In each row: the picture, what the model was shown (hidden patches in "
-    "the mean colour), and the hidden patches as the model fills them in. Fillings are blurred where several "
+    "Images that training never saw. In each row: the image, what the model was shown (hidden patches in "
+    "the mean color), and the hidden patches as the model fills them in. Fillings are blurred where several "
     "contents would be possible: the loss asks for their mean. A filling that ignores its surroundings is a "
     "model that has not learned yet."
 )
@@ -37,37 +37,37 @@ CORRUPTION = (
     " The model saw a tenth of the hidden patches as they are and a tenth as another patch; that is left out."
 )
 TARGETS = {
-    "mean-colour": " It predicts one colour for a patch, of 8 levels a channel: fillings are plain squares.",
-    "small-colours": " It predicts 4x4 cells for a patch, each a colour of 8 levels a channel.",
+    "mean-color": " It predicts one color for a patch, of 8 levels a channel: fillings are plain squares.",
+    "small-colors": " It predicts 4x4 cells for a patch, each a color of 8 levels a channel.",
     "pixels": "",
 }
 VIEWS = (
-    "Pictures that training never saw. In each row: the picture, a large view, and a small view. The student "
+    "Images that training never saw. In each row: the image, a large view, and a small view. The student "
     "has to say of the small view what the teacher says of the large one."
 )
 
 
 def write_reconstruction_report(
-    run: Path, *, objective: SelfSupervision, config: PretrainingConfig, pictures: Pictures
+    run: Path, *, objective: SelfSupervision, config: PretrainingConfig, images: ImageDataset
 ) -> Path:
     """Write report.html into the run's directory: one file, which needs no network.
 
     Args:
         config: which objective it is.
-        pictures: held-out ones, to show the objective on.
+        images: held-out ones, to show the objective on.
     """
     encoder = objective.encoder
-    images, names = sample(encoder, pictures)
+    batch, names = sample(encoder, images)
     rows = read_metrics(run / "metrics.jsonl")
     shown = (
-        views_figure(objective, images, names)
+        views_figure(objective, batch, names)
         if isinstance(objective, DINO)
-        else reconstruction_figure(objective, images, names, config)
+        else reconstruction_figure(objective, batch, names, config)
     )
     parts: list[Exhibit | LeftOut] = [
         shown,
         curves_figure(rows),
-        attention_figure(encoder, images, names),
+        attention_figure(encoder, batch, names),
         positions_figure(encoder),
         filters_figure(encoder),
     ]
@@ -94,7 +94,7 @@ def reconstruction_figure(
     names: list[str],
     config: PretrainingConfig,
 ) -> Exhibit:
-    """Each picture, what was shown of it, and what the model made of that."""
+    """Each image, what was shown of it, and what the model made of that."""
     assert not isinstance(objective, DINO)
     masked, reconstructed = objective.eval().reconstruct(images, torch.Generator().manual_seed(0))
     corrupted = isinstance(objective, MaskedPatchPrediction)
@@ -103,20 +103,20 @@ def reconstruction_figure(
         name="reconstruction",
         title="What was hidden, and what it made of it",
         caption=RECONSTRUCTIONS + (CORRUPTION + TARGETS[target] if corrupted else ""),
-        html=triples(objective, names, (images, masked, reconstructed), ("picture", "shown", "filled in")),
+        html=triples(objective, names, (images, masked, reconstructed), ("image", "shown", "filled in")),
         arrays={"masked": masked.numpy(), "reconstructed": reconstructed.numpy()},
     )
 
 
 def views_figure(objective: DINO, images: Float[Tensor, "B C H W"], names: list[str]) -> Exhibit:
-    """Each picture, one of its large views, and a small one (the other large one where there are none)."""
+    """Each image, one of its large views, and a small one (the other large one where there are none)."""
     large, small = objective.crops(images, torch.Generator().manual_seed(0))
     second = small[0] if small else large[1]
     return Exhibit(
         name="views",
-        title="Views of one picture",
+        title="Views of one image",
         caption=VIEWS,
-        html=triples(objective, names, (images, large[0], second), ("picture", "large view", "small view")),
+        html=triples(objective, names, (images, large[0], second), ("image", "large view", "small view")),
     )
 
 
@@ -126,15 +126,13 @@ def triples(
     columns: tuple[Float[Tensor, "B C H W"], ...],
     words: tuple[str, ...],
 ) -> Markup:
-    """Pictures in rows of three, with the name of what they show below."""
+    """Images in rows of three, with the name of what they show below."""
     shown = [
-        [rgb(each) for each in objective.encoder.preprocessing.denormalise(column)] for column in columns
+        [rgb(each) for each in objective.encoder.preprocessing.denormalize(column)] for column in columns
     ]
     rows = Markup("").join(
         Markup('<figure class="triple">{}<figcaption>{}</figcaption></figure>').format(
-            Markup("").join(
-                img(picture, f"{name}: {word}") for picture, word in zip(row, words, strict=True)
-            ),
+            Markup("").join(img(image, f"{name}: {word}") for image, word in zip(row, words, strict=True)),
             name,
         )
         for name, *row in zip(names, *shown, strict=True)

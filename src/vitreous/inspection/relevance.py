@@ -34,9 +34,9 @@ class Relevance(NamedTuple):
     """What speaks for a class.
 
     Attributes:
-        patches: where the evidence lies in each picture; not negative.
+        patches: where the evidence lies in each image; not negative.
         heads: how much the class's logit would change, to first order, without each head: |<a, dy/da>| of
-            the head's output a (Michel et al., arXiv 1905.10650, Eq. 2), for each picture.
+            the head's output a (Michel et al., arXiv 1905.10650, Eq. 2), for each image.
     """
 
     patches: Float[Tensor, "B rows columns"]
@@ -46,7 +46,7 @@ class Relevance(NamedTuple):
 def relevance(
     model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None = None
 ) -> Relevance:
-    """Evidence for `classes`; for each picture's likeliest class where none are given.
+    """Evidence for `classes`; for each image's likeliest class where none are given.
 
     Raises:
         InputError: the model has no head, so there is no class to explain.
@@ -72,7 +72,7 @@ def relevance(
             images = images.detach().requires_grad_()
             logits = model(images)
             chosen = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
-            # Asked for the pictures' gradient alone, autograd leaves the parameters' own untouched.
+            # Asked for the images' gradient alone, autograd leaves the parameters' own untouched.
             torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), images)
     finally:
         model.train(was_training)

@@ -1,4 +1,4 @@
-"""Figures of a segmenter: its classes' scores, and pictures beside true and found masks."""
+"""Figures of a segmenter: its classes' scores, and images beside true and found masks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from vitreous.data.segmentation.palette import overlaid, palette
 from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
 from vitreous.inspection.confusion import MOST_CLASSES, confusion_exhibit
+from vitreous.inspection.images import Pixels
 from vitreous.inspection.page import Exhibit, LeftOut, img, percent
-from vitreous.inspection.pictures import Pixels
 from vitreous.models.preprocessing import upright
 
-LARGEST = 320  # pixels of a picture's longer side on the page
+LARGEST = 320  # pixels of an image's longer side on the page
 WRONG, LEFT_OUT = (0xE0, 0x2B, 0x20), (0x80, 0x80, 0x80)
 
 CURVES = """
 Loss: the mean cross-entropy of a pixel. Mean IoU in training is that of single batches, which is rough; where
-a validation part was set aside, its mean IoU is over all of its pictures. Pixels right counts the background
+a validation part was set aside, its mean IoU is over all of its images. Pixels right counts the background
 too, which is easy.
 """
 PANELS = {"loss": "Loss", "miou": "Mean IoU", "accuracy": "Pixels right"}
@@ -36,15 +36,15 @@ A row for what a pixel is, a column for what it was called; each row sums to 100
 below half a per cent left out.
 """
 MASKS = """
-Held-out pictures, from the worst of {count} by their mean IoU to the best. From left to right: the picture,
-the true mask, what was found, and where it is wrong (red; grey is judged nowhere).
+Held-out images, from the worst of {count} by their mean IoU to the best. From left to right: the image,
+the true mask, what was found, and where it is wrong (red; gray is judged nowhere).
 """
 
 
 class Judged(NamedTuple):
-    """A picture with its true and its found mask, and words for it."""
+    """An image with its true and its found mask, and words for it."""
 
-    picture: Image.Image
+    image: Image.Image
     true: Mask | None
     found: Mask
     words: str
@@ -89,34 +89,34 @@ def pixels_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
 
 
 def masks_figure(judged: Sequence[Judged], classes: Sequence[str], *, title: str, caption: str) -> Exhibit:
-    """Each picture in a row with its masks, below the legend."""
+    """Each image in a row with its masks, below the legend."""
     rows = Markup("").join(row_of(each, classes) for each in judged)
     html = legend(classes, judged) + Markup('<div class="judged">{}</div>').format(rows)
     return Exhibit(name="masks", title=title, caption=caption, html=html)
 
 
 def legend(classes: Sequence[str], judged: Sequence[Judged]) -> Markup:
-    """The colour of each class that is to be seen."""
+    """The color of each class that is to be seen."""
     seen = {int(value) for each in judged for mask in (each.true, each.found) if mask is not None
             for value in np.unique(mask)}  # fmt: skip
-    colours = palette(len(classes))
+    colors = palette(len(classes))
     swatches = Markup("").join(
-        Markup('<span><i style="background:rgb({},{},{})"></i>{}</span>').format(*colours[number], name)
+        Markup('<span><i style="background:rgb({},{},{})"></i>{}</span>').format(*colors[number], name)
         for number, name in enumerate(classes)
         if number in seen
     )
-    return Markup('<p class="colours">{}</p>').format(swatches)
+    return Markup('<p class="colors">{}</p>').format(swatches)
 
 
 def row_of(judged: Judged, classes: Sequence[str]) -> Markup:
-    """Picture, true mask, found mask, mistakes; or picture and found mask where the truth is not known."""
-    pixels = shown(upright(judged.picture))
+    """Image, true mask, found mask, mistakes; or image and found mask where the truth is not known."""
+    pixels = shown(upright(judged.image))
     found = small(judged.found)
-    tiles: Mapping[str, Pixels] = {"picture": pixels, "found": overlaid(pixels, found, len(classes))}
+    tiles: Mapping[str, Pixels] = {"image": pixels, "found": overlaid(pixels, found, len(classes))}
     if judged.true is not None:
         true = small(judged.true)
         tiles = {
-            "picture": pixels,
+            "image": pixels,
             "true mask": overlaid(pixels, true, len(classes)),
             "found": tiles["found"],
             "wrong": mistakes(pixels, true, found),
@@ -126,17 +126,17 @@ def row_of(judged: Judged, classes: Sequence[str]) -> Markup:
 
 
 def mistakes(pixels: Pixels, true: Mask, found: Mask) -> Pixels:
-    """The picture, pale, with its wrong pixels in red and those that nobody judges in grey."""
+    """The image, pale, with its wrong pixels in red and those that nobody judges in gray."""
     pale = (0.35 * pixels.mean(axis=2, keepdims=True) + 150).repeat(3, axis=2)
     pale[true != found] = WRONG
     pale[true == IGNORED] = LEFT_OUT
     return pale.round().astype(np.uint8)
 
 
-def shown(picture: Image.Image) -> Pixels:
-    """The picture, no larger than the page needs."""
-    width, height = fitting(picture.width, picture.height)
-    return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR), dtype=np.uint8)
+def shown(image: Image.Image) -> Pixels:
+    """The image, no larger than the page needs."""
+    width, height = fitting(image.width, image.height)
+    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR), dtype=np.uint8)
 
 
 def small(mask: Mask) -> Mask:

@@ -1,4 +1,4 @@
-"""A closer look at a segmenter: what it finds in pictures, and where each class embedding looks."""
+"""A closer look at a segmenter: what it finds in images, and where each class embedding looks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 
 from vitreous.evaluation.segmentation import masks_of
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.page import Exhibit, picture_row
-from vitreous.inspection.pictures import overlay, rgb
+from vitreous.inspection.images import overlay, rgb
+from vitreous.inspection.page import Exhibit, image_row
 from vitreous.inspection.segmentation_figures import Judged, masks_figure
 from vitreous.layers.segmentation import MaskTransformer
 from vitreous.models.preprocessing import to_tensor
 from vitreous.models.segmenter import Segmenter
 
-SHOWN = 12  # pictures with what was found in them
-ASKED = 4  # pictures whose classes' attention is shown
+SHOWN = 12  # images with what was found in them
+ASKED = 4  # images whose classes' attention is shown
 CLASSES = 6  # of each, the largest ones
 
-FOUND = "What the model finds in each picture: the picture, and the classes of its pixels."
+FOUND = "What the model finds in each image: the image, and the classes of its pixels."
 LOOKS = """
 The mask Transformer carries an embedding of each class through its layers, beside the patches. Each map is
 the attention of one class's embedding to the patches in the last of these layers, the mean of its heads:
@@ -29,13 +29,11 @@ where the class is looked for. Shown are the classes that the model finds most o
 """
 
 
-def segmenter_figures(model: Segmenter, pictures: Sequence[tuple[Image.Image, str]]) -> list[Exhibit]:
+def segmenter_figures(model: Segmenter, images: Sequence[tuple[Image.Image, str]]) -> list[Exhibit]:
     """What is found, and where the classes look, if the decoder has embeddings of them."""
     model.eval()
     classes = model.labels or [str(number) for number in range(model.config.num_classes)]
-    judged = [
-        Judged(picture, None, masks_of(model, [picture])[0], name) for picture, name in pictures[:SHOWN]
-    ]
+    judged = [Judged(image, None, masks_of(model, [image])[0], name) for image, name in images[:SHOWN]]
     figures = [masks_figure(judged, classes, title="What it finds", caption=FOUND)]
     if isinstance(model.head, MaskTransformer):
         figures.append(classes_figure(model, judged[:ASKED], classes))
@@ -43,21 +41,21 @@ def segmenter_figures(model: Segmenter, pictures: Sequence[tuple[Image.Image, st
 
 
 def classes_figure(model: Segmenter, judged: Sequence[Judged], classes: Sequence[str]) -> Exhibit:
-    """A row of maps for each picture."""
-    images = model.preprocessing([each.picture for each in judged])
+    """A row of maps for each image."""
+    images = model.preprocessing([each.image for each in judged])
     maps = class_attention(model, images.to(next(model.parameters()).device))
     tiles = []
-    for each, picture_maps in zip(judged, maps, strict=True):
-        shown = rgb(to_tensor(model.preprocessing.image(each.picture)))
+    for each, image_maps in zip(judged, maps, strict=True):
+        shown = rgb(to_tensor(model.preprocessing.image(each.image)))
         counts = torch.bincount(torch.from_numpy(each.found).flatten().long(), minlength=len(classes))
         present = [int(number) for number in counts.argsort(descending=True)[:CLASSES] if counts[number]]
         tiles.append((shown, each.words))
-        tiles += [(overlay(shown, picture_maps[number]), classes[number]) for number in present]
+        tiles += [(overlay(shown, image_maps[number]), classes[number]) for number in present]
     return Exhibit(
         name="classes",
         title="Where each class looks",
         caption=LOOKS,
-        html=picture_row(tiles),
+        html=image_row(tiles),
         arrays={"class_attention": maps.numpy()},
     )
 

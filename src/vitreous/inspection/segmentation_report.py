@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vitreous.data.pictures import BadPicture
-from vitreous.data.segmentation.masked import MaskedPictures
+from vitreous.data.dataset import BadImage
+from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
 from vitreous.inspection.model_figures import attention_figure, positions_figure
 from vitreous.inspection.page import Exhibit, LeftOut, percent, write_run_report
@@ -25,21 +25,21 @@ from vitreous.inspection.training_report import describe, facts
 from vitreous.models.segmenter import Segmenter
 from vitreous.training.journal import read_metrics
 
-SHOWN = 12  # pictures with their masks
+SHOWN = 12  # images with their masks
 WORST = 3  # of them, the worst of all
-SAMPLES = 8  # pictures whose attention is shown
+SAMPLES = 8  # images whose attention is shown
 
 
 def write_segmentation_report(
-    run: Path, *, model: Segmenter, evaluation: SegmentationEvaluation, pictures: MaskedPictures
+    run: Path, *, model: Segmenter, evaluation: SegmentationEvaluation, images: MaskedDataset
 ) -> Path:
     """Write report.html into the run's directory: one file, which needs no network.
 
     Args:
-        pictures: the held-out pictures that `evaluation` judged.
+        images: the held-out images that `evaluation` judged.
     """
     rows = read_metrics(run / "metrics.jsonl")
-    judged = samples(model, evaluation, pictures)
+    judged = samples(model, evaluation, images)
     parts: list[Exhibit | LeftOut] = [
         masks_figure(
             judged,
@@ -73,27 +73,27 @@ def kind(model: Segmenter) -> str:
     return f"Segmenter: {describe(model)}, and {decoder} that gives each pixel a class"
 
 
-def samples(model: Segmenter, evaluation: SegmentationEvaluation, pictures: MaskedPictures) -> list[Judged]:
-    """The worst pictures, and others evenly up to the best."""
-    order = np.argsort(np.nan_to_num(evaluation.picture_mious, nan=1.0), kind="stable")
+def samples(model: Segmenter, evaluation: SegmentationEvaluation, images: MaskedDataset) -> list[Judged]:
+    """The worst images, and others evenly up to the best."""
+    order = np.argsort(np.nan_to_num(evaluation.image_mious, nan=1.0), kind="stable")
     places = [*range(WORST), *np.linspace(WORST, len(order) - 1, SHOWN - WORST).astype(int).tolist()]
     found = []
     for place in dict.fromkeys(place for place in places if place < len(order)):
         which = int(order[place])
         number = evaluation.numbers[which]
         try:
-            picture, true = pictures.pair(number)
-        except BadPicture:
+            image, true = images.pair(number)
+        except BadImage:
             continue  # it could be read when it was judged; the file may have gone since
-        words = f"{evaluation.names[which]}: mean IoU {percent(float(evaluation.picture_mious[which]))}"
-        found.append(Judged(picture, true, masks_of(model, [picture])[0], words))
+        words = f"{evaluation.names[which]}: mean IoU {percent(float(evaluation.image_mious[which]))}"
+        found.append(Judged(image, true, masks_of(model, [image])[0], words))
     return found
 
 
 def encoder_figures(model: Segmenter, judged: list[Judged]) -> list[Exhibit | LeftOut]:
     """What the encoder looks at."""
     encoder = model.encoder()
-    images = model.preprocessing([each.picture for each in judged[-SAMPLES:]])
+    images = model.preprocessing([each.image for each in judged[-SAMPLES:]])
     device = next(model.parameters()).device
     names = [each.words.split(":")[0] for each in judged[-SAMPLES:]]
     return [attention_figure(encoder, images.to(device), names), positions_figure(encoder)]

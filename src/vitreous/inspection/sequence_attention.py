@@ -1,4 +1,4 @@
-"""What a model that writes text looks at: the attention of every head over words, or over a picture."""
+"""What a model that writes text looks at: the attention of every head over words, or over an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over words as one page: lines and a matrix for every head; attention over a picture, letter by
+"""Attention over words as one page: lines and a matrix for every head; attention over an image, letter by
 letter."""
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from PIL import Image
 
 from vitreous import __version__
 from vitreous.data.text.batches import padded
-from vitreous.data.text.tokeniser import BYTES, END, START, Tokeniser
+from vitreous.data.text.tokenizer import BYTES, END, START, Tokenizer
 from vitreous.inspection.arrays import save_arrays
-from vitreous.inspection.page import Exhibit, picture_row, write_page
-from vitreous.inspection.pictures import enlarged, overlay, rgb
+from vitreous.inspection.images import enlarged, overlay, rgb
+from vitreous.inspection.page import Exhibit, image_row, write_page
 from vitreous.inspection.sequence_attention import SequenceAttention, look
 from vitreous.inspection.training_figures import curves_figure
 from vitreous.training.journal import read_metrics
 from vitreous.training.sequence.reader import Reader
 from vitreous.training.sequence.translator import Translator
 
-SHOWN = 320  # pixels of a picture's longer side in the page, at least
+SHOWN = 320  # pixels of an image's longer side in the page, at least
 LONGEST = 4  # bytes of a letter in UTF-8
 FOLLOWING = "⋯"  # a letter's bytes behind its first
 MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
@@ -37,7 +37,7 @@ CURVES = (
 )
 PANELS = {"loss": "Loss", "accuracy": "Tokens right", "lr": "Learning rate"}
 LETTERS = (
-    "Where the decoder looks while it writes each letter: the attention over the picture's patches, mean of "
+    "Where the decoder looks while it writes each letter: the attention over the image's patches, mean of "
     "the heads of the last layer. Bright is much."
 )
 
@@ -77,8 +77,8 @@ def write_translation_report(
             {
                 "source": source,
                 "text": translation.text,
-                "read": words(translator.tokeniser, read),
-                "written": words(translator.tokeniser, written),
+                "read": words(translator.tokenizer, read),
+                "written": words(translator.tokenizer, written),
                 "maps": {kind: rounded(value) for kind, value in maps._asdict().items()},
             }
         )
@@ -95,25 +95,25 @@ def write_translation_report(
 
 def write_reading_report(
     reader: Reader,
-    pictures: Sequence[tuple[Image.Image, str]],
+    images: Sequence[tuple[Image.Image, str]],
     folder: Path,
     *,
     name: str,
     run: Path | None = None,
 ) -> SequenceReport:
-    """Read pictures (each with its name), and show where every letter was read, and how it learned.
+    """Read images (each with its name), and show where every letter was read, and how it learned.
 
     Args:
         run: whose numbers are drawn; the folder itself if not given.
     """
-    found = reader.read([picture for picture, _ in pictures])
+    found = reader.read([image for image, _ in images])
     exhibits: list[Exhibit] = []
     arrays: dict[str, np.ndarray] = {}
-    for number, ((picture, called), (text, _, written)) in enumerate(zip(pictures, found, strict=True)):
-        images = reader.model.preprocessing(picture).to(reader.model.text.tokens.weight.device)
-        maps = look(reader.model, images, padded([written]).to(images.device))
+    for number, ((image, called), (text, _, written)) in enumerate(zip(images, found, strict=True)):
+        batch = reader.model.preprocessing(image).to(reader.model.text.tokens.weight.device)
+        maps = look(reader.model, batch, padded([written]).to(batch.device))
         arrays |= named(maps, number)
-        exhibits.append(letters(reader, images[0], maps, written, title=f"{called}: {text}", number=number))
+        exhibits.append(letters(reader, batch[0], maps, written, title=f"{called}: {text}", number=number))
     return written_out(
         folder,
         arrays,
@@ -141,25 +141,25 @@ def letters(
     title: str,
     number: int,
 ) -> Exhibit:
-    """The picture, and once more for each letter with its attention laid over it."""
+    """The image, and once more for each letter with its attention laid over it."""
     config = reader.model.config.encoder
-    shown = enlarged(rgb(reader.model.preprocessing.denormalise(image).cpu()), SHOWN)
+    shown = enlarged(rgb(reader.model.preprocessing.denormalize(image).cpu()), SHOWN)
     heads = maps.cross[-1].mean(dim=0)[:, config.prefix :]
-    pictures = [(shown, "the picture")]
-    labels = words(reader.tokeniser, written[1:])
+    images = [(shown, "the image")]
+    labels = words(reader.tokenizer, written[1:])
     for label, weights in zip(labels, heads, strict=True):
-        pictures.append((overlay(shown, weights.reshape(config.grid)), label))
-    return Exhibit(f"picture-{number}", title, LETTERS, picture_row(pictures))
+        images.append((overlay(shown, weights.reshape(config.grid)), label))
+    return Exhibit(f"image-{number}", title, LETTERS, image_row(images))
 
 
-def words(tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
+def words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Tokens as they are shown; the space in front of a word as "▁", a letter that is written in bytes at
     the first of them."""
-    pieces = spelt(tokeniser.pieces(ids))
+    pieces = spelled(tokenizer.pieces(ids))
     return [MARKS.get(token, piece) for token, piece in zip(ids, pieces, strict=True)]
 
 
-def spelt(pieces: Sequence[str]) -> list[str]:
+def spelled(pieces: Sequence[str]) -> list[str]:
     """Bytes as the letters that they spell; those that spell none that can be seen stay bytes."""
     shown = list(pieces)
     for start, piece in enumerate(pieces):

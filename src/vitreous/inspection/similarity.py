@@ -1,4 +1,4 @@
-"""What the position embeddings have learned of the plane (paper, Fig. 7 centre and Fig. 10)."""
+"""What the position embeddings have learned of the plane (paper, Fig. 7 center and Fig. 10)."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from vitreous.inspection.capture import capture_attention
 from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
 
-PICTURE_BYTES = 8 << 20  # of one picture's maps before compression
-PAGE_BYTES = 8 << 20  # of all pictures' maps after compression
+IMAGE_BYTES = 8 << 20  # of one image's maps before compression
+PAGE_BYTES = 8 << 20  # of all images' maps after compression
 
 
-def fitting_factor(config: ViTConfig, budget: int = PICTURE_BYTES) -> int:
-    """How many patches a side have to become one so that one picture's maps fit the budget."""
+def fitting_factor(config: ViTConfig, budget: int = IMAGE_BYTES) -> int:
+    """How many patches a side have to become one so that one image's maps fit the budget."""
     factor = 1
     while config.depth * config.heads * tokens_at(config, factor) ** 2 > budget:
         factor += 1
@@ -53,7 +53,7 @@ def membership(config: ViTConfig, factor: int) -> Float[Tensor, "S T"]:
 
 @torch.inference_mode()
 def store_maps(model: ViT, image: Float[Tensor, "1 C H W"], factor: int) -> bytes:
-    """All layers' maps of one picture, compressed (L, K, S, S)."""
+    """All layers' maps of one image, compressed (L, K, S, S)."""
 
     def coarse(maps: Tensor) -> Tensor:
         return coarsen(maps[0].float().cpu(), model.config, factor)
@@ -82,7 +82,7 @@ def unpack(packed: bytes, *shape: int) -> Float[np.ndarray, "*B S"]:
 
 
 def store_for_page(model: ViT, images: Float[Tensor, "B C H W"], factor: int) -> list[bytes]:
-    """The maps of the first pictures, as many as a page should carry; at least one."""
+    """The maps of the first images, as many as a page should carry; at least one."""
     kept: list[bytes] = []
     for image in torch.split(images, 1):
         stored = store_maps(model, image, factor)

@@ -1,7 +1,7 @@
-"""Everything that a report asks of a model, in one pass over the pictures.
+"""Everything that a report asks of a model, in one pass over the images.
 
-Attention is recomputed layer by layer and reduced at once, pictures go through in batches that suit the size
-of a map, so that memory does not grow with the number of layers or pictures.
+Attention is recomputed layer by layer and reduced at once, images go through in batches that suit the size
+of a map, so that memory does not grow with the number of layers or images.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Lens:
     """The head's opinion of every layer; layer 0 are the embedded patches.
 
     Attributes:
-        classes: the likeliest classes of each picture, by the last layer.
+        classes: the likeliest classes of each image, by the last layer.
         probabilities: of these classes, by each layer.
         agrees: whether the layer's likeliest class is already the last layer's.
     """
@@ -55,17 +55,17 @@ class Lens:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a ViT does with B pictures. Shapes: L layers, K heads, T tokens.
+    """What a ViT does with B images. Shapes: L layers, K heads, T tokens.
 
     Attributes:
         distance: mean attention distance in pixels.
         entropy: of attention, as a share of the largest possible.
-        reading: what the tokens that the head reads attend to; of the first C pictures.
+        reading: what the tokens that the head reads attend to; of the first C images.
         asked: what one chosen patch attends to, mean of the heads.
         rollout: which patches reach the head through all layers.
         features: the mean of the patch tokens, of the embedding and behind each layer.
         norms: of each token behind the last layer, before the final norm.
-        patches: the patch tokens behind the final norm; of the first C pictures.
+        patches: the patch tokens behind the final norm; of the first C images.
         lens: None where the model has no classes.
     """
 
@@ -92,7 +92,7 @@ def survey(
 
     Args:
         patch: (row, column) of the patch whose attention is kept as `asked`.
-        close: C, the number of pictures of which everything is kept.
+        close: C, the number of images of which everything is kept.
     """
     parts: list[Survey] = []
     done = 0
@@ -121,7 +121,7 @@ def survey(
 
 
 def batch_size(config: ViTConfig) -> int:
-    """Pictures whose maps of one layer fit into `MAP_BYTES`."""
+    """Images whose maps of one layer fit into `MAP_BYTES`."""
     return max(1, MAP_BYTES // (4 * config.heads * config.tokens**2))
 
 
@@ -197,7 +197,7 @@ def layer_features(model: ViT, images: Float[Tensor, "B C H W"]) -> tuple[Float[
 
 
 def relevances(model: ViT, images: Float[Tensor, "B C H W"], number: int | None) -> Relevance:
-    """Evidence for class `number`, or for each picture's likeliest, one picture at a time: a backward pass
+    """Evidence for class `number`, or for each image's likeliest, one image at a time: a backward pass
     keeps every layer's activations."""
     device = next(model.parameters()).device
     wanted = None if number is None else torch.tensor([number])

@@ -1,4 +1,4 @@
-"""Figures of what a ViT does with pictures, drawn from a `Survey`."""
+"""Figures of what a ViT does with images, drawn from a `Survey`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from vitreous.inspection import captions
 from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix, per_head
 from vitreous.inspection.cka import FEWEST, cka_matrix
-from vitreous.inspection.features import feature_colours, standing_out
-from vitreous.inspection.page import Exhibit, LeftOut, percent, picture_row, sheet
-from vitreous.inspection.pictures import Pixels, contact_sheet, heat, overlay
+from vitreous.inspection.features import feature_colors, standing_out
+from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay
+from vitreous.inspection.page import Exhibit, LeftOut, image_row, percent, sheet
 from vitreous.inspection.readout import readout_name, to_grid
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.survey import Lens, Survey
@@ -40,13 +40,13 @@ def distance_figure(survey: Survey) -> Exhibit:
 
 
 def reading_figure(survey: Survey, config: ViTConfig) -> Exhibit:
-    """Every head of every layer on the first picture, as a picture that can be printed."""
+    """Every head of every layer on the first image, as an image that can be printed."""
     maps = to_grid(survey.reading[0], config)
     tiles = [heat(each / each.max().clamp_min(1e-12)) for each in maps.flatten(0, 1)]
     tiled = contact_sheet(tiles, columns=config.heads)
     return Exhibit(
         name="heads",
-        title="Head by head, on the first picture",
+        title="Head by head, on the first image",
         caption=captions.HEADS.format(readout=readout_name(config)),
         html=sheet(tiled, "attention of every head"),
         files={"heads": tiled},
@@ -57,7 +57,7 @@ def reading_figure(survey: Survey, config: ViTConfig) -> Exhibit:
 def asked_figure(
     survey: Survey, shown: Sequence[Pixels], config: ViTConfig, patch: tuple[int, int]
 ) -> Exhibit:
-    """The patch-to-patch map of one patch, layer by layer, on the first picture."""
+    """The patch-to-patch map of one patch, layer by layer, on the first image."""
     maps = to_grid(survey.asked[0], config)
     tiles = [overlay(marked(shown[0], config, patch), layer) for layer in maps]
     row, column = patch
@@ -65,17 +65,17 @@ def asked_figure(
         name="patch",
         title=f"What the patch in row {row + 1}, column {column + 1} looks at",
         caption=captions.PATCH,
-        html=picture_row([(tile, f"layer {layer + 1}") for layer, tile in enumerate(tiles)]),
+        html=image_row([(tile, f"layer {layer + 1}") for layer, tile in enumerate(tiles)]),
         files={"patch": contact_sheet(tiles, columns=6)},
         arrays={"patch_attention": to_grid(survey.asked, config).numpy()},
     )
 
 
-def marked(picture: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels:
+def marked(image: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels:
     """A white frame around a patch; where patches are too small for a frame, the patch itself."""
     height, width = config.patch_size
     top, left = patch[0] * height, patch[1] * width
-    framed = picture.copy()
+    framed = image.copy()
     inside = framed[top : top + height, left : left + width].copy()
     framed[top : top + height, left : left + width] = 255
     if min(height, width) > 6:
@@ -146,19 +146,15 @@ def by_layer_and_head(
     )
 
 
-def relevance_figure(
-    evidence: Relevance, pictures: Sequence[tuple[Pixels, str]], label: str | None
-) -> Exhibit:
-    """Evidence for the class named, or for each picture's own answer."""
-    tiles = [
-        overlay(picture, patches) for (picture, _), patches in zip(pictures, evidence.patches, strict=True)
-    ]
+def relevance_figure(evidence: Relevance, images: Sequence[tuple[Pixels, str]], label: str | None) -> Exhibit:
+    """Evidence for the class named, or for each image's own answer."""
+    tiles = [overlay(image, patches) for (image, _), patches in zip(images, evidence.patches, strict=True)]
     what = "the model's answer" if label is None else f"“{label}”"
     return Exhibit(
         name="relevance",
         title=f"Which patches speak for {what}",
         caption=captions.RELEVANCE,
-        html=picture_row([(tile, words) for tile, (_, words) in zip(tiles, pictures, strict=True)]),
+        html=image_row([(tile, words) for tile, (_, words) in zip(tiles, images, strict=True)]),
         files={"relevance": contact_sheet(tiles, columns=8)},
         arrays={"relevance": evidence.patches.numpy()},
     )
@@ -167,20 +163,20 @@ def relevance_figure(
 def features_figure(
     patches: Float[Tensor, "B N D"], shown: Sequence[Pixels], names: Sequence[str], config: ViTConfig
 ) -> Exhibit:
-    colours = (feature_colours(patches) * 255).round().to(torch.uint8)
-    tiles = list(colours.reshape(len(patches), *config.grid, 3).numpy())
+    colors = (feature_colors(patches) * 255).round().to(torch.uint8)
+    tiles = list(colors.reshape(len(patches), *config.grid, 3).numpy())
     pairs = [
         entry
-        for picture, tile, name in zip(shown, tiles, names, strict=True)
-        for entry in ((picture, name), (tile, "its features"))
+        for image, tile, name in zip(shown, tiles, names, strict=True)
+        for entry in ((image, name), (tile, "its features"))
     ]
     return Exhibit(
         name="features",
         title="Which patches the model takes for the same thing",
         caption=captions.FEATURES,
-        html=picture_row(pairs),
+        html=image_row(pairs),
         files={"features": contact_sheet(tiles, columns=8, least=128)},
-        arrays={"feature_colours": np.stack(tiles)},
+        arrays={"feature_colors": np.stack(tiles)},
     )
 
 
@@ -193,17 +189,17 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         lines(
             agreement,
             {"": (layers, (lens.agrees.float().mean(dim=0) * 100).tolist())},
-            title="pictures whose final answer already leads, %",
+            title="images whose final answer already leads, %",
             x="layer",
         )
         agreement.set_ylim(0, 103)
         for place in range(lens.classes.shape[1]):
             probabilities = lens.probabilities[0, :, place].tolist()
-            colour, weight = (FIRST, 1.8) if place == 0 else (SECOND, 1.4) if place == 1 else (MUTED, 0.9)
+            color, weight = (FIRST, 1.8) if place == 0 else (SECOND, 1.4) if place == 1 else (MUTED, 0.9)
             name = labels[int(lens.classes[0, place])] if place < 2 else "others" if place == 2 else None
-            first.plot(layers, probabilities, color=colour, linewidth=weight, label=name)
+            first.plot(layers, probabilities, color=color, linewidth=weight, label=name)
         first.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
-        first.set_title("first picture: probability of its likeliest classes")
+        first.set_title("first image: probability of its likeliest classes")
         first.set_xlabel("layer")
         first.set_ylim(0, 1.03)
         for axes in (agreement, first):
@@ -229,7 +225,7 @@ def alignment_figure(
     """CKA of all pairs of layers, of one model or of two."""
     title = "Which layers compute the same" if second is None else f"Layers of this model and of {name}"
     if len(first[0]) < FEWEST:
-        return LeftOut(title, f"the alignment of layers needs at least {FEWEST} pictures")
+        return LeftOut(title, f"the alignment of layers needs at least {FEWEST} images")
     alignment = cka_matrix(first, first if second is None else second).numpy()
     chart = matrix(
         alignment,
@@ -250,7 +246,7 @@ def alignment_figure(
 
 
 def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
-    """Artefacts: patch tokens of unusually high norm."""
+    """Artifacts: patch tokens of unusually high norm."""
     patches = norms[:, config.prefix :]
     unusual = standing_out(patches)
     with canvas(6.4, 2.4) as (figure, (axes,)):
@@ -263,13 +259,13 @@ def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
     chart = Chart(figure)
     return Exhibit(
         name="norms",
-        title="Artefacts and registers",
+        title="Artifacts and registers",
         caption=captions.NORMS.format(
             unusual=int(unusual.sum()), all=unusual.numel(), where=places(unusual, config)
         ),
         html=chart.inline(),
         files={"norms": chart},
-        arrays={"token_norms": norms.numpy(), "artefacts": to_mask(unusual, config)},
+        arrays={"token_norms": norms.numpy(), "artifacts": to_mask(unusual, config)},
     )
 
 
@@ -278,16 +274,16 @@ def to_mask(unusual: Bool[Tensor, "B N"], config: ViTConfig) -> np.ndarray:
 
 
 def places(unusual: Bool[Tensor, "B N"], config: ViTConfig) -> str:
-    """The pictures with most of them, as a sentence; empty where there are none."""
+    """The images with most of them, as a sentence; empty where there are none."""
     counts: Int[Tensor, "B"] = unusual.sum(dim=1)
     if not counts.any():
         return ""
     holding = int((counts > 0).sum())
-    return f" They lie in {holding} of {len(counts)} pictures, at most {int(counts.max())} in one."
+    return f" They lie in {holding} of {len(counts)} images, at most {int(counts.max())} in one."
 
 
 def answers(lens: Lens | None, labels: Sequence[str]) -> list[str]:
-    """The last layer's answer to each picture with its probability; empty words without classes."""
+    """The last layer's answer to each image with its probability; empty words without classes."""
     if lens is None:
         return []
     return [

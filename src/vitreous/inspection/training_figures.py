@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from vitreous.data.contact_sheet import ContactSheet
-from vitreous.data.pictures import BadPicture, Pictures
+from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection import captions
 from vitreous.inspection.charts import FIRST, HAIR, MUTED, Chart, canvas, lines
 from vitreous.inspection.confusion import confusion_exhibit
-from vitreous.inspection.page import Exhibit, LeftOut, percent, picture_row
-from vitreous.inspection.pictures import Pixels, rgb
+from vitreous.inspection.images import Pixels, rgb
+from vitreous.inspection.page import Exhibit, LeftOut, image_row, percent
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 PANELS = {"loss": "Loss", "accuracy": "Accuracy", "lr": "Learning rate"}
@@ -58,7 +58,7 @@ def curves_figure(
 
 
 def comparison_figure(name: str, evaluation: Evaluation, baselines: Sequence[Baseline]) -> Exhibit | LeftOut:
-    """The model beside simple methods, on the same pictures."""
+    """The model beside simple methods, on the same images."""
     title = "Beside simpler methods"
     if not baselines:
         return LeftOut(title, "no baseline was computed for this data")
@@ -66,9 +66,9 @@ def comparison_figure(name: str, evaluation: Evaluation, baselines: Sequence[Bas
     entries += [(each.name, each.accuracy, each.interval) for each in baselines]
     with canvas(6.4, 0.34 * len(entries) + 0.6) as (figure, (axes,)):
         for place, (_, accuracy, interval) in enumerate(entries):
-            colour = FIRST if place == 0 else MUTED
-            axes.plot(np.array(interval) * 100, [place, place], color=colour, linewidth=2, alpha=0.5)
-            axes.plot([100 * accuracy], [place], "o", color=colour, markersize=6)
+            color = FIRST if place == 0 else MUTED
+            axes.plot(np.array(interval) * 100, [place, place], color=color, linewidth=2, alpha=0.5)
+            axes.plot([100 * accuracy], [place], "o", color=color, markersize=6)
             axes.annotate(
                 percent(accuracy), (100 * accuracy, place), (0, 6), textcoords="offset points", ha="center"
             )
@@ -126,37 +126,37 @@ def calibration_figure(evaluation: Evaluation) -> Exhibit:
 
 
 def mistakes_figure(
-    evaluation: Evaluation, pictures: Pictures, preprocessing: Preprocessing
+    evaluation: Evaluation, images: ImageDataset, preprocessing: Preprocessing
 ) -> Exhibit | LeftOut:
     title = "Its surest mistakes"
     shown: list[tuple[Pixels, str]] = []
     for mistake in evaluation.surest_mistakes(12):
         try:
-            picture = preprocessing.image(pictures.picture(mistake.index))
-        except BadPicture:
+            image = preprocessing.image(images.image(mistake.index))
+        except BadImage:
             continue  # it could be read when it was judged; the file may have gone since
         words = f"called {mistake.predicted} ({percent(mistake.probability)}), is {mistake.actual}"
-        shown.append((rgb(to_tensor(picture)), f"{words} · {mistake.name}"))
+        shown.append((rgb(to_tensor(image)), f"{words} · {mistake.name}"))
     if not shown:
-        return LeftOut(title, f"all {evaluation.count} pictures were classified rightly")
+        return LeftOut(title, f"all {evaluation.count} images were classified rightly")
     return Exhibit(
         name="mistakes",
         title=title,
         caption=captions.MISTAKES.format(wrong=int((~evaluation.correct).sum())),
-        html=picture_row(shown),
+        html=image_row(shown),
     )
 
 
 def augmented_figure(sheet: ContactSheet | None) -> Exhibit | LeftOut:
     """What training really sees."""
-    title = "The pictures it learned from"
+    title = "The images it learned from"
     if sheet is None:
-        return LeftOut(title, "no sheet of augmented pictures was made")
+        return LeftOut(title, "no sheet of augmented images was made")
     return Exhibit(
         name="augmented",
         title=title,
         caption=captions.AUGMENTED.format(count=len(sheet.labels)),
-        html=picture_row(
-            [(rgb(picture), label) for picture, label in zip(sheet.pictures, sheet.labels, strict=True)]
+        html=image_row(
+            [(rgb(image), label) for image, label in zip(sheet.images, sheet.labels, strict=True)]
         ),
     )

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.contact_sheet import ContactSheet
-from vitreous.data.pictures import BadPicture, Pictures
+from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
@@ -30,7 +30,7 @@ from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 from vitreous.training.journal import read_metrics
 
-SAMPLES = 8  # pictures whose attention is shown
+SAMPLES = 8  # images whose attention is shown
 
 
 def write_training_report(
@@ -38,7 +38,7 @@ def write_training_report(
     *,
     model: Model,
     evaluation: Evaluation | MultiLabelEvaluation,
-    pictures: Pictures,
+    images: ImageDataset,
     baselines: Sequence[Baseline] = (),
     sheet: ContactSheet | None = None,
 ) -> Path:
@@ -46,11 +46,11 @@ def write_training_report(
 
     Args:
         run: the run's directory; its config.toml and metrics.jsonl are read.
-        pictures: the held-out pictures that `evaluation` judged.
-        baselines: what simpler methods get on the same pictures.
-        sheet: augmented pictures, as training saw them.
+        images: the held-out images that `evaluation` judged.
+        baselines: what simpler methods get on the same images.
+        sheet: augmented images, as training saw them.
     """
-    images, names = sample(model, pictures)
+    batch, names = sample(model, images)
     rows = read_metrics(run / "metrics.jsonl")
     parts: list[Exhibit | LeftOut] = [curves_figure(rows)]
     if isinstance(evaluation, Evaluation):
@@ -59,11 +59,11 @@ def write_training_report(
             *parts,
             confusion_figure(evaluation),
             calibration_figure(evaluation),
-            mistakes_figure(evaluation, pictures, model.preprocessing),
+            mistakes_figure(evaluation, images, model.preprocessing),
         ]
     else:
-        parts.append(LeftOut("Confusion, calibration, mistakes", "a picture may show several things at once"))
-    parts += [attention_figure(model, images, names), positions_figure(model), filters_figure(model)]
+        parts.append(LeftOut("Confusion, calibration, mistakes", "an image may show several things at once"))
+    parts += [attention_figure(model, batch, names), positions_figure(model), filters_figure(model)]
     parts.append(augmented_figure(sheet))
     return write_run_report(
         run,
@@ -75,23 +75,23 @@ def write_training_report(
     )
 
 
-def sample(model: Model, pictures: Pictures) -> tuple[Float[Tensor, "B C H W"], list[str]]:
-    """Some of the pictures, prepared for the model, and what they show."""
-    chosen, names = spread(pictures, SAMPLES)
+def sample(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C H W"], list[str]]:
+    """Some of the images, prepared for the model, and what they show."""
+    chosen, names = spread(images, SAMPLES)
     return model.preprocessing(chosen).to(next(model.parameters()).device), names
 
 
-def spread(pictures: Pictures, count: int) -> tuple[list[Image.Image], list[str]]:
-    """Pictures from all over the set, which is often sorted by class, and what they show; those that cannot
+def spread(images: ImageDataset, count: int) -> tuple[list[Image.Image], list[str]]:
+    """Images from all over the set, which is often sorted by class, and what they show; those that cannot
     be read are left out."""
     chosen, names = [], []
-    for index in torch.linspace(0, len(pictures) - 1, min(count, len(pictures))).long().tolist():
+    for index in torch.linspace(0, len(images) - 1, min(count, len(images))).long().tolist():
         try:
-            chosen.append(pictures.picture(index))
-        except BadPicture:
+            chosen.append(images.image(index))
+        except BadImage:
             continue  # counted and named where the set was judged
-        target = pictures.targets[index]
-        names.append(pictures.classes[int(target)] if target.ndim == 0 else pictures.name(index))
+        target = images.targets[index]
+        names.append(images.classes[int(target)] if target.ndim == 0 else images.name(index))
     return chosen, names
 
 

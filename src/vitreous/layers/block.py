@@ -19,7 +19,7 @@ class LayerScale(nn.Module):
 
 
 class StochasticDepth(nn.Module):
-    """Drops the whole branch of a picture with probability `rate`, in training only (arXiv 1603.09382).
+    """Drops the whole branch of an image with probability `rate`, in training only (arXiv 1603.09382).
 
     Kept branches are scaled by 1 / (1 - rate), so that evaluation needs no factor.
     """

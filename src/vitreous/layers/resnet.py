@@ -1,7 +1,7 @@
-"""ResNet with GroupNorm and weight standardisation: the first half of the paper's hybrids (section 3.1), and
+"""ResNet with GroupNorm and weight standardization: the first half of the paper's hybrids (section 3.1), and
 big_vision's BiT. The published BiT is in `resnet_v2.py`.
 
-As in Google's code: ResNet-v1 order (normalisation and ReLU behind each convolution, ReLU behind the sum),
+As in Google's code: ResNet-v1 order (normalization and ReLU behind each convolution, ReLU behind the sum),
 the stride on the 3x3 convolution of a stage's first unit, padding "SAME" in TensorFlow's sense (the odd pixel
 at the bottom and the right).
 """
@@ -17,7 +17,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Standardisation = Literal["std", "variance"]
+Standardization = Literal["std", "variance"]
 
 
 def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
@@ -32,12 +32,12 @@ def pad_same(x: Float[Tensor, "B C H W"], kernel: int, stride: int, value: float
     return F.pad(x, (left, right, top, bottom), value=value) if top + bottom + left + right else x
 
 
-class StandardisedConvolution(nn.Conv2d):
-    """A convolution whose kernel is standardised over (input channel, row, column) at every call
-    (weight standardisation, arXiv 1903.10520), with SAME padding and no bias.
+class StandardizedConvolution(nn.Conv2d):
+    """A convolution whose kernel is standardized over (input channel, row, column) at every call
+    (weight standardization, arXiv 1903.10520), with SAME padding and no bias.
 
     Args:
-        standardisation: divide by std + eps ("std", Google) or by sqrt(variance + eps) ("variance", timm).
+        standardization: divide by std + eps ("std", Google) or by sqrt(variance + eps) ("variance", timm).
     """
 
     def __init__(
@@ -47,21 +47,21 @@ class StandardisedConvolution(nn.Conv2d):
         kernel: int,
         *,
         stride: int,
-        standardisation: Standardisation,
+        standardization: Standardization,
         eps: float,
     ) -> None:
         super().__init__(inputs, outputs, kernel, stride=stride, bias=False)
-        self.standardisation, self.eps = standardisation, eps
+        self.standardization, self.eps = standardization, eps
 
-    def standardised(self) -> Float[Tensor, "out in h w"]:
+    def standardized(self) -> Float[Tensor, "out in h w"]:
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
-        if self.standardisation == "std":
+        if self.standardization == "std":
             return (self.weight - mean) / (variance.sqrt() + self.eps)
         return (self.weight - mean) * torch.rsqrt(variance + self.eps)
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
         padded = pad_same(x, self.kernel_size[0], self.stride[0])
-        return F.conv2d(padded, self.standardised(), stride=self.stride)
+        return F.conv2d(padded, self.standardized(), stride=self.stride)
 
 
 class Bottleneck(nn.Module):
@@ -74,15 +74,15 @@ class Bottleneck(nn.Module):
         *,
         stride: int,
         norm_eps: float,
-        standardisation: Standardisation,
+        standardization: Standardization,
         eps: float,
     ) -> None:
         super().__init__()
         middle = outputs // 4
 
-        def convolution(c_in: int, c_out: int, kernel: int, stride: int = 1) -> StandardisedConvolution:
-            return StandardisedConvolution(
-                c_in, c_out, kernel, stride=stride, standardisation=standardisation, eps=eps
+        def convolution(c_in: int, c_out: int, kernel: int, stride: int = 1) -> StandardizedConvolution:
+            return StandardizedConvolution(
+                c_in, c_out, kernel, stride=stride, standardization=standardization, eps=eps
             )
 
         self.conv1, self.norm1 = convolution(inputs, middle, 1), nn.GroupNorm(32, middle, eps=norm_eps)
@@ -119,12 +119,12 @@ class ResNet(nn.Module):
         widths: Sequence[int],
         root_width: int,
         norm_eps: float = 1e-6,
-        standardisation: Standardisation = "std",
-        standardisation_eps: float = 1e-5,
+        standardization: Standardization = "std",
+        standardization_eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        self.root = StandardisedConvolution(
-            channels, root_width, 7, stride=2, standardisation=standardisation, eps=standardisation_eps
+        self.root = StandardizedConvolution(
+            channels, root_width, 7, stride=2, standardization=standardization, eps=standardization_eps
         )
         self.root_norm = nn.GroupNorm(32, root_width, eps=norm_eps)
         stages: list[nn.Module] = []
@@ -138,8 +138,8 @@ class ResNet(nn.Module):
                             width,
                             stride=2 if stage and unit == 0 else 1,
                             norm_eps=norm_eps,
-                            standardisation=standardisation,
-                            eps=standardisation_eps,
+                            standardization=standardization,
+                            eps=standardization_eps,
                         )
                         for unit in range(units)
                     )
@@ -167,8 +167,8 @@ class ResNetStem(nn.Module):
         widths: Sequence[int],
         root_width: int,
         norm_eps: float,
-        standardisation: Standardisation,
-        standardisation_eps: float,
+        standardization: Standardization,
+        standardization_eps: float,
     ) -> None:
         super().__init__()
         self.backbone = ResNet(
@@ -177,8 +177,8 @@ class ResNetStem(nn.Module):
             widths=widths,
             root_width=root_width,
             norm_eps=norm_eps,
-            standardisation=standardisation,
-            standardisation_eps=standardisation_eps,
+            standardization=standardization,
+            standardization_eps=standardization_eps,
         )
         self.projection = nn.Conv2d([root_width, *widths][-1], width, kernel_size=patch, stride=patch)
 

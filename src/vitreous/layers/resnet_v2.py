@@ -1,8 +1,8 @@
-"""The ResNet of BiT (arXiv 1912.11370): version 2 of the residual unit, normalised before each convolution
-(arXiv 1603.05027), with GroupNorm and weight standardisation.
+"""The ResNet of BiT (arXiv 1912.11370): version 2 of the residual unit, normalized before each convolution
+(arXiv 1603.05027), with GroupNorm and weight standardization.
 
 Unlike the hybrids' ResNet (`resnet.py`), it pads by half the kernel on every side, and its root has no
-normalisation. As in the code that made the published weights, the root's max-pooling pads with zeros.
+normalization. As in the code that made the published weights, the root's max-pooling pads with zeros.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.layers.resnet import StandardisedConvolution
+from vitreous.layers.resnet import StandardizedConvolution
 
 
-class CentredConvolution(StandardisedConvolution):
-    """A standardised convolution, (w - mean) / sqrt(variance + eps), padded alike on every side."""
+class CenteredConvolution(StandardizedConvolution):
+    """A standardized convolution, (w - mean) / sqrt(variance + eps), padded alike on every side."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, eps: float) -> None:
-        super().__init__(inputs, outputs, kernel, stride=stride, standardisation="variance", eps=eps)
+        super().__init__(inputs, outputs, kernel, stride=stride, standardization="variance", eps=eps)
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
-        return F.conv2d(x, self.standardised(), stride=self.stride, padding=self.kernel_size[0] // 2)
+        return F.conv2d(x, self.standardized(), stride=self.stride, padding=self.kernel_size[0] // 2)
 
 
 class PreActivationBottleneck(nn.Module):
     """GroupNorm, ReLU, convolution, three times (1x1, 3x3 with the stride, 1x1), around a residual. A
-    projected shortcut starts from what is already normalised."""
+    projected shortcut starts from what is already normalized."""
 
     def __init__(
-        self, inputs: int, outputs: int, *, stride: int, norm_eps: float, standardisation_eps: float
+        self, inputs: int, outputs: int, *, stride: int, norm_eps: float, standardization_eps: float
     ) -> None:
         super().__init__()
-        middle, eps = outputs // 4, standardisation_eps
+        middle, eps = outputs // 4, standardization_eps
         self.norm1 = nn.GroupNorm(32, inputs, eps=norm_eps)
-        self.conv1 = CentredConvolution(inputs, middle, 1, eps=eps)
+        self.conv1 = CenteredConvolution(inputs, middle, 1, eps=eps)
         self.norm2 = nn.GroupNorm(32, middle, eps=norm_eps)
-        self.conv2 = CentredConvolution(middle, middle, 3, stride=stride, eps=eps)
+        self.conv2 = CenteredConvolution(middle, middle, 3, stride=stride, eps=eps)
         self.norm3 = nn.GroupNorm(32, middle, eps=norm_eps)
-        self.conv3 = CentredConvolution(middle, outputs, 1, eps=eps)
+        self.conv3 = CenteredConvolution(middle, outputs, 1, eps=eps)
         self.shortcut = (
-            CentredConvolution(inputs, outputs, 1, stride=stride, eps=eps)
+            CenteredConvolution(inputs, outputs, 1, stride=stride, eps=eps)
             if stride != 1 or inputs != outputs
             else None
         )
@@ -72,10 +72,10 @@ class PreActivationResNet(nn.Module):
         widths: Sequence[int],
         root_width: int,
         norm_eps: float = 1e-5,
-        standardisation_eps: float = 1e-10,
+        standardization_eps: float = 1e-10,
     ) -> None:
         super().__init__()
-        self.root = CentredConvolution(channels, root_width, 7, stride=2, eps=standardisation_eps)
+        self.root = CenteredConvolution(channels, root_width, 7, stride=2, eps=standardization_eps)
         stages: list[nn.Module] = []
         inputs = root_width
         for stage, (units, width) in enumerate(zip(layers, widths, strict=True)):
@@ -88,7 +88,7 @@ class PreActivationResNet(nn.Module):
                             width,
                             stride=stride,
                             norm_eps=norm_eps,
-                            standardisation_eps=standardisation_eps,
+                            standardization_eps=standardization_eps,
                         )
                         for unit, stride in enumerate(strides)
                     )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class PatchStem(nn.Module):
-    """Cut the picture into N patches of P x P pixels and project each to D channels: x_p E (Eq. 1).
+    """Cut the image into N patches of P x P pixels and project each to D channels: x_p E (Eq. 1).
 
     The projection's weight is (D, C, P, P), so that the same numbers serve as a matrix on flat patches and as
     a convolution with stride P; the convolution is the faster of the two.
@@ -72,7 +72,7 @@ def from_patches(
 
 
 class ConvolutionStem(nn.Module):
-    """Early convolutions see better (Xiao et al., arXiv 2106.14881): 3x3 convolutions with normalisation
+    """Early convolutions see better (Xiao et al., arXiv 2106.14881): 3x3 convolutions with normalization
     and ReLU instead of one large patch, then a 1x1 projection. The product of the strides is the patch size.
 
     GroupNorm stands for the paper's BatchNorm: it needs no running statistics, so that batch size, averaged
@@ -81,8 +81,8 @@ class ConvolutionStem(nn.Module):
     Args:
         widths: channels behind each convolution.
         strides: of each convolution.
-        norm: "layer" takes all channels of a picture as one group; "instance" each channel by itself
-            (arXiv 1607.08022), which takes away a picture's own brightness, contrast and colour.
+        norm: "layer" takes all channels of an image as one group; "instance" each channel by itself
+            (arXiv 1607.08022), which takes away an image's own brightness, contrast and color.
     """
 
     def __init__(

@@ -13,12 +13,12 @@ from vitreous.errors import InputError
 from vitreous.layers.resnet import ResNet
 from vitreous.layers.resnet_v2 import PreActivationResNet
 from vitreous.models.config import Config, Positive, check_groups, resnet_widths
-from vitreous.models.initialisation import initialise
+from vitreous.models.initialization import initialize
 from vitreous.models.preprocessing import Preprocessing
 
 
 class BiTConfig(Config):
-    """A ResNet with GroupNorm and weight standardisation.
+    """A ResNet with GroupNorm and weight standardization.
 
     The defaults are those of the published BiT: units of version 2 ("pre-activation"). big_vision's
     re-implementation, like the hybrids, has version 1 ("post-activation"), GroupNorm's eps 1e-6, and divides
@@ -32,11 +32,11 @@ class BiTConfig(Config):
     width_factor: float = Field(default=1.0, gt=0)
     order: Literal["pre-activation", "post-activation"] = "pre-activation"
     norm_eps: float = 1e-5
-    standardisation: Literal["std", "variance"] = Field(
+    standardization: Literal["std", "variance"] = Field(
         default="variance",
         description="kernels divided by sqrt(variance + eps), or std + eps (version 1 only)",
     )
-    standardisation_eps: float = 1e-10
+    standardization_eps: float = 1e-10
 
     @model_validator(mode="after")
     def _groups(self) -> BiTConfig:
@@ -45,8 +45,8 @@ class BiTConfig(Config):
 
     @model_validator(mode="after")
     def _published(self) -> BiTConfig:
-        if self.order == "pre-activation" and self.standardisation != "variance":
-            raise ValueError("the pre-activation ResNet standardises kernels by their variance")
+        if self.order == "pre-activation" and self.standardization != "variance":
+            raise ValueError("the pre-activation ResNet standardizes kernels by their variance")
         return self
 
     @property
@@ -56,7 +56,7 @@ class BiTConfig(Config):
 
 
 class BiT(nn.Module):
-    """Root, stages, mean over the picture, linear head; the same methods as `ViT`."""
+    """Root, stages, mean over the image, linear head; the same methods as `ViT`."""
 
     def __init__(
         self,
@@ -73,13 +73,13 @@ class BiT(nn.Module):
         self.head = (
             nn.Identity() if config.num_classes is None else nn.Linear(config.widths[-1], config.num_classes)
         )
-        initialise(self)
+        initialize(self)
 
     def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         """The cells of the last feature map in raster order."""
         if images.shape[1] != self.config.channels:
             raise InputError(
-                f"the pictures have {images.shape[1]} channels, the model takes {self.config.channels}"
+                f"the images have {images.shape[1]} channels, the model takes {self.config.channels}"
             )
         return self.backbone(images).flatten(2).transpose(1, 2)
 
@@ -99,7 +99,7 @@ def backbone(config: BiTConfig) -> nn.Module:
             widths=config.widths,
             root_width=round(64 * config.width_factor),
             norm_eps=config.norm_eps,
-            standardisation_eps=config.standardisation_eps,
+            standardization_eps=config.standardization_eps,
         )
     return ResNet(
         config.channels,
@@ -107,6 +107,6 @@ def backbone(config: BiTConfig) -> nn.Module:
         widths=config.widths,
         root_width=round(64 * config.width_factor),
         norm_eps=config.norm_eps,
-        standardisation=config.standardisation,
-        standardisation_eps=config.standardisation_eps,
+        standardization=config.standardization,
+        standardization_eps=config.standardization_eps,
     )

@@ -1,6 +1,6 @@
-"""Pictures to text: the decoder of 2017 reads the Vision Transformer's tokens (TrOCR, arXiv 2109.10282).
+"""Images to text: the decoder of 2017 reads the Vision Transformer's tokens (TrOCR, arXiv 2109.10282).
 
-memory = encode(images)              (B, T, D) tokens of the picture, class token and all
+memory = encode(images)              (B, T, D) tokens of the image, class token and all
 logits = decode(target, memory)
 """
 
@@ -20,7 +20,7 @@ class Captioner(nn.Module):
 
     Attributes:
         config: the whole description of the function that the model computes.
-        preprocessing: from pictures to the `images` that the encoder was made for.
+        preprocessing: from images to the `images` that the encoder was made for.
     """
 
     def __init__(self, config: CaptionerConfig, *, preprocessing: Preprocessing | None = None) -> None:

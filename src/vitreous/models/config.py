@@ -59,10 +59,10 @@ class ResNetStemConfig(Config):
         default=None, description="output channels of each stage; None: width_factor * 256, 512, 1024, 2048"
     )
     width_factor: float = Field(default=1.0, gt=0)
-    standardisation: Literal["std", "variance"] = Field(
+    standardization: Literal["std", "variance"] = Field(
         default="std", description="weights divided by std + eps (Google) or by sqrt(variance + eps) (timm)"
     )
-    standardisation_eps: float = 1e-5
+    standardization_eps: float = 1e-5
     norm_eps: float = Field(default=1e-6, description="GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
 
     @model_validator(mode="after")
@@ -112,7 +112,7 @@ class PositionConfig(Config):
     temperature: float | None = Field(
         default=None, gt=0, description="longest wave; 10000 for sincos-2d, 100 for rotary-2d"
     )
-    init_std: float = Field(default=0.02, ge=0, description="of learned tables, at initialisation")
+    init_std: float = Field(default=0.02, ge=0, description="of learned tables, at initialization")
 
 
 class ViTConfig(Config):
@@ -121,7 +121,7 @@ class ViTConfig(Config):
     image_size: tuple[Positive, Positive] = Field(default=(224, 224), description="(H, W) in pixels")
     channels: Positive = Field(default=3, description="[C]")
     patch_size: tuple[Positive, Positive] = Field(default=(16, 16), description="[P] rows and columns")
-    pad: bool = Field(default=False, description="pad pictures with zeros to a multiple of the patch")
+    pad: bool = Field(default=False, description="pad images with zeros to a multiple of the patch")
     num_classes: Positive | None = Field(default=1000, description="None: no head, features come out")
 
     width: Positive = Field(default=768, description="[D]")
@@ -203,7 +203,7 @@ class ViTConfig(Config):
 
 
 def check_grid(config: ViTConfig) -> None:
-    """The picture must be cut into whole patches, and the stem must yield just those."""
+    """The image must be cut into whole patches, and the stem must yield just those."""
     for size, patch in zip(config.image_size, config.patch_size, strict=True):
         if size % patch and not config.pad:
             near = -(-size // patch) * patch
@@ -259,6 +259,6 @@ def check_tokens(config: ViTConfig) -> None:
     if config.distillation_token != (config.pooling == "class+distillation"):
         raise ValueError("a distillation token and pooling 'class+distillation' come together or not at all")
     if config.pooling == "class+distillation" and config.final_norm == "pooled":
-        raise ValueError("DeiT's two tokens are normalised before pooling: set final_norm='tokens'")
+        raise ValueError("DeiT's two tokens are normalized before pooling: set final_norm='tokens'")
     if config.representation and config.pooling == "class+distillation":
         raise ValueError("a representation layer does not stand with a distillation token")

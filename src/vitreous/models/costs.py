@@ -18,19 +18,19 @@ KERNEL = 3  # the convolution to compare with
 
 
 class Memory(NamedTuple):
-    """Bytes in fp32, for one picture.
+    """Bytes in fp32, for one image.
 
     Attributes:
         weights: parameters and fixed tables.
         gradients: one number for each parameter.
-        optimiser: AdamW's two moments of each gradient.
-        working: the most that is alive at once while one picture goes through, the picture included.
-        activations: what the backward pass needs of one picture, counted by saved-tensor hooks.
+        optimizer: AdamW's two moments of each gradient.
+        working: the most that is alive at once while one image goes through, the image included.
+        activations: what the backward pass needs of one image, counted by saved-tensor hooks.
     """
 
     weights: int
     gradients: int
-    optimiser: int
+    optimizer: int
     working: int
     activations: int
 
@@ -40,7 +40,7 @@ class Memory(NamedTuple):
 
     @property
     def training(self) -> int:
-        return self.weights + self.gradients + self.optimiser + self.activations
+        return self.weights + self.gradients + self.optimizer + self.activations
 
 
 class LayerCost(NamedTuple):
@@ -77,7 +77,7 @@ def sequence(config: ViTConfig | BiTConfig) -> tuple[int, int]:
 
 
 def memory(config: ViTConfig | BiTConfig) -> Memory:
-    """What one picture costs in fp32, with attention fused, so that its maps are never stored whole.
+    """What one image costs in fp32, with attention fused, so that its maps are never stored whole.
 
     Everything is counted on the meta device; nothing is allocated.
     """
@@ -95,14 +95,14 @@ def memory(config: ViTConfig | BiTConfig) -> Memory:
     return Memory(
         weights=FLOAT * (parameters + tables),
         gradients=FLOAT * parameters,
-        optimiser=2 * FLOAT * parameters,
+        optimizer=2 * FLOAT * parameters,
         working=images.nbytes + live.peak,
         activations=saved.bytes,
     )
 
 
 class Description(NamedTuple):
-    """The journey of one picture, and what it costs. `sequence` is (n, d) of `layer_costs`."""
+    """The journey of one image, and what it costs. `sequence` is (n, d) of `layer_costs`."""
 
     stages: tuple[Stage, ...]
     parameters: int

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-NORMALISATIONS = (torch.ops.aten.native_layer_norm, torch.ops.aten.native_group_norm)
+NORMALIZATIONS = (torch.ops.aten.native_layer_norm, torch.ops.aten.native_group_norm)
 
 
 def count_parameters(holders: Iterable[nn.Module | nn.Parameter]) -> int:
@@ -41,12 +41,12 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 class CountMacs(Watch):  # type: ignore[no-untyped-call]
     """Multiply-accumulate operations: one for each product inside a matrix product or a convolution, five for
-    each number that a normalisation takes in. So counts fvcore, from which the published figures are."""
+    each number that a normalization takes in. So counts fvcore, from which the published figures are."""
 
     macs = 0
 
     def see(self, operation: Any, args: Any, kwargs: Mapping[str, Any], result: Any) -> None:
-        if operation in NORMALISATIONS:
+        if operation in NORMALIZATIONS:
             self.macs += 5 * args[0].numel()
         elif operation in flop_registry:
             self.macs += flop_registry[operation](*args, **kwargs, out_val=result) // 2

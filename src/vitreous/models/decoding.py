@@ -143,7 +143,7 @@ def beam_search(
     best, at `max_length`. These are False, True and "never" of Hugging Face's `early_stopping`.
 
     Args:
-        length_penalty: exponent of the length that a log probability is divided by; higher favours longer.
+        length_penalty: exponent of the length that a log probability is divided by; higher favors longer.
     """
     config = decoder.config
     check_length(config, max_length)

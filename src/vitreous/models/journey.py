@@ -1,4 +1,4 @@
-"""The journey of one picture through a model, stage by stage, without a single weight.
+"""The journey of one image through a model, stage by stage, without a single weight.
 
 The model is built on torch's meta device, where tensors have a shape but no numbers, and each stage is run
 there in the open: what `F.scaled_dot_product_attention` does at once is shown in its steps.
@@ -33,7 +33,7 @@ class Stage(NamedTuple):
     Attributes:
         name: what happens.
         equation: where the paper says so (arXiv 2010.11929, unless another number is given).
-        shape: of one picture behind the step; only the picture itself is written as a batch of one.
+        shape: of one image behind the step; only the image itself is written as a batch of one.
         times: how often the step happens: once for each layer of the encoder.
         parameters: of all these times together; what layers share counts once.
         macs: multiply-accumulate operations of all these times together.
@@ -90,17 +90,17 @@ class Journal:
 
 
 def on_meta(config: ViTConfig | BiTConfig) -> tuple[Model, Tensor]:
-    """The model of a configuration and one picture for it; neither takes any memory."""
+    """The model of a configuration and one image for it; neither takes any memory."""
     with torch.device("meta"):
         return build_model(config).eval(), torch.empty(1, config.channels, *config.image_size)
 
 
 @torch.no_grad()
 def journey(config: ViTConfig | BiTConfig) -> list[Stage]:
-    """Every stage of one picture's way through the model, from pixels to logits."""
+    """Every stage of one image's way through the model, from pixels to logits."""
     model, images = on_meta(config)
     journal = Journal()
-    journal.stages.append(Stage("picture", "x", tuple(images.shape), 1, 0, 0))
+    journal.stages.append(Stage("image", "x", tuple(images.shape), 1, 0, 0))
     if isinstance(model, BiT):
         through_bit(journal, model, images)
     else:
@@ -146,7 +146,7 @@ def through_embedding(journal: Journal, model: ViT, images: Tensor) -> Tensor:
 
 
 def through_stem(journal: Journal, model: ViT, images: Tensor) -> Tensor:
-    """x_p E: the picture becomes patch tokens."""
+    """x_p E: the image becomes patch tokens."""
     stem = model.stem
     equation = "x_p E, Eq. 1"
     if isinstance(stem, ConvolutionStem):
@@ -258,7 +258,7 @@ def through_maps(journal: Journal, model: Segmenter, z: Tensor) -> None:
     name = layers if model.config.decoder == "mask-transformer" else "linear layer"
     masks = journal.step(name, "2105.05633, 3.2", model.head, z)
     if masks.shape[2:] != model.config.image_size:
-        journal.step("maps at the picture's size", "2105.05633, 3.2", model.upsample, masks)
+        journal.step("maps at the image's size", "2105.05633, 3.2", model.upsample, masks)
 
 
 POOLINGS = {

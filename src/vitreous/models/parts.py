@@ -50,8 +50,8 @@ def stem(config: ViTConfig) -> nn.Module:
             layers=kind.layers,
             widths=kind.output_widths,
             root_width=round(64 * kind.width_factor),
-            standardisation=kind.standardisation,
-            standardisation_eps=kind.standardisation_eps,
+            standardization=kind.standardization,
+            standardization_eps=kind.standardization_eps,
             norm_eps=kind.norm_eps,
         )
     if kind.form == "convolution" and not (kind.norm_before or kind.norm_after):

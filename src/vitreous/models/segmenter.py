@@ -1,9 +1,9 @@
-"""Pictures to pictures: a Vision Transformer whose patch tokens become a map of each class (Segmenter,
+"""Images to images: a Vision Transformer whose patch tokens become a map of each class (Segmenter,
 Strudel et al., arXiv 2105.05633).
 
 z      = patches of LN(z_L)                          (B, N, D) section 3.1
 masks  = head(z)                                     (B, classes, h, w) section 3.2
-logits = masks, bilinearly at the picture's size     (B, classes, H, W)
+logits = masks, bilinearly at the image's size     (B, classes, H, W)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from vitreous.layers.segmentation import LinearMasks, MaskTransformer
 from vitreous.models import parts
 from vitreous.models.config import Positive, ViTConfig
-from vitreous.models.initialisation import initialise
+from vitreous.models.initialization import initialize
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
@@ -58,7 +58,7 @@ class Segmenter(ViT):
     registers, where there are some, take part in the attention.
 
     Attributes:
-        config, preprocessing, labels: as of a ViT; pictures are squashed, so that every pixel is seen.
+        config, preprocessing, labels: as of a ViT; images are squashed, so that every pixel is seen.
     """
 
     config: SegmenterConfig
@@ -73,14 +73,14 @@ class Segmenter(ViT):
         whole = Preprocessing(size=config.image_size, channels=config.channels, resize="squash")
         super().__init__(config, preprocessing=preprocessing or whole, labels=labels)
         self.head = head(config)
-        initialise(self.head)
+        initialize(self.head)
 
     def masks(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes h w"]:
         """Class logits of each patch, or of each cell of a patch."""
         return self.head(self.tokens(images)[:, self.config.prefix :])
 
     def upsample(self, masks: Float[Tensor, "B classes h w"]) -> Float[Tensor, "B classes H W"]:
-        """The same at the picture's size, what was padded cut off."""
+        """The same at the image's size, what was padded cut off."""
         (height, width), (rows, columns) = self.config.image_size, self.config.grid
         whole = rows * self.config.patch_size[0], columns * self.config.patch_size[1]
         if masks.shape[2:] != whole:
@@ -117,7 +117,7 @@ def head(config: SegmenterConfig) -> nn.Module:
 
 
 def likeliest(logits: Float[Tensor, "classes h w"], size: tuple[int, int]) -> UInt8[Tensor, "H W"]:
-    """The likeliest class of each pixel of a picture of `size`, to which the logits are resized bilinearly.
+    """The likeliest class of each pixel of an image of `size`, to which the logits are resized bilinearly.
 
     Class by class: all maps of many classes at a photograph's size would be gigabytes.
     """

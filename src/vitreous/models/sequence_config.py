@@ -1,4 +1,4 @@
-"""Configuration of what writes sequences: the 2017 Transformer, and a decoder that reads pictures."""
+"""Configuration of what writes sequences: the 2017 Transformer, and a decoder that reads images."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DecoderConfig(Config):
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads: change one")
         if self.norm == "pre" and not self.final_norm:
-            raise ValueError("pre-norm layers need final_norm=True: nothing else normalises the last one")
+            raise ValueError("pre-norm layers need final_norm=True: nothing else normalizes the last one")
         for name in ("pad", "start", "end"):
             if getattr(self, name) >= self.vocabulary:
                 raise ValueError(
@@ -80,7 +80,7 @@ class TransformerConfig(DecoderConfig):
 
 
 class CaptionerConfig(Config):
-    """Pictures to text: a Vision Transformer's tokens, read by a decoder."""
+    """Images to text: a Vision Transformer's tokens, read by a decoder."""
 
     encoder: ViTConfig = ViTConfig(num_classes=None)
     decoder: DecoderConfig = DecoderConfig()

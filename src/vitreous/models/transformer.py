@@ -18,7 +18,7 @@ from vitreous.layers.decoder import DecoderPast
 from vitreous.layers.few_rows import few_rows
 from vitreous.layers.sequence import TokenEmbedding, causal_mask, padding_mask
 from vitreous.models import sequence_parts as parts
-from vitreous.models.initialisation import initialise
+from vitreous.models.initialization import initialize
 from vitreous.models.sequence_config import DecoderConfig, TransformerConfig
 
 
@@ -32,7 +32,7 @@ class Encoder(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(parts.encoder_block(config) for _ in range(config.encoder_depth))
         self.norm = parts.norm(config) if config.final_norm else nn.Identity()
-        initialise(self)
+        initialize(self)
 
     def forward(
         self, z: Float[Tensor, "B S D"], mask: Float[Tensor, "#B #K #S S"] | None = None
@@ -53,7 +53,7 @@ class Decoder(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(parts.decoder_block(config, context_width) for _ in range(config.depth))
         self.norm = parts.norm(config) if config.final_norm else nn.Identity()
-        initialise(self)
+        initialize(self)
 
     def forward(
         self,

@@ -18,7 +18,7 @@ from vitreous.errors import InputError
 from vitreous.layers.stems import pad_to_multiple
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
-from vitreous.models.initialisation import initialise
+from vitreous.models.initialization import initialize
 from vitreous.models.preprocessing import Preprocessing
 
 
@@ -27,7 +27,7 @@ class ViT(nn.Module):
 
     Attributes:
         config: the whole description of the function that the model computes.
-        preprocessing: from pictures to the `images` that the model was made for.
+        preprocessing: from images to the `images` that the model was made for.
         labels: the name of each class, or None where nobody said.
     """
 
@@ -54,7 +54,7 @@ class ViT(nn.Module):
         self.pool = parts.pooling(config)
         self.representation = parts.representation(config)
         self.head = parts.head(config)
-        initialise(self)
+        initialize(self)
 
     def embed(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
         """z_0: patches projected, prefix tokens put in front, positions added (Eq. 1)."""
@@ -82,19 +82,19 @@ class ViT(nn.Module):
         return self.head(self.features(images))
 
     def sized(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H2 W2"]:
-        """The same pictures, padded where the configuration says so; an error for any other size."""
+        """The same images, padded where the configuration says so; an error for any other size."""
         if tuple(images.shape[-3:]) != (self.config.channels, *self.config.image_size):
             raise InputError(size_mismatch(self.config, images.shape))
         return pad_to_multiple(images, self.config.patch_size) if self.config.pad else images
 
 
 def size_mismatch(config: ViTConfig, shape: torch.Size) -> str:
-    """One sentence for pictures that the model was not built for."""
+    """One sentence for images that the model was not built for."""
     channels, height, width = shape[-3:]
     built = config.image_size
     if channels != config.channels:
-        return f"the pictures have {channels} channels, the model takes {config.channels}"
+        return f"the images have {channels} channels, the model takes {config.channels}"
     return (
-        f"the pictures are {height}x{width}, the model takes {built[0]}x{built[1]}: resize them with "
+        f"the images are {height}x{width}, the model takes {built[0]}x{built[1]}: resize them with "
         f"model.preprocessing, or the model with vitreous.resize(model, image_size=({height}, {width}))"
     )

@@ -1,8 +1,8 @@
 """DINO: self-distillation without labels (Caron et al., arXiv 2104.14294).
 
-A student sees every view of a picture, a teacher the two large ones. Both say which of K prototypes each view
+A student sees every view of an image, a teacher the two large ones. Both say which of K prototypes each view
 belongs to, and the student learns to say of one view what the teacher said of another (Eq. 3). The teacher is
-a moving average of the student; its outputs are centred and sharpened, which together keep both from
+a moving average of the student; its outputs are centered and sharpened, which together keep both from
 collapsing to one answer for everything.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.models import parts
 from vitreous.models.config import Config, Positive, ViTConfig
-from vitreous.models.initialisation import initialise
+from vitreous.models.initialization import initialize
 from vitreous.models.names import Model
 from vitreous.pretraining.sizes import FeaturesAt
 from vitreous.pretraining.views import MultiCrop, ViewsConfig
@@ -29,7 +29,7 @@ from vitreous.training.average import draw_towards
 
 
 class DINOConfig(Config):
-    """Defaults are the authors' for ViT-S/16; few pictures want far fewer prototypes."""
+    """Defaults are the authors' for ViT-S/16; few images want far fewer prototypes."""
 
     prototypes: Positive = Field(default=65_536, description="[K] outputs of the head")
     head_hidden: Positive = 2048
@@ -38,14 +38,14 @@ class DINOConfig(Config):
     teacher_temperature: float = Field(default=0.07, gt=0)
     teacher_temperature_start: float = Field(default=0.04, gt=0)
     teacher_temperature_warmup: float = Field(default=0.3, ge=0, le=1, description="share of the steps")
-    centre_momentum: float = Field(default=0.9, ge=0, lt=1)
+    center_momentum: float = Field(default=0.9, ge=0, lt=1)
     teacher_momentum: float = Field(default=0.996, ge=0, lt=1, description="at the start; rises to 1")
     freeze_prototypes: float = Field(default=0.01, ge=0, le=1, description="share of the steps, at the start")
     views: ViewsConfig = ViewsConfig()
 
 
 class ProjectionHead(nn.Module):
-    """Three layers, L2 normalisation, and weight-normalised prototypes of length one: the output is the
+    """Three layers, L2 normalization, and weight-normalized prototypes of length one: the output is the
     cosine of a feature with each prototype.
 
     Attributes:
@@ -61,7 +61,7 @@ class ProjectionHead(nn.Module):
             nn.GELU(),
             nn.Linear(config.head_hidden, config.head_bottleneck),
         )
-        initialise(self.mlp, "timm")
+        initialize(self.mlp, "timm")
         self.prototypes = nn.Parameter(torch.randn(config.prototypes, config.head_bottleneck))
         self.frozen = False
 
@@ -75,10 +75,10 @@ class ProjectionHead(nn.Module):
 class DINO(nn.Module):
     """The objective around `model`, the student. Any model with features will do, a hybrid or a BiT too.
 
-    Whoever trains it calls `follow_steps_of` with the optimiser that learns.
+    Whoever trains it calls `follow_steps_of` with the optimizer that learns.
 
     Args:
-        steps: of the optimiser in the whole training, over which temperature and momentum move.
+        steps: of the optimizer in the whole training, over which temperature and momentum move.
 
     Attributes:
         gathered_at_once: for training in shards: small views are computed with the student's weights, and not
@@ -98,7 +98,7 @@ class DINO(nn.Module):
         self.teacher = copy.deepcopy(model).requires_grad_(False).eval()
         self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
         # Parameters that no gradient moves: a saved state holds parameters.
-        self.centre = nn.Parameter(torch.zeros(self.config.prototypes), requires_grad=False)
+        self.center = nn.Parameter(torch.zeros(self.config.prototypes), requires_grad=False)
         self.step = nn.Parameter(torch.zeros(()), requires_grad=False)
 
     @property
@@ -109,7 +109,7 @@ class DINO(nn.Module):
     @property
     def kept_whole(self) -> tuple[nn.Parameter, ...]:
         """For training in shards: what changes while the loss is computed is the same in every process."""
-        return self.centre, self.step
+        return self.center, self.step
 
     def train(self, mode: bool = True) -> DINO:
         """The teacher never drops anything."""
@@ -129,10 +129,10 @@ class DINO(nn.Module):
         student += [self.head(self.small_features(self.model, view)) for view in small]
         with torch.no_grad():
             teacher = torch.stack([self.teacher_head(self.teacher.features(view)) for view in large])
-            targets = F.softmax((teacher - self.centre) / self.teacher_temperature(done), dim=-1)
+            targets = F.softmax((teacher - self.center) / self.teacher_temperature(done), dim=-1)
         loss = cross_view_loss(student, targets, temperature=self.config.student_temperature)
         if self.training:
-            self.recentre(teacher)
+            self.recenter(teacher)
         return loss, signs_of_collapse(targets)
 
     @property
@@ -140,14 +140,14 @@ class DINO(nn.Module):
         """The share of the training that is over."""
         return min(float(self.step) / self.steps, 1.0)
 
-    def follow_steps_of(self, optimiser: torch.optim.Optimizer) -> None:
-        """Behind each step of the optimiser the teacher follows the student."""
+    def follow_steps_of(self, optimizer: torch.optim.Optimizer) -> None:
+        """Behind each step of the optimizer the teacher follows the student."""
 
         def behind(*_: object) -> None:
             self.follow(self.done)
             self.step.add_(1.0)
 
-        optimiser.register_step_post_hook(behind)
+        optimizer.register_step_post_hook(behind)
 
     @torch.no_grad()
     def follow(self, done: float) -> None:
@@ -159,13 +159,13 @@ class DINO(nn.Module):
                 copied.copy_(buffer)
 
     @torch.no_grad()
-    def recentre(self, teacher: Float[Tensor, "V B prototypes"]) -> None:
+    def recenter(self, teacher: Float[Tensor, "V B prototypes"]) -> None:
         """c <- m c + (1 - m) mean of the teacher's outputs, over all machines (Eq. 4)."""
         mean = teacher.mean(dim=(0, 1))
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(mean)
             mean /= torch.distributed.get_world_size()
-        self.centre.lerp_(mean, 1 - self.config.centre_momentum)
+        self.center.lerp_(mean, 1 - self.config.center_momentum)
 
     def teacher_temperature(self, done: float) -> float:
         """Sharpness of the teacher: linear from its start to its end value, then constant."""
@@ -197,7 +197,7 @@ def cross_view_loss(
 
 def signs_of_collapse(targets: Float[Tensor, "V B prototypes"]) -> dict[str, Tensor]:
     """Entropies of the teacher's answers: of each, which nears log K where all prototypes are equal, and of
-    their mean, which nears 0 where one prototype answers for every picture (section 5.3)."""
+    their mean, which nears 0 where one prototype answers for every image (section 5.3)."""
 
     def entropy(shares: Tensor) -> Tensor:
         return torch.special.entr(shares).sum(dim=-1).mean()
@@ -211,7 +211,7 @@ def feature_width(model: Model) -> int:
         return model.config.widths[-1]
     if model.config.distillation_token:
         raise InputError(
-            "DINO needs one feature vector from a picture, a model with a distillation token has two: "
+            "DINO needs one feature vector from an image, a model with a distillation token has two: "
             "set model.distillation_token=false and model.pooling=class"
         )
     return parts.feature_width(model.config)

@@ -2,7 +2,7 @@
 
 Three quarters of the patches are removed; the encoder sees the rest and nothing else. A small decoder gets
 the encoded patches with a [mask] token in each gap, all with fixed sin-cos positions, and predicts the pixels
-of the removed patches, each patch normalised by its own mean and standard deviation.
+of the removed patches, each patch normalized by its own mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vitreous.errors import InputError
 from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models import parts
 from vitreous.models.config import Config, Positive, Probability, ViTConfig
-from vitreous.models.initialisation import initialise
+from vitreous.models.initialization import initialize
 from vitreous.models.names import Model
 from vitreous.pretraining.masking import Reconstruction, maskable, patch_dim, put, take
 
@@ -27,7 +27,7 @@ class MAEConfig(Config):
     """Defaults are the paper's for ViT-B/16; `decoder_for` gives small encoders small decoders."""
 
     mask_ratio: Probability = 0.75
-    normalise_pixels: bool = True
+    normalize_pixels: bool = True
     decoder_width: Positive = Field(default=512, multiple_of=4)
     decoder_depth: Positive = 8
     decoder_heads: Positive = 16
@@ -77,7 +77,7 @@ class Decoder(nn.Module):
         self.norm = parts.norm(vit)
         self.prediction = nn.Linear(vit.width, patch_dim(encoder))
         for part in (self.embedding, self.blocks, self.prediction):
-            initialise(part)
+            initialize(part)
 
     def forward(self, tokens: Float[Tensor, "B S D"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
         z = self.embedding(tokens)
@@ -128,7 +128,7 @@ class MAE(nn.Module):
         return self.model.norm(self.model.encode(torch.cat([prefix, visible], dim=1)))
 
     def predict(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
-        """Pixels of every patch, (row, column, channel) in each; normalised if the target is."""
+        """Pixels of every patch, (row, column, channel) in each; normalized if the target is."""
         return self.decoder(self.encode(images, masking), masking)
 
     def forward(
@@ -142,20 +142,20 @@ class MAE(nn.Module):
     ) -> Float[Tensor, ""]:
         """Mean squared error over the removed patches alone."""
         target = to_patches(self.model.sized(images), self.model.config.patch_size)
-        if self.config.normalise_pixels:
+        if self.config.normalize_pixels:
             mean, std = statistics(target)
             target = (target - mean) / std
         return (take(predicted, masking.removed) - take(target, masking.removed)).square().mean()
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
-        """Removed patches in grey, and filled in. Where pixels were normalised, each patch gets the mean and
+        """Removed patches in gray, and filled in. Where pixels were normalized, each patch gets the mean and
         standard deviation of the true one back, as the paper's figures do."""
         vit = self.model.config
         masking = self.mask(self.draw(images.shape[0], generator).to(images.device))
         predicted = self.predict(images, masking)
         patches = to_patches(self.model.sized(images), vit.patch_size)
-        if self.config.normalise_pixels:
+        if self.config.normalize_pixels:
             mean, std = statistics(patches)
             predicted = predicted * std + mean
         predicted = take(predicted, masking.removed)

@@ -46,7 +46,7 @@ def load_mae(folder: str | Path) -> MAE:
         encoder,
         MAEConfig(
             mask_ratio=settings["mask_ratio"],
-            normalise_pixels=settings["norm_pix_loss"],
+            normalize_pixels=settings["norm_pix_loss"],
             decoder_width=settings["decoder_hidden_size"],
             decoder_depth=settings["decoder_num_hidden_layers"],
             decoder_heads=settings["decoder_num_attention_heads"],

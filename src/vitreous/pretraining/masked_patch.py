@@ -4,8 +4,8 @@ Half of the patch embeddings are corrupted: 80 % of those become a learnable [ma
 patch's embedding, 10 % stay as they are. For every corrupted patch the model predicts, from that patch's
 representation, one of three targets:
 
-mean-colour    its mean colour with 3 bits a channel, one of 512; what the paper used.
-small-colours  the patch scaled down to 4x4 pixels of 3-bit colours, 16 predictions in parallel.
+mean-color    its mean color with 3 bits a channel, one of 512; what the paper used.
+small-colors  the patch scaled down to 4x4 pixels of 3-bit colors, 16 predictions in parallel.
 pixels         the whole patch, by L2.
 """
 
@@ -42,14 +42,14 @@ SMALL = 4  # sides of the scaled-down patch
 class MaskedPatchConfig(Config):
     """Shares as in B.1.2. What is neither masked nor swapped is kept."""
 
-    target: Literal["mean-colour", "small-colours", "pixels"] = "mean-colour"
+    target: Literal["mean-color", "small-colors", "pixels"] = "mean-color"
     corrupted: Probability = Field(default=0.5, description="share of the patches")
     masked: Probability = Field(default=0.8, description="share of the corrupted that become [mask]")
     swapped: Probability = Field(default=0.1, description="share of the corrupted that become another patch")
 
 
 class Corruption(NamedTuple):
-    """Which M patches of each picture are corrupted, and how.
+    """Which M patches of each image are corrupted, and how.
 
     places: index of each corrupted patch.
     draw: uniform in 0 ... 1; below `masked` the patch becomes [mask], below masked + swapped another patch.
@@ -63,7 +63,7 @@ class Corruption(NamedTuple):
 
 class MaskedPatchPrediction(nn.Module):
     """The objective around `model`. The paper does not say where the other patch's embedding comes from: here
-    from the same picture."""
+    from the same image."""
 
     def __init__(self, model: Model, config: MaskedPatchConfig | None = None) -> None:
         super().__init__()
@@ -72,12 +72,12 @@ class MaskedPatchPrediction(nn.Module):
         vit = self.model.config
         if self.config.target != "pixels" and vit.channels > 3:
             raise InputError(
-                f"3-bit colours of {vit.channels} channels make too many classes: "
+                f"3-bit colors of {vit.channels} channels make too many classes: "
                 "set pretraining.masked_patch.target=pixels"
             )
         outputs = {
-            "mean-colour": LEVELS**vit.channels,
-            "small-colours": SMALL * SMALL * LEVELS**vit.channels,
+            "mean-color": LEVELS**vit.channels,
+            "small-colors": SMALL * SMALL * LEVELS**vit.channels,
             "pixels": patch_dim(vit),
         }
         self.mask = nn.Parameter(torch.randn(vit.width) * 0.02)
@@ -89,7 +89,7 @@ class MaskedPatchPrediction(nn.Module):
         return self.model
 
     def draw(self, batch: int, generator: torch.Generator) -> Corruption:
-        """The corruption of `batch` pictures; the same for the same state of the generator."""
+        """The corruption of `batch` images; the same for the same state of the generator."""
         patches = self.model.config.grid[0] * self.model.config.grid[1]
         places = random_places(batch, patches, round(patches * self.config.corrupted), generator)
         steps = torch.randint(1, max(patches, 2), places.shape, generator=generator)
@@ -114,28 +114,28 @@ class MaskedPatchPrediction(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The loss over all corrupted patches, and for colours the share that was guessed right."""
+        """The loss over all corrupted patches, and for colors the share that was guessed right."""
         corruption = on_device(self.draw(images.shape[0], generator), images.device)
         predicted = self.predict(images, corruption)
         images = self.model.sized(images)
         patch = self.model.config.patch_size
         if self.config.target == "pixels":
             return F.mse_loss(predicted, take(to_patches(images, patch), corruption.places)), {}
-        side = 1 if self.config.target == "mean-colour" else SMALL
-        colours = colour_targets(images, patch, side=side, preprocessing=self.model.preprocessing)
-        target = colours.gather(1, corruption.places.unsqueeze(-1).expand(-1, -1, side * side))
+        side = 1 if self.config.target == "mean-color" else SMALL
+        colors = color_targets(images, patch, side=side, preprocessing=self.model.preprocessing)
+        target = colors.gather(1, corruption.places.unsqueeze(-1).expand(-1, -1, side * side))
         logits = rearrange(predicted, "B M (s classes) -> (B M s) classes", s=side * side)
         right = (logits.argmax(dim=-1) == target.flatten()).float().mean()
         return F.cross_entropy(logits, target.flatten()), {"accuracy": right}
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
-        """Every corrupted patch in grey, and as the model would paint it."""
+        """Every corrupted patch in gray, and as the model would paint it."""
         corruption = on_device(self.draw(images.shape[0], generator), images.device)
         predicted = self.predict(images, corruption)
         vit = self.model.config
         if self.config.target != "pixels":
-            side = 1 if self.config.target == "mean-colour" else SMALL
+            side = 1 if self.config.target == "mean-color" else SMALL
             predicted = self.painted(predicted, side)
         patches = to_patches(self.model.sized(images), vit.patch_size)
         masked = put(patches, corruption.places, torch.zeros_like(predicted))
@@ -145,11 +145,11 @@ class MaskedPatchPrediction(nn.Module):
         )
 
     def painted(self, logits: Float[Tensor, "B M outputs"], side: int) -> Float[Tensor, "B M patch_dim"]:
-        """Normalised pixels of patches in their likeliest colours."""
+        """Normalized pixels of patches in their likeliest colors."""
         vit, preprocessing = self.model.config, self.model.preprocessing
-        colours = rearrange(logits, "B M (s classes) -> B M s classes", s=side * side).argmax(dim=-1)
+        colors = rearrange(logits, "B M (s classes) -> B M s classes", s=side * side).argmax(dim=-1)
         levels = torch.stack(
-            [colours // LEVELS**power % LEVELS for power in reversed(range(vit.channels))], dim=-1
+            [colors // LEVELS**power % LEVELS for power in reversed(range(vit.channels))], dim=-1
         )
         values = (levels + 0.5) / LEVELS  # the middle of what was rounded to the level; (B, M, s, C)
         values = (values - values.new_tensor(preprocessing.mean)) / values.new_tensor(preprocessing.std)
@@ -158,14 +158,14 @@ class MaskedPatchPrediction(nn.Module):
         return rearrange(patches, "(B M) C p q -> B M (p q C)", B=logits.shape[0])
 
 
-def colour_targets(
+def color_targets(
     images: Float[Tensor, "B C H W"], patch: tuple[int, int], *, side: int, preprocessing: Preprocessing
 ) -> Int[Tensor, "B N cells"]:
-    """The 3-bit mean colour of each of side x side cells of every patch, as a class: the first channel has
+    """The 3-bit mean color of each of side x side cells of every patch, as a class: the first channel has
     the highest bits, so that RGB (r, g, b) in 0 ... 7 is 64 r + 8 g + b.
 
     Args:
-        images: normalised; `preprocessing` says with which mean and standard deviation.
+        images: normalized; `preprocessing` says with which mean and standard deviation.
     """
     mean, std = (images.new_tensor(each).view(-1, 1, 1) for each in (preprocessing.mean, preprocessing.std))
     cells = (images.shape[-2] // patch[0] * side, images.shape[-1] // patch[1] * side)

@@ -15,10 +15,10 @@ from vitreous.models.vit import ViT
 
 
 class Reconstruction(NamedTuple):
-    """What a report shows of masked prediction, both as normalised pictures like those that went in.
+    """What a report shows of masked prediction, both as normalized images like those that went in.
 
-    masked: the picture with its hidden patches in the mean colour.
-    reconstructed: the picture with the model's guess in the hidden patches.
+    masked: the image with its hidden patches in the mean color.
+    reconstructed: the image with the model's guess in the hidden patches.
     """
 
     masked: Float[Tensor, "B C H W"]
@@ -36,14 +36,14 @@ def maskable(model: Model) -> ViT:
     stem = model.config.stem.kind
     if stem != "patch":
         raise InputError(
-            f"a {stem} stem sees the neighbours of a patch, so a masked patch would leak into them: "
+            f"a {stem} stem sees the neighbors of a patch, so a masked patch would leak into them: "
             "set model.stem.kind=patch, or use --objective dino"
         )
     return model
 
 
 def take(tokens: Float[Tensor, "B N D"], places: Int[Tensor, "B M"]) -> Float[Tensor, "B M D"]:
-    """The tokens at `places`, picture by picture."""
+    """The tokens at `places`, image by image."""
     return tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
 
 
@@ -55,7 +55,7 @@ def put(
 
 
 def random_places(batch: int, patches: int, count: int, generator: torch.Generator) -> Int[Tensor, "B M"]:
-    """`count` different patches of each picture, in random order."""
+    """`count` different patches of each image, in random order."""
     return torch.rand(batch, patches, generator=generator).argsort(dim=1)[:, :count]
 
 

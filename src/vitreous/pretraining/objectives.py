@@ -16,7 +16,7 @@ def build_objective(model: Model, config: PretrainingConfig, *, steps: int) -> S
     """The chosen objective around `model`.
 
     Args:
-        steps: of the optimiser in the whole training.
+        steps: of the optimizer in the whole training.
 
     Raises:
         InputError: the objective cannot be had with this model.

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
+from vitreous.data.dataset import DataSummary
 from vitreous.data.folder_index import index_folder
-from vitreous.data.pictures import DataSummary
-from vitreous.data.sources import Splits, open_data, summarise
-from vitreous.data.sources.files import FilePictures
+from vitreous.data.sources import Splits, open_data, summarize
+from vitreous.data.sources.files import FileImages
 from vitreous.data.sources.folders import subfolders
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
@@ -24,12 +24,12 @@ from vitreous.pretraining.dino import DINOConfig
 from vitreous.pretraining.mae import decoder_for
 from vitreous.pretraining.objectives import build_objective
 from vitreous.pretraining.views import ViewsConfig
-from vitreous.training.config import EvaluationConfig, OptimiserConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import EvaluationConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.plan import data_config
 from vitreous.training.settings import Tree, configure
 from vitreous.training.starting import absolute_source, fitted_to_checkpoint
 
-SMALL_PICTURE = 40  # pixels; up to here pictures are taken as they are
+SMALL_IMAGE = 40  # pixels; up to here images are taken as they are
 
 
 class Plan(NamedTuple):
@@ -50,7 +50,7 @@ def plan(source: str, settings: Tree, *, objective: ObjectiveName, init: str | N
     Raises:
         InputError: unknown settings, values or data, or what does not fit together.
     """
-    splits = open_unlabelled(source, data_config(settings))
+    splits = open_unlabeled(source, data_config(settings))
     config = rules(splits.summary, objective)
     if init:
         config = fitted_to_checkpoint(config, init, settings)
@@ -62,8 +62,8 @@ def plan(source: str, settings: Tree, *, objective: ObjectiveName, init: str | N
     return Plan(config.model_copy(update={"source": absolute_source(source)}), reasons, splits)
 
 
-def open_unlabelled(source: str, data: DataConfig) -> Splits:
-    """Any DATA, shards among them, and a folder of pictures in whatever sub-folders. Where there are classes,
+def open_unlabeled(source: str, data: DataConfig) -> Splits:
+    """Any DATA, shards among them, and a folder of images in whatever sub-folders. Where there are classes,
     the held-out part is the one that `vitreous train` holds out, so that it stays unseen until then."""
     folder = Path(source).expanduser()
     if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
@@ -72,14 +72,14 @@ def open_unlabelled(source: str, data: DataConfig) -> Splits:
     if not len(table) and any(folder.glob("*.tar")):
         return open_data(source, data)
     if not len(table):
-        raise InputError(f"{folder} holds no pictures")
-    pictures = FilePictures(folder, table, np.zeros(len(table), dtype=np.int64), ("picture",))
-    train, validation, test = split(pictures, data)
-    return Splits(train, validation, test, source, summarise(train))
+        raise InputError(f"{folder} holds no images")
+    images = FileImages(folder, table, np.zeros(len(table), dtype=np.int64), ("image",))
+    train, validation, test = split(images, data)
+    return Splits(train, validation, test, source, summarize(train))
 
 
 class Scale(NamedTuple):
-    """The encoder for pictures of a size."""
+    """The encoder for images of a size."""
 
     patch: int
     width: int
@@ -88,17 +88,17 @@ class Scale(NamedTuple):
 
 
 def scale_for(pixels: int) -> Scale:
-    """By the longer side: icons, small pictures as they are, photographs scaled down."""
+    """By the longer side: icons, small images as they are, photographs scaled down."""
     if pixels < 16:
         return Scale(patch=2, width=64, depth=4, heads=4)
-    if pixels <= SMALL_PICTURE:
+    if pixels <= SMALL_IMAGE:
         return Scale(patch=4, width=128, depth=6, heads=4)
     return Scale(patch=6, width=192, depth=6, heads=3)
 
 
 def rules(data: DataSummary, objective: ObjectiveName) -> PretrainingRunConfig:
-    """A small ViT with plain patches, trained for long: pictures cost nothing without labels."""
-    small = max(data.height, data.width) <= SMALL_PICTURE
+    """A small ViT with plain patches, trained for long: images cost nothing without labels."""
+    small = max(data.height, data.width) <= SMALL_IMAGE
     scale = scale_for(max(data.height, data.width))
     size = (whole(data.height, scale.patch), whole(data.width, scale.patch)) if small else (48, 48)
     dino = objective == "dino"
@@ -114,20 +114,20 @@ def rules(data: DataSummary, objective: ObjectiveName) -> PretrainingRunConfig:
         class_token=dino,
         pooling="class" if dino else "mean",
     )
-    grey = Preprocessing(size=size, channels=1, mean=(0.5,), std=(0.5,))
-    colour = Preprocessing(size=size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    gray = Preprocessing(size=size, channels=1, mean=(0.5,), std=(0.5,))
+    color = Preprocessing(size=size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
     crop = RandomResizedCropConfig(scale=(0.2, 1.0))
     return PretrainingRunConfig(
         source="photos",
         recipe=f"pretrain-{objective}",
         model=model,
-        preprocessing=grey if data.channels == 1 else colour,
+        preprocessing=gray if data.channels == 1 else color,
         augmentation=AugmentationConfig(random_resized_crop=None if small or dino else crop),
         training=TrainingConfig(
             epochs=100,
-            batch_size=min(64, data.pictures),
+            batch_size=min(64, data.images),
             peak_lr=5e-4 if dino else 1e-3,
-            optimiser=OptimiserConfig(betas=(0.9, 0.999) if dino else (0.9, 0.95), weight_decay=0.05),
+            optimizer=OptimizerConfig(betas=(0.9, 0.999) if dino else (0.9, 0.95), weight_decay=0.05),
             schedule=ScheduleConfig(warmup=0.05),
         ),
         evaluation=EvaluationConfig(every_epochs=10),
@@ -141,10 +141,10 @@ def published_size(settings: Tree) -> Tree:
 
 
 def by_model(config: PretrainingRunConfig, data: DataSummary) -> dict[str, Any]:
-    """What follows from the encoder and the number of pictures: MAE's decoder, DINO's head."""
+    """What follows from the encoder and the number of images: MAE's decoder, DINO's head."""
     width = config.model.width if isinstance(config.model, ViTConfig) else 768
     dino = DINOConfig(
-        prototypes=min(65_536, max(64, data.pictures // 4)),
+        prototypes=min(65_536, max(64, data.images // 4)),
         head_hidden=min(2048, 4 * width),
         head_bottleneck=min(256, width),
         views=ViewsConfig(small_count=4, flip=0.5 if data.channels == 3 else 0.0),
@@ -164,7 +164,7 @@ def reason(config: PretrainingRunConfig, data: DataSummary) -> str:
     """Why the configuration is what it is, in a sentence."""
     height, width = config.model.image_size
     return (
-        f"{data.pictures} pictures of about {data.width}x{data.height}: {config.pretraining.objective} with "
+        f"{data.images} images of about {data.width}x{data.height}: {config.pretraining.objective} with "
         f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for "
         f"{config.training.epochs:g} epochs"
     )

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import Batch, EvaluationLoader
-from vitreous.data.pictures import Pictures
 from vitreous.data.sources import Splits
 from vitreous.evaluation.monitor import Measure, fewshot_measure
 from vitreous.models.names import Model
@@ -42,7 +42,7 @@ class Pretrained(NamedTuple):
         encoder: the model to fine-tune or probe, without a head; on the CPU.
         objective: what it learned by, for showing reconstructions.
         seconds: of training, over all sessions.
-        bad: pictures that could not be read and were left out, with the reason.
+        bad: images that could not be read and were left out, with the reason.
     """
 
     encoder: Model
@@ -119,7 +119,7 @@ def learner_of(
         objective = build_objective(model, config.pretraining, steps=steps)
     learner, states = resumed(objective, run.states, config.training, device=device, world=world)
     if isinstance(objective, DINO):
-        objective.follow_steps_of(learner.optimisers[-1])
+        objective.follow_steps_of(learner.optimizers[-1])
     return learner, states
 
 
@@ -129,7 +129,7 @@ def self_supervised(objective: nn.Module, batch: Batch) -> tuple[Tensor, Mapping
 
 
 def measures(splits: Splits, config: PretrainingRunConfig) -> Measure | None:
-    """The objective on held-out pictures; the encoder's few-shot accuracy if `evaluation.fewshot` is set."""
+    """The objective on held-out images; the encoder's few-shot accuracy if `evaluation.fewshot` is set."""
     held_out = held_out_loss(splits.validation or splits.test, config)
     if not config.evaluation.fewshot:
         return held_out
@@ -143,16 +143,16 @@ def measures(splits: Splits, config: PretrainingRunConfig) -> Measure | None:
 
 
 def held_out_loss(
-    pictures: Pictures | None, config: PretrainingRunConfig
+    images: ImageDataset | None, config: PretrainingRunConfig
 ) -> Callable[[nn.Module], Mapping[str, float]] | None:
-    """What measures the objective on `pictures`, always with the same masks; None without pictures."""
-    if not pictures:
+    """What measures the objective on `images`, always with the same masks; None without images."""
+    if not images:
         return None
 
     def measure(objective: nn.Module) -> Mapping[str, float]:
         device = next(objective.parameters()).device
         loader = EvaluationLoader(
-            pictures, preprocessing=config.preprocessing, batch_size=config.evaluation.batch_size
+            images, preprocessing=config.preprocessing, batch_size=config.evaluation.batch_size
         )
         was_training, total, count = objective.training, 0.0, 0
         generator = torch.Generator().manual_seed(0)

@@ -80,7 +80,7 @@ class SimMIM(nn.Module):
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
-        """Hidden patches in grey, and filled in."""
+        """Hidden patches in gray, and filled in."""
         vit = self.model.config
         hidden = self.draw(images.shape[0], generator).to(images.device)
         patches = to_patches(self.model.sized(images), vit.patch_size)

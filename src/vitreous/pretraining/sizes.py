@@ -1,4 +1,4 @@
-"""A model's features of pictures smaller than it was built for, with its own weights."""
+"""A model's features of images smaller than it was built for, with its own weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitreous.models.vit import ViT
 
 
 class FeaturesAt:
-    """`model.features` for pictures of `size` pixels, with gradients for the model's own weights.
+    """`model.features` for images of `size` pixels, with gradients for the model's own weights.
 
     `vitreous.resize` makes a second model; here the learned positions are resampled anew in every call, as
     the authors of DINO do it, so that what is learned from small crops is learned by the model itself.

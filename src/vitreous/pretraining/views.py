@@ -1,5 +1,5 @@
-"""DINO's views of a picture (arXiv 2104.14294, section 3.1): two large crops and several small ones, each
-with the colour changes of BYOL (2006.07733). Whole batches at once, on the device where the pictures are."""
+"""DINO's views of an image (arXiv 2104.14294, section 3.1): two large crops and several small ones, each
+with the color changes of BYOL (2006.07733). Whole batches at once, on the device where the images are."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from vitreous.models.names import Model
 
 Share = tuple[float, float]
 
-# Luma and two axes of colour (NTSC); rotating the latter changes the hue, scaling them the saturation.
+# Luma and two axes of color (NTSC); rotating the latter changes the hue, scaling them the saturation.
 TO_YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 
 
 class ViewsConfig(Config):
     """Defaults are the authors' for ImageNet."""
 
-    large_scale: Share = Field(default=(0.4, 1.0), description="area of a large crop, of the picture's")
+    large_scale: Share = Field(default=(0.4, 1.0), description="area of a large crop, of the image's")
     small_scale: Share = Field(default=(0.05, 0.4), description="area of a small crop")
     small_count: int = Field(default=8, ge=0)
     small_size: int | None = Field(default=None, gt=0, description="pixels; None: 3/7 of the model's")
     flip: Probability = 0.5
-    colour: float = Field(default=0.8, ge=0, le=1, description="probability of a change of colours")
+    color: float = Field(default=0.8, ge=0, le=1, description="probability of a change of colors")
     brightness: Probability = 0.4
     contrast: Probability = 0.4
     saturation: Probability = 0.2
     hue: Probability = Field(default=0.1, description="of a full turn")
-    grey: Probability = 0.2
+    gray: Probability = 0.2
     blur: float = Field(default=0.5, ge=0, le=1, description="probability")
-    solarise: Probability = Field(default=0.2, description="probability, second large crop only")
+    solarize: Probability = Field(default=0.2, description="probability, second large crop only")
 
 
 class MultiCrop:
-    """Views for `model`: normalised pictures in, normalised views out."""
+    """Views for `model`: normalized images in, normalized views out."""
 
     def __init__(self, model: Model, config: ViewsConfig) -> None:
         self.config = config
@@ -54,23 +54,23 @@ class MultiCrop:
         """The two large views and the small ones.
 
         As in the authors' code the first large view is always blurred, the second rarely, and some of the
-        second ones are solarised.
+        second ones are solarized.
         """
         config, like = self.config, self.preprocessing
         mean, std = (images.new_tensor(each).view(-1, 1, 1) for each in (like.mean, like.std))
         pixels = images * std + mean  # 0 ... 1
 
-        def view(scale: Share, size: tuple[int, int], blur: float, solarise: float) -> Tensor:
+        def view(scale: Share, size: tuple[int, int], blur: float, solarize: float) -> Tensor:
             crop = random_crop(pixels, scale, size, flip=config.flip, generator=generator)
-            crop = change_colours(crop, config, generator)
+            crop = change_colors(crop, config, generator)
             crop = blurred(crop, chance(crop, blur, generator), generator)
-            crop = torch.where(chance(crop, solarise, generator) & (crop > 0.5), 1 - crop, crop)
+            crop = torch.where(chance(crop, solarize, generator) & (crop > 0.5), 1 - crop, crop)
             return (crop - mean) / std
 
         always, rarely = min(2 * config.blur, 1.0), config.blur / 5
         large = [
             view(config.large_scale, self.large_size, always, 0.0),
-            view(config.large_scale, self.large_size, rarely, config.solarise),
+            view(config.large_scale, self.large_size, rarely, config.solarize),
         ]
         small = [
             view(config.small_scale, self.small_size, config.blur, 0.0) for _ in range(config.small_count)
@@ -91,12 +91,12 @@ def small_size(model: Model, config: ViewsConfig) -> tuple[int, int]:
 
 
 def uniform(like: Tensor, low: float, high: float, generator: torch.Generator) -> Float[Tensor, "B 1 1 1"]:
-    """One number for each picture of the batch."""
+    """One number for each image of the batch."""
     return (low + (high - low) * torch.rand(len(like), 1, 1, 1, generator=generator)).to(like.device)
 
 
 def chance(like: Tensor, probability: float, generator: torch.Generator) -> Tensor:
-    """True with this probability for each picture."""
+    """True with this probability for each image."""
     return uniform(like, 0.0, 1.0, generator) < probability
 
 
@@ -108,12 +108,12 @@ def random_crop(
     flip: float,
     generator: torch.Generator,
 ) -> Float[Tensor, "B C h w"]:
-    """A rectangle of random area (`scale`), shape (3:4 to 4:3) and place of each picture, at `size` pixels,
+    """A rectangle of random area (`scale`), shape (3:4 to 4:3) and place of each image, at `size` pixels,
     mirrored with probability `flip`. Bilinear; few crops are larger than `size`, so nothing smooths first."""
     area = uniform(pixels, *scale, generator).flatten()
     ratio = uniform(pixels, math.log(3 / 4), math.log(4 / 3), generator).flatten().exp()
     wide, tall = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
-    x = uniform(pixels, -1.0, 1.0, generator).flatten() * (1 - wide)  # centres, in -1 ... 1
+    x = uniform(pixels, -1.0, 1.0, generator).flatten() * (1 - wide)  # centers, in -1 ... 1
     y = uniform(pixels, -1.0, 1.0, generator).flatten() * (1 - tall)
     mirror = 1 - 2 * chance(pixels, flip, generator).flatten().float()
     zero = torch.zeros_like(x)
@@ -122,26 +122,26 @@ def random_crop(
     return F.grid_sample(pixels, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
-def change_colours(
+def change_colors(
     pixels: Float[Tensor, "B C H W"], config: ViewsConfig, generator: torch.Generator
 ) -> Float[Tensor, "B C H W"]:
-    """Brightness, contrast, saturation and hue, each by a random amount; some pictures become grey."""
+    """Brightness, contrast, saturation and hue, each by a random amount; some images become gray."""
     changed = pixels * uniform(pixels, 1 - config.brightness, 1 + config.brightness, generator)
     mean = changed.mean(dim=(1, 2, 3), keepdim=True)
     changed = mean + (changed - mean) * uniform(pixels, 1 - config.contrast, 1 + config.contrast, generator)
-    where = chance(pixels, config.colour, generator)
+    where = chance(pixels, config.color, generator)
     saturation = uniform(pixels, 1 - config.saturation, 1 + config.saturation, generator)
     hue = 2 * math.pi * uniform(pixels, -config.hue, config.hue, generator)
-    grey = chance(pixels, config.grey, generator)
+    gray = chance(pixels, config.gray, generator)
     if pixels.shape[1] != 3:
         return torch.where(where, changed, pixels).clamp(0, 1)
     saturation, hue = torch.where(where, saturation, 1.0), torch.where(where, hue, 0.0)
-    saturation = torch.where(grey, 0.0, saturation)
-    turned = turn_colours(torch.where(where, changed, pixels), saturation, hue)
+    saturation = torch.where(gray, 0.0, saturation)
+    turned = turn_colors(torch.where(where, changed, pixels), saturation, hue)
     return turned.clamp(0, 1)
 
 
-def turn_colours(
+def turn_colors(
     pixels: Float[Tensor, "B 3 H W"], saturation: Float[Tensor, "B 1 1 1"], hue: Float[Tensor, "B 1 1 1"]
 ) -> Float[Tensor, "B 3 H W"]:
     """Chroma scaled by `saturation` and turned by `hue` radians; the luma stays."""
@@ -155,7 +155,7 @@ def turn_colours(
 def blurred(
     pixels: Float[Tensor, "B C H W"], where: Tensor, generator: torch.Generator
 ) -> Float[Tensor, "B C H W"]:
-    """A Gaussian of 0.1 to 2 pixels where the picture is 224 pixels high, as in BYOL, and in proportion."""
+    """A Gaussian of 0.1 to 2 pixels where the image is 224 pixels high, as in BYOL, and in proportion."""
     height = pixels.shape[-2]
     sigma = uniform(pixels, 0.1, 2.0, generator).flatten() * height / 224
     radius = math.ceil(4 * height / 224)  # two of the widest

@@ -176,19 +176,19 @@ def plot(results: Sequence[Measured], values: Range) -> Chart:
     with canvas(7.2, 3.4, columns=2) as (figure, (left, right)):
         left.set_title(f"length n, width {values.held_width}")
         right.set_title(f"width d, length {values.held_length}")
-        for colour, each in zip((FIRST, SECOND, INK), results, strict=True):
-            curve(left, values.lengths, each.over_n, each.layer.growth[0], colour, each.layer.name)
-            curve(right, values.widths, each.over_d, each.layer.growth[1], colour, each.layer.name)
+        for color, each in zip((FIRST, SECOND, INK), results, strict=True):
+            curve(left, values.lengths, each.over_n, each.layer.growth[0], color, each.layer.name)
+            curve(right, values.widths, each.over_d, each.layer.growth[1], color, each.layer.name)
         left.set_ylabel("seconds of one thread")
         left.legend(fontsize=8)
     return Chart(figure)
 
 
 def curve(
-    axes: Axes, values: Sequence[int], times: Sequence[float], power: int, colour: str, name: str
+    axes: Axes, values: Sequence[int], times: Sequence[float], power: int, color: str, name: str
 ) -> None:
-    axes.loglog(values, times, "o", color=colour, markersize=4, label=name)
+    axes.loglog(values, times, "o", color=color, markersize=4, label=name)
     formula = [times[-1] * (value / values[-1]) ** power for value in values]
-    axes.loglog(values, formula, "-", color=colour, linewidth=1)
+    axes.loglog(values, formula, "-", color=color, linewidth=1)
     axes.set_xticks(values, [str(value) for value in values])
     axes.minorticks_off()

@@ -1,4 +1,4 @@
-"""How many pictures does a ViT need, compared with a hybrid and a ResNet? (section 4.3, Fig. 3 and 4)"""
+"""How many images does a ViT need, compared with a hybrid and a ResNet? (section 4.3, Fig. 3 and 4)"""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def variants(base: RunConfig) -> list[Variant]:
 
 STUDY = Study(
     name="data-size",
-    title="How much does each architecture gain from more pictures?",
+    title="How much does each architecture gain from more images?",
     place="Fig. 3 and 4, section 4.3",
     measure="accuracy after pre-training on more and more of JFT: ResNets lead on little, ViTs on much data",
-    differs="held-out accuracy after training from scratch on parts of the training pictures, in equal steps",
+    differs="held-out accuracy after training from scratch on parts of the training images, in equal steps",
     variants=variants,
     effects=(
         Effect("on little data a ResNet is better than a ViT", "ResNet, 10%", "ViT, 10%"),
@@ -41,5 +41,5 @@ STUDY = Study(
     settings=SETTINGS,
     full=Scale(epochs=20, seeds=3),
     quick=Scale(epochs=3, seeds=3),
-    axis="part of the training pictures",
+    axis="part of the training images",
 )

@@ -7,7 +7,7 @@ from typing import Any
 from vitreous.studies.study import Effect, Scale, Study, Trial, Variant
 from vitreous.training.config import RunConfig
 
-# Pictures of 32x32, since a ResNet begins by shrinking them four times. Six million operations each.
+# Images of 32x32, since a ResNet begins by shrinking them four times. Six million operations each.
 SETTINGS: dict[str, Any] = {"model": {"image_size": (32, 32)}}
 VIT = {"width": 64, "depth": 3, "heads": 4, "mlp_dim": 128}
 MODELS: dict[str, dict[str, Any]] = {
@@ -33,7 +33,7 @@ STUDY = Study(
     title="Do convolutions in front of a ViT pay at equal compute?",
     place="Fig. 5, section 4.4",
     measure="accuracy against pre-training compute on JFT: ViTs beat ResNets, hybrids beat ViTs when small",
-    differs="held-out accuracy after training from scratch on few pictures, where ResNets lead in the paper",
+    differs="held-out accuracy after training from scratch on few images, where ResNets lead in the paper",
     variants=variants,
     effects=(
         Effect("a small hybrid is better than a ViT of the same compute", "hybrid", "ViT"),

@@ -19,7 +19,7 @@ from torch import nn
 from vitreous import __version__
 from vitreous.checkpoints import load
 from vitreous.checkpoints.native import save_native
-from vitreous.data.pictures import Splits
+from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate
 from vitreous.models.changing import change
@@ -42,8 +42,8 @@ class Result:
     """What one trial with one seed gave.
 
     Attributes:
-        accuracy: on the held-out pictures; None for self-supervised trials, which have none.
-        macs: multiply-accumulate operations for one picture.
+        accuracy: on the held-out images; None for self-supervised trials, which have none.
+        macs: multiply-accumulate operations for one image.
         seconds: of training.
     """
 
@@ -70,12 +70,12 @@ class Laboratory:
         """What the variants are variants of.
 
         Raises:
-            InputError: the pictures have several labels, so that there is no accuracy to compare.
+            InputError: the images have several labels, so that there is no accuracy to compare.
         """
         planned = plan(self.source, self.settings)
         if planned.splits.summary.multi_label:
             raise InputError(
-                f"a study needs one class for each picture, and those of {self.source} have several labels: "
+                f"a study needs one class for each image, and those of {self.source} have several labels: "
                 "give other data"
             )
         return planned.config
@@ -125,7 +125,7 @@ class Laboratory:
         config, _, splits = plan(self.source, settings)
         if trial.start:
             # A fine-tuned model learns by the recipe of the data, as one from scratch does. The architecture
-            # comes with the checkpoint; only the size of the pictures may change.
+            # comes with the checkpoint; only the size of the images may change.
             model = {k: v for k, v in trial.settings.get("model", {}).items() if k == "image_size"}
             init = self.beginning(trial, seed)
             config = fitted_to_checkpoint(config, init, {**settings, "model": model})
@@ -166,7 +166,7 @@ class Laboratory:
 
 
 def fitted(config: RunConfig, splits: Splits) -> RunConfig:
-    """As many outputs as the part has classes, and no batch larger than its training pictures."""
+    """As many outputs as the part has classes, and no batch larger than its training images."""
     model = change(config.model, {"num_classes": len(splits.train.classes)})
     largest = len(splits.train) // config.training.accumulate * config.training.accumulate
     batch = min(config.training.batch_size, largest)
@@ -182,7 +182,7 @@ def size_of(config: RunConfig, model: nn.Module) -> tuple[int, int]:
 
 def key(config: RunConfig, splits: Splits) -> str:
     """A name that changes with anything that a result depends on: the program, the configuration, and which
-    pictures with which targets there are."""
+    images with which targets there are."""
     digest = hashlib.blake2b(digest_size=16)
     described: Mapping[str, Any] = {"version": __version__, **config.model_dump(mode="json")}
     digest.update(json.dumps(described, sort_keys=True).encode())

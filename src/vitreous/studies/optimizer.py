@@ -12,11 +12,11 @@ SGD_FACTOR = 30.0
 
 
 def settings(kind: str, base: RunConfig, share: float = 1.0) -> dict[str, Any]:
-    """An optimiser with a rate of its own; `share` of it for fine-tuning."""
+    """An optimizer with a rate of its own; `share` of it for fine-tuning."""
     factor = SGD_FACTOR if kind == "sgd" else 1.0
-    decay = base.training.optimiser.weight_decay if kind == "adamw" else 0.0
+    decay = base.training.optimizer.weight_decay if kind == "adamw" else 0.0
     rate = base.training.peak_lr * factor * share
-    return {"training": {"peak_lr": rate, "optimiser": {"kind": kind, "weight_decay": decay}}}
+    return {"training": {"peak_lr": rate, "optimizer": {"kind": kind, "weight_decay": decay}}}
 
 
 def variants(base: RunConfig) -> list[Variant]:
@@ -37,7 +37,7 @@ def variants(base: RunConfig) -> list[Variant]:
 
 STUDY = Study(
     name="optimizer",
-    title="Which optimiser pre-trains better, which fine-tunes better?",
+    title="Which optimizer pre-trains better, which fine-tunes better?",
     place="Table 7, appendix D.1; Tables 3 and 4",
     measure="accuracy after fine-tuning with SGD: pre-training with Adam is better than with SGD on most "
     "data",

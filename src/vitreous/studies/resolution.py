@@ -9,7 +9,7 @@ from vitreous.training.config import RunConfig
 
 
 def variants(base: RunConfig) -> list[Variant]:
-    """Everything begins with the same model, trained on pictures of half the side."""
+    """Everything begins with the same model, trained on images of half the side."""
     large, patch = base.model.image_size, base.model.model_dump()["patch_size"]
     small = tuple(max(side // 2, cell) for side, cell in zip(large, patch, strict=True))
     tuning: dict[str, Any] = {"training": {"peak_lr": base.training.peak_lr * 0.3}}
@@ -28,7 +28,7 @@ STUDY = Study(
     title="Does fine-tuning at a higher resolution help, and must positions be resized for it?",
     place="section 3.2",
     measure="fine-tuning at 384 or 512 after 224, with resized positions; there is no table without",
-    differs="fine-tuned for as long again, at 0.3 of the rate; of pictures as small as the digits a patch at "
+    differs="fine-tuned for as long again, at 0.3 of the rate; of images as small as the digits a patch at "
     "twice the resolution shows half as much, which a short fine-tuning has to learn anew",
     variants=variants,
     effects=(

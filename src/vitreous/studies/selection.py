@@ -1,4 +1,4 @@
-"""A part of the data: some classes, or some pictures of each class."""
+"""A part of the data: some classes, or some images of each class."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.pictures import Indices, Pictures, Splits, Subset
-from vitreous.data.sources import summarise
+from vitreous.data.dataset import ImageDataset, Indices, Splits, Subset
+from vitreous.data.sources import summarize
 from vitreous.errors import InputError
 from vitreous.studies.study import Part
 
 
 class SomeClasses(Subset):
-    """The pictures of a run of neighbouring classes, numbered from 0."""
+    """The images of a run of neighboring classes, numbered from 0."""
 
-    def __init__(self, pictures: Pictures, first: int, last: int) -> None:
-        targets: NDArray[Any] = pictures.targets
-        super().__init__(pictures, np.flatnonzero((targets >= first) & (targets < last)))
-        self.classes = pictures.classes[first:last]
+    def __init__(self, images: ImageDataset, first: int, last: int) -> None:
+        targets: NDArray[Any] = images.targets
+        super().__init__(images, np.flatnonzero((targets >= first) & (targets < last)))
+        self.classes = images.classes[first:last]
         self.targets = self.targets - first
 
 
 def select(splits: Splits, part: Part, seed: int) -> Splits:
-    """The part of the data that a trial is about. Few training pictures are drawn by the seed, class by
+    """The part of the data that a trial is about. Few training images are drawn by the seed, class by
     class; of the held-out part nothing is left out but other classes.
 
     Raises:
@@ -34,7 +34,7 @@ def select(splits: Splits, part: Part, seed: int) -> Splits:
         splits = half_of_classes(splits, first=part.classes == "first half")
     if part.fraction < 1 or part.per_class is not None:
         splits = splits._replace(train=Subset(splits.train, drawn(splits.train, part, seed)))
-    return splits._replace(summary=summarise(splits.train))
+    return splits._replace(summary=summarize(splits.train))
 
 
 def half_of_classes(splits: Splits, *, first: bool) -> Splits:
@@ -50,8 +50,8 @@ def half_of_classes(splits: Splits, *, first: bool) -> Splits:
     return splits._replace(train=train, validation=validation, test=test)
 
 
-def drawn(train: Pictures, part: Part, seed: int) -> Indices:
-    """At least one picture of each class."""
+def drawn(train: ImageDataset, part: Part, seed: int) -> Indices:
+    """At least one image of each class."""
     generator = np.random.default_rng(seed)
     chosen = []
     for number in range(len(train.classes)):

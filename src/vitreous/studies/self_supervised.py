@@ -9,15 +9,15 @@ from vitreous.studies.study import Effect, Part, Scale, Study, Trial, Variant
 from vitreous.training.config import RunConfig
 
 PER_CLASS = 10
-LABELLED = 4  # passes over the few labelled pictures for each pass over all
+LABELED = 4  # passes over the few labeled images for each pass over all
 OBJECTIVES: dict[str, ObjectiveName] = {"masked patches": "masked-patch", "MAE": "mae"}
 
 
 def variants(base: RunConfig) -> list[Variant]:
     """The same encoder each time, which learns the same few labels for as long; pre-training sees all the
-    pictures."""
+    images."""
     few = Part(per_class=PER_CLASS)
-    tuning: dict[str, Any] = {"training": {"batch_size": 20, "epochs": LABELLED * base.training.epochs}}
+    tuning: dict[str, Any] = {"training": {"batch_size": 20, "epochs": LABELED * base.training.epochs}}
     shared: dict[str, Any] = {
         "model": base.model.model_dump(exclude={"num_classes"}),
         "preprocessing": base.preprocessing.model_dump(),
@@ -34,10 +34,10 @@ def variants(base: RunConfig) -> list[Variant]:
 
 STUDY = Study(
     name="self-supervised",
-    title="Is it worth looking at pictures without labels first?",
+    title="Is it worth looking at images without labels first?",
     place="section 4.6 and appendix B.1.2",
     measure="ImageNet accuracy of ViT-B/16, %: masked patch prediction on JFT, and from scratch",
-    differs=f"{PER_CLASS} labels of each class; pre-trained on the training pictures themselves; MAE is a "
+    differs=f"{PER_CLASS} labels of each class; pre-trained on the training images themselves; MAE is a "
     "later paper's (2111.06377)",
     variants=variants,
     effects=(

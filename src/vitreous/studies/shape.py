@@ -16,7 +16,7 @@ DIMENSIONS = {"depth": ("depth",), "width": ("width", "mlp_dim"), "MLP width": (
 
 def variants(base: RunConfig) -> list[Variant]:
     """The base, and every dimension halved and doubled alone; patches of half the side are four times as
-    many. The curves are drawn over the operations of one picture."""
+    many. The curves are drawn over the operations of one image."""
     assert isinstance(base.model, ViTConfig)
     model = base.model
     changes: dict[tuple[str, str], dict[str, Any]] = {
@@ -57,5 +57,5 @@ STUDY = Study(
         Effect("doubling the depth helps more than doubling the width", "depth, double", "width, double"),
     ),
     quick=Scale(epochs=4, seeds=3),
-    axis="million operations for one picture",
+    axis="million operations for one image",
 )

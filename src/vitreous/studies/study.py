@@ -15,12 +15,12 @@ Tree = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """Which of the data's pictures a trial learns from. The held-out part is always whole, but for classes.
+    """Which of the data's images a trial learns from. The held-out part is always whole, but for classes.
 
     Attributes:
         classes: all, or one half of them, in their order.
-        fraction: of the training pictures of each class.
-        per_class: at most so many training pictures of each class.
+        fraction: of the training images of each class.
+        per_class: at most so many training images of each class.
     """
 
     classes: Literal["all", "first half", "second half"] = "all"
@@ -107,7 +107,7 @@ class Study:
     axis: str | None = None
 
 
-# Every study cuts pictures into plain patches (Eq. 1), whatever stem the data's recipe has.
+# Every study cuts images into plain patches (Eq. 1), whatever stem the data's recipe has.
 PLAIN: dict[str, Any] = {"model": {"stem": {"kind": "patch"}}}
 
 

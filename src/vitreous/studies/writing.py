@@ -15,7 +15,7 @@ from vitreous.studies.findings import Findings, Row
 from vitreous.studies.results_folder import written
 
 TITLE = 56  # letters in a line; names of variants take the left of the plot
-COLOURS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
+COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
 
 
 def write(findings: Findings, folder: Path) -> list[Path]:
@@ -120,13 +120,11 @@ def curves(axes: Axes, findings: Findings) -> None:
         groups.setdefault(row.variant.group, []).append(row)
     shared = [rows[0] for rows in groups.values() if len(rows) == 1]
     several = {group: [*rows, *shared] for group, rows in groups.items() if len(rows) > 1}
-    for (group, rows), colour in zip(several.items(), COLOURS, strict=False):
+    for (group, rows), color in zip(several.items(), COLORS, strict=False):
         rows.sort(key=place)
         places, means = [place(row) for row in rows], [100 * row.mean for row in rows]
-        axes.plot(places, means, marker="o", ms=5, lw=1.4, color=colour, label=group)
-        axes.errorbar(
-            places, means, yerr=error_bars(rows), fmt="none", ecolor=colour, elinewidth=1, alpha=0.6
-        )
+        axes.plot(places, means, marker="o", ms=5, lw=1.4, color=color, label=group)
+        axes.errorbar(places, means, yerr=error_bars(rows), fmt="none", ecolor=color, elinewidth=1, alpha=0.6)
     for row in shared:
         axes.annotate(
             row.variant.name, (place(row), 100 * row.mean), xytext=(5, -11), textcoords="offset points"

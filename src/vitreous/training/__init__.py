@@ -1,1 +1,1 @@
-"""From a recipe to trained weights: configuration, optimisers, the loop, states, run directories."""
+"""From a recipe to trained weights: configuration, optimizers, the loop, states, run directories."""

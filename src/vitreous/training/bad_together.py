@@ -1,10 +1,10 @@
-"""Pictures that cannot be read, of all processes that train together: each finds those of its own share."""
+"""Images that cannot be read, of all processes that train together: each finds those of its own share."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from vitreous.data.pictures import BadFiles
+from vitreous.data.dataset import BadFiles
 from vitreous.training.distributed import World
 
 
@@ -14,11 +14,11 @@ class BadTogether:
     Args:
         bad: where this process's loader notes what it cannot read; what the others tell is added there, so
             that the loader counts it, too.
-        pictures: how many there are to learn from, over all processes.
+        images: how many there are to learn from, over all processes.
     """
 
-    def __init__(self, bad: BadFiles, pictures: int, world: World) -> None:
-        self.bad, self.pictures, self.world = bad, pictures, world
+    def __init__(self, bad: BadFiles, images: int, world: World) -> None:
+        self.bad, self.images, self.world = bad, images, world
         self.told = 0
 
     @property
@@ -36,7 +36,7 @@ class BadTogether:
         together = {name: reason for found in all_found for name, reason in found.items()}
         self.bad.reasons.update(together)
         self.told = len(together)
-        self.bad.check(self.pictures)
+        self.bad.check(self.images)
 
     def write(self, run: Path) -> None:
         """The list in the run. A process that stopped alone, before it told the others, has its own."""

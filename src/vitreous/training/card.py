@@ -25,17 +25,17 @@ An image classifier: a Vision Transformer trained with vitreous {__version__}.
 | | |
 |---|---|
 | Accuracy | {in_words(result)} |
-| Data | `{config.source}`, {result["train_count"]} pictures to train on |
+| Data | `{config.source}`, {result["train_count"]} images to train on |
 | Classes | {classes} |
 | Begun from | {f"`{config.init}`" if config.init else "random weights"} |
-| Pictures | {height}x{width}, {config.model.channels} channels |
+| ImageDataset | {height}x{width}, {config.model.channels} channels |
 | Parameters | {result["parameters"]:,} |
 | Training | {result["seconds"]:.0f} s, seed {config.seed}, recipe {config.recipe or "of its own"} |
 
 ## Use
 
 ```bash
-vitreous predict {quote(str(run.path))} picture.jpg
+vitreous predict {quote(str(run.path))} image.jpg
 vitreous evaluate {quote(str(run.path))}
 ```
 
@@ -43,7 +43,7 @@ vitreous evaluate {quote(str(run.path))}
 import vitreous as vt
 
 model = vt.load("{run.path}")
-logits = model(model.preprocessing(picture))  # a PIL picture; the classes are model.labels
+logits = model(model.preprocessing(image))  # a PIL image; the classes are model.labels
 ```
 
 ## Again
@@ -53,8 +53,8 @@ what the model sees and where it errs.
 
 ## Limits
 
-The accuracy holds for pictures like those it was measured on. The model gives one of its classes for every
-picture, also for one that shows none of them.
+The accuracy holds for images like those it was measured on. The model gives one of its classes for every
+image, also for one that shows none of them.
 """,
     )
 
@@ -65,11 +65,11 @@ def in_words(result: Mapping[str, Any]) -> str:
     if "test_accuracy" in result:
         low, high = result["test_accuracy_interval"]
         return (
-            f"{result['test_accuracy']:.2%} of {count} held-out pictures right "
+            f"{result['test_accuracy']:.2%} of {count} held-out images right "
             f"(95 % interval {low:.2%} to {high:.2%})"
         )
     if "test_mean_average_precision" in result:
         return (
-            f"mean average precision {result['test_mean_average_precision']:.4f} on {count} held-out pictures"
+            f"mean average precision {result['test_mean_average_precision']:.4f} on {count} held-out images"
         )
     return "not measured: the data has no held-out part"

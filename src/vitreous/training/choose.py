@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from vitreous.data.pictures import DataSummary
+from vitreous.data.dataset import DataSummary
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import configure
 
-LOOKS = 220_000  # at pictures, in a whole training: some ten minutes on two cores at 64x64
+LOOKS = 220_000  # at images, in a whole training: some ten minutes on two cores at 64x64
 EPOCHS = (20, 300)  # fewest and most
-BATCH = (8, 64)  # pictures in a step, fewest and most
+BATCH = (8, 64)  # images in a step, fewest and most
 STEPS_IN_AN_EPOCH = 8  # at least, if a smaller batch allows it
-LONG = 100  # epochs, from which on a picture is seen so often that mixing pays
-SMALL = 48  # pixels of the shorter side, below which pictures are shown at 32x32
+LONG = 100  # epochs, from which on an image is seen so often that mixing pays
+SMALL = 48  # pixels of the shorter side, below which images are shown at 32x32
 
 
 class Choice(NamedTuple):
@@ -41,8 +41,8 @@ Part = tuple[dict[str, dict[str, Any]], str]  # settings, and the reason for the
 
 
 def size(data: DataSummary) -> Part:
-    """How large the pictures are shown, and so how many tokens there are."""
-    seen = f"{data.pictures} pictures of {data.classes} classes, about {data.width}x{data.height}"
+    """How large the images are shown, and so how many tokens there are."""
+    seen = f"{data.images} images of {data.classes} classes, about {data.width}x{data.height}"
     stem = "a small ViT behind six 3x3 convolutions"
     if min(data.width, data.height) >= SMALL:
         return {}, f"{seen}: {stem}, at 64x64 in patches of 8x8"
@@ -55,36 +55,36 @@ def size(data: DataSummary) -> Part:
 def length(data: DataSummary) -> Part:
     """How long, and in what steps."""
     epochs, batch = epochs_for(data), batch_for(data)
-    reason = f"{epochs} epochs in batches of {batch}: so few pictures must be looked at often"
+    reason = f"{epochs} epochs in batches of {batch}: so few images must be looked at often"
     if epochs == EPOCHS[0]:
         reason = (
-            f"{epochs} epochs in batches of {batch}: with so many pictures each need not be seen more often"
+            f"{epochs} epochs in batches of {batch}: with so many images each need not be seen more often"
         )
     return {"training": {"epochs": epochs, "batch_size": batch}}, reason
 
 
 def epochs_for(data: DataSummary) -> int:
     fewest, most = EPOCHS
-    return max(fewest, min(most, round(LOOKS / data.pictures)))
+    return max(fewest, min(most, round(LOOKS / data.images)))
 
 
 def batch_for(data: DataSummary) -> int:
     fewest, most = BATCH
-    return min(data.pictures, max(fewest, min(most, data.pictures // STEPS_IN_AN_EPOCH)))
+    return min(data.images, max(fewest, min(most, data.images // STEPS_IN_AN_EPOCH)))
 
 
 def mixing(data: DataSummary) -> Part:
     """Mixup delays the beginning and helps in the end."""
     if epochs_for(data) < LONG:
         return {}, "no Mixup: in a short training it would cost more than it gives"
-    return {"augmentation": {"mixup": 0.2}}, "Mixup, as every picture will be seen a hundred times and more"
+    return {"augmentation": {"mixup": 0.2}}, "Mixup, as every image will be seen a hundred times and more"
 
 
 def kind(data: DataSummary) -> Part:
-    """What follows from grey pictures and from several labels."""
+    """What follows from gray images and from several labels."""
     settings: dict[str, dict[str, Any]] = {}
     if data.channels == 1:
         settings["preprocessing"] = {"mean": (0.5,), "std": (0.5,)}
     if data.multi_label:
         settings["training"] = {"loss": "sigmoid"}
-    return settings, "several labels for a picture: one yes or no for each class" if data.multi_label else ""
+    return settings, "several labels for an image: one yes or no for each class" if data.multi_label else ""

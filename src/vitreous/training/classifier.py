@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from vitreous.data.dataset import Splits
 from vitreous.data.loading import TrainLoader
-from vitreous.data.pictures import Splits
 from vitreous.data.threads import worker_count
 from vitreous.models.names import Model
 from vitreous.training.bad_together import BadTogether
@@ -36,7 +36,7 @@ class Trained(NamedTuple):
         model: the model to use, averaged weights where they were kept.
         seconds: of training, over all sessions.
         waiting: the share of this session's time in which training waited for data.
-        bad: pictures that could not be read and were left out, with the reason.
+        bad: images that could not be read and were left out, with the reason.
     """
 
     model: Model
@@ -57,12 +57,12 @@ def train_classifier(
     """Train the run's model from where the run stands: its beginning, or the newest saved state.
 
     Args:
-        validate: measures a model on pictures that it does not learn from.
+        validate: measures a model on images that it does not learn from.
         world: the processes that train together; only the first one writes into the run.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
-        InputError: the loss stays non-finite, a file cannot be written, or too many pictures cannot be read.
+        InputError: the loss stays non-finite, a file cannot be written, or too many images cannot be read.
     """
     world = world or World()
     learner, states = learner_of(run, splits.train.classes, device, world)

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Config, Positive, Probability, ViTConfig
-from vitreous.models.initialisation import Scheme
+from vitreous.models.initialization import Scheme
 from vitreous.models.preprocessing import Preprocessing
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -26,7 +26,7 @@ def several(value: Any) -> Any:
 Names = BeforeValidator(several)
 
 
-class OptimiserConfig(Config):
+class OptimizerConfig(Config):
     """How gradients become steps. Only matrices and kernels decay: no biases, norms, tokens, positions."""
 
     kind: Literal["adamw", "sgd", "adafactor", "muon"] = "adamw"
@@ -43,7 +43,7 @@ class OptimiserConfig(Config):
     )
     clip_norm: float | None = Field(default=1.0, gt=0, description="largest global norm of the gradient")
     sam_radius: float | None = Field(
-        default=None, gt=0, description="sharpness-aware minimisation (2010.01412) on top: rho"
+        default=None, gt=0, description="sharpness-aware minimization (2010.01412) on top: rho"
     )
 
 
@@ -81,10 +81,10 @@ class TrainingConfig(Config):
 
     epochs: float = Field(default=60, gt=0)
     steps: Positive | None = Field(default=None, description="wins over epochs")
-    batch_size: Positive = Field(default=128, description="pictures in one step, over all processes")
+    batch_size: Positive = Field(default=128, description="images in one step, over all processes")
     accumulate: Positive = Field(default=1, description="parts that a batch is cut into to save memory")
     peak_lr: float = Field(default=1e-3, gt=0)
-    optimiser: OptimiserConfig = OptimiserConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     ema_decay: float | None = Field(default=None, gt=0, lt=1, description="averaged weights; None: none")
 
@@ -93,7 +93,7 @@ class TrainingConfig(Config):
     )
     label_smoothing: Probability = 0.0
     distillation: DistillationConfig = DistillationConfig()
-    initialisation: Scheme = "google"
+    initialization: Scheme = "google"
     freeze: Annotated[tuple[str, ...], Names] = Field(
         default=(), description='parts that do not learn: "stem", "blocks.0"; "backbone": all but the head'
     )
@@ -134,7 +134,7 @@ class TrainingConfig(Config):
 
 
 class EvaluationConfig(Config):
-    """When and how the model is measured on pictures that it does not learn from."""
+    """When and how the model is measured on images that it does not learn from."""
 
     every_epochs: Positive = Field(default=1, description="on the validation part, where there is one")
     batch_size: Positive = 256
@@ -148,7 +148,7 @@ class CommandConfig(Config):
 
 
 class RunConfig(CommandConfig):
-    """All of a run that learns from pictures."""
+    """All of a run that learns from images."""
 
     command: ClassVar[str] = "train"
     vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind that `model` is where it is no BiT
@@ -165,7 +165,7 @@ class RunConfig(CommandConfig):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")
-    def _same_pictures(self) -> RunConfig:
+    def _same_images(self) -> RunConfig:
         for name, made, taken in (
             ("size", self.preprocessing.size, self.model.image_size),
             ("channels", self.preprocessing.channels, self.model.channels),

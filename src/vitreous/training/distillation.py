@@ -62,7 +62,7 @@ def teacher_loss(logits: Logits, teacher: Logits, config: DistillationConfig) ->
 
 
 class Teacher:
-    """Any classifier, answering in the student's classes about the student's pictures."""
+    """Any classifier, answering in the student's classes about the student's images."""
 
     def __init__(self, model: Model, student: Preprocessing, classes: Sequence[str]) -> None:
         """Raises InputError where the teacher does not know a class."""
@@ -77,7 +77,7 @@ class Teacher:
         return logits[:, self.columns.to(logits.device)]
 
     def as_it_was_taught(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
-        """The student's pictures in the teacher's colours, normalisation and size."""
+        """The student's images in the teacher's colors, normalization and size."""
         ours, theirs = (
             [torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (p.mean, p.std)]
             for p in (self.ours, self.theirs)

@@ -30,7 +30,7 @@ class World(NamedTuple):
         return self.rank == 0
 
     def share(self, batch_size: int) -> int:
-        """Pictures of a batch that fall to each process.
+        """Images of a batch that fall to each process.
 
         Raises:
             InputError: they cannot be shared out equally.

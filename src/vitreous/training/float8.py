@@ -1,6 +1,6 @@
 """Multiplying in 8 bits (arXiv 2209.05433), by torchao: a function applied to a model, and taken off again.
 
-Every forward pass scales a layer's weight and input into float8; weights, gradients and the optimiser keep
+Every forward pass scales a layer's weight and input into float8; weights, gradients and the optimizer keep
 their own types.
 """
 

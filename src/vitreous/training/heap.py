@@ -14,7 +14,7 @@ def keep_freed_memory() -> bool:
 
     By itself it maps every block of over 32 MiB anew, and the system clears each of its pages at the first
     touch. Kept, a ViT-Ti/16's training step in fp32 (batch 32) was 1.08 to 1.14 times as fast on a virtual
-    machine, and reading pictures 1.13 times; the most memory that was used grew by 2 %.
+    machine, and reading images 1.13 times; the most memory that was used grew by 2 %.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.training.average import Average, Averaging
 from vitreous.training.config import TrainingConfig
-from vitreous.training.optimisers import make_optimisers
+from vitreous.training.optimizers import make_optimizers
 from vitreous.training.sharding import Shards
 from vitreous.training.state import State
 
@@ -24,7 +24,7 @@ class Learner:
 
     Attributes:
         model: the weights, in their plain form: not compiled, not wrapped.
-        step: optimiser steps taken.
+        step: optimizer steps taken.
         lr_factor: below 1 after training went back from a loss that was not finite.
         setbacks: how often it did.
         skipped: steps that were left out because their gradient was not finite.
@@ -34,7 +34,7 @@ class Learner:
     """
 
     model: nn.Module
-    optimisers: list[torch.optim.Optimizer]
+    optimizers: list[torch.optim.Optimizer]
     average: Averaging | None = None
     step: int = 0
     lr_factor: float = 1.0
@@ -63,8 +63,8 @@ class Learner:
             average = Average(model, config.ema_decay, shards=shards)
         if shards:
             shards.root = shards.spread(model)
-        optimisers = make_optimisers(model, config.optimiser, config.peak_lr, sharded=shards is not None)
-        return cls(model, optimisers, average, shards=shards)
+        optimizers = make_optimizers(model, config.optimizer, config.peak_lr, sharded=shards is not None)
+        return cls(model, optimizers, average, shards=shards)
 
     @property
     def result(self) -> nn.Module:
@@ -82,17 +82,17 @@ class Learner:
         if self.average:
             tensors |= {f"average/{n}": tensor for n, tensor in self.average.model.named_parameters()}
         facts: dict[str, Any] = {name: getattr(self, name) for name in self.COUNTS}
-        facts["optimisers"] = []
-        for number, optimiser in enumerate(self.optimisers):
-            memory = optimiser.state_dict()["state"]
-            facts["optimisers"].append(
+        facts["optimizers"] = []
+        for number, optimizer in enumerate(self.optimizers):
+            memory = optimizer.state_dict()["state"]
+            facts["optimizers"].append(
                 {
                     str(index): {key: value for key, value in slots.items() if not torch.is_tensor(value)}
                     for index, slots in memory.items()
                 }
             )
             tensors |= {
-                f"optimiser/{number}/{index}/{key}": value
+                f"optimizer/{number}/{index}/{key}": value
                 for index, slots in memory.items()
                 for key, value in slots.items()
                 if torch.is_tensor(value)
@@ -100,18 +100,18 @@ class Learner:
         return State(tensors, facts)
 
     def weights(self) -> dict[str, Tensor]:
-        """What each tensor of a saved state belongs to: `optimiser/0/5` is the memory about the weight that
-        is the fifth of the first optimiser."""
+        """What each tensor of a saved state belongs to: `optimizer/0/5` is the memory about the weight that
+        is the fifth of the first optimizer."""
         named: dict[str, Tensor] = {f"model/{name}": p for name, p in self.model.named_parameters()}
         if self.average:
             named |= {f"average/{name}": p for name, p in self.average.model.named_parameters()}
-        for number, optimiser in enumerate(self.optimisers):
-            learning = [p for group in optimiser.param_groups for p in group["params"]]
-            named |= {f"optimiser/{number}/{index}": p for index, p in enumerate(learning)}
+        for number, optimizer in enumerate(self.optimizers):
+            learning = [p for group in optimizer.param_groups for p in group["params"]]
+            named |= {f"optimizer/{number}/{index}": p for index, p in enumerate(learning)}
         return named
 
     def check_fits(self, tensors: dict[str, Tensor]) -> None:
-        """Raises InputError where a state is another model's: fused optimisers would read past its end."""
+        """Raises InputError where a state is another model's: fused optimizers would read past its end."""
         weights = self.weights()
         missing = [name for name in weights if name.startswith("model/") and name not in tensors]
         strange = [
@@ -144,16 +144,16 @@ class Learner:
         self.meter = {name: tensor.to(device) for name, tensor in saved.items()}
         for name in self.COUNTS:
             setattr(self, name, facts[name])
-        for number, optimiser in enumerate(self.optimisers):
+        for number, optimizer in enumerate(self.optimizers):
             memory: dict[int, dict[str, Any]] = {
-                int(index): dict(slots) for index, slots in facts["optimisers"][number].items()
+                int(index): dict(slots) for index, slots in facts["optimizers"][number].items()
             }
-            for name, tensor in within(tensors, f"optimiser/{number}/").items():
+            for name, tensor in within(tensors, f"optimizer/{number}/").items():
                 index, key = name.split("/")
                 memory.setdefault(int(index), {})[key] = tensor
             # Rates and groups come from the configuration, so only the memory is put back.
-            groups = optimiser.state_dict()["param_groups"]
-            optimiser.load_state_dict({"state": memory, "param_groups": groups})
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": memory, "param_groups": groups})
 
 
 def within(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

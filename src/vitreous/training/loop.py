@@ -18,7 +18,7 @@ from vitreous.training.heap import keep_freed_memory
 from vitreous.training.journal import Row, Tracker
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
-from vitreous.training.optimisers import set_rate
+from vitreous.training.optimizers import set_rate
 from vitreous.training.schedules import rate
 from vitreous.training.setbacks import Setbacks
 from vitreous.training.shares import SharedStates
@@ -51,7 +51,7 @@ class Surroundings:
         device: where the batches go.
         seed: of dropout and stochastic depth; each step draws from (seed, step) alone.
         world: the processes that train together; the first of them writes and shows.
-        bad: the pictures that none of them could read.
+        bad: the images that none of them could read.
     """
 
     trackers: Sequence[Tracker] = ()
@@ -77,7 +77,7 @@ def fit(
     Raises:
         Interrupted: Ctrl-C or SIGTERM came; the state is saved.
         InputError: the loss stays non-finite (training went back twice before), a state cannot be saved, or
-            too many pictures cannot be read.
+            too many images cannot be read.
     """
     if surroundings.device.type == "cpu":
         keep_freed_memory()
@@ -129,7 +129,7 @@ class Loop:
             self.waited += time.perf_counter() - clock
             lr = learner.lr_factor * self.config.peak_lr
             lr *= rate(learner.step, self.total, self.config.schedule)
-            set_rate(learner.optimisers, lr)
+            set_rate(learner.optimizers, lr)
             self.take_step.prepare(batch)
             if self.went_back():
                 return
@@ -210,8 +210,8 @@ class Loop:
     def numbers(self) -> dict[str, float]:
         """Means since the last line, and the speed since then."""
         sums = {name: float(total) for name, total in self.learner.meter.items()}
-        pictures = sums.pop("pictures", 0.0)
-        means = {name: total / pictures for name, total in sums.items()} if pictures else {}
+        images = sums.pop("images", 0.0)
+        means = {name: total / images for name, total in sums.items()} if images else {}
         seconds = self.learner.seconds - self.line_start.seconds
         waited = self.waited - self.line_start.waited
         if seconds > 0:

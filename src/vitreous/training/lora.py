@@ -1,7 +1,7 @@
 """Low-rank adaptation (arXiv 2106.09685): frozen matrices, and small changes to them that learn.
 
 It is a function applied to a model: torch's parametrisation makes each chosen weight W + alpha / rank * B A,
-and merging makes it a plain weight again. What is saved is small, and so is the optimiser's memory; the
+and merging makes it a plain weight again. What is saved is small, and so is the optimizer's memory; the
 gradient of each whole matrix exists for a moment in the backward pass.
 """
 

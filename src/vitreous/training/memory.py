@@ -1,4 +1,4 @@
-"""How many pictures fit: the memory of one training step, counted rather than tried until it fails."""
+"""How many images fit: the memory of one training step, counted rather than tried until it fails."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ STATES = 4  # weights, gradients and AdamW's two averages
 
 
 def accumulation(model: nn.Module, images: Tensor, batch_size: int, free: int) -> int:
-    """The fewest equal parts of a batch whose activations fit into `free` bytes beside weights and optimiser.
+    """The fewest equal parts of a batch whose activations fit into `free` bytes beside weights and optimizer.
 
     Args:
-        images: two pictures to measure with, on the model's device.
+        images: two images to measure with, on the model's device.
 
     Raises:
-        InputError: not even one picture fits.
+        InputError: not even one image fits.
     """
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     learning = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
@@ -28,8 +28,8 @@ def accumulation(model: nn.Module, images: Tensor, batch_size: int, free: int) -
     each = saved_bytes(model, images) / len(images)
     if room < each:
         raise InputError(
-            f"one picture needs {each / 2**20:.0f} MiB to train on, and there is room for "
-            f"{max(room, 0) / 2**20:.0f} MiB: use a smaller model or picture, or training.checkpointing=true"
+            f"one image needs {each / 2**20:.0f} MiB to train on, and there is room for "
+            f"{max(room, 0) / 2**20:.0f} MiB: use a smaller model or image, or training.checkpointing=true"
         )
     fits = int(room // each)
     return next(n for n in range(1, batch_size + 1) if batch_size % n == 0 and batch_size // n <= fits)

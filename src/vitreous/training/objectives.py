@@ -50,6 +50,6 @@ LOSSES = {"softmax": softmax_loss, "sigmoid": sigmoid_loss}
 
 @torch.no_grad()
 def accuracy(logits: Float[Tensor, "B classes"], targets: Targets) -> Float[Tensor, ""]:
-    """The share of pictures whose likeliest class is that of the (heavier part of the) target."""
+    """The share of images whose likeliest class is that of the (heavier part of the) target."""
     hard = targets if targets.ndim == 1 else targets.argmax(dim=1)
     return (logits.argmax(dim=1) == hard).float().mean()

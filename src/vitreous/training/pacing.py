@@ -7,7 +7,7 @@ from itertools import count, islice
 
 import torch
 
-from vitreous.data.pictures import Splits, Subset, sampled
+from vitreous.data.dataset import Splits, Subset, sampled
 from vitreous.training.classifier import objective_of, train_loader
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
@@ -31,10 +31,10 @@ def paced(
 
 
 def step_seconds(config: RunConfig, splits: Splits, device: torch.device, world: World) -> float:
-    """Seconds of one step, its batch included, on some of the pictures. The weights are thrown away."""
+    """Seconds of one step, its batch included, on some of the images. The weights are thrown away."""
     few = min(len(splits.train), (WARMING + TIMED) * config.training.batch_size)
-    pictures = Subset(splits.train, torch.tensor(sampled(splits.train, few)).numpy())
-    some = splits._replace(train=pictures)
+    images = Subset(splits.train, torch.tensor(sampled(splits.train, few)).numpy())
+    some = splits._replace(train=images)
     learner = Learner.begin(starting_model(config, splits.train.classes).to(device), config.training)
     objective = objective_of(config, some)
     take_step = StepTaker(learner, objective, config.training, device=device, seed=config.seed, world=World())

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from vitreous.data.checking import looks_masked
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import Splits
+from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.settings import explain
@@ -43,7 +43,7 @@ def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: s
 
     Args:
         settings: the user's own, over everything that a recipe says.
-        recipe_name: the recipe to use; None: one is chosen from the number and size of the pictures.
+        recipe_name: the recipe to use; None: one is chosen from the number and size of the images.
         init: a checkpoint whose weights, architecture and preprocessing the run begins with.
 
     Raises:
@@ -54,7 +54,7 @@ def plan(source: str, settings: Tree, *, recipe_name: str | None = None, init: s
     splits = open_data(source, data_config(settings))
     if looks_masked(splits.train.classes):
         raise InputError(
-            f"{source} holds pictures and their masks: add --task segmentation; or, should these be two "
+            f"{source} holds images and their masks: add --task segmentation; or, should these be two "
             "classes, give their folders other names"
         )
     init = init or settings.get("init")
@@ -121,10 +121,10 @@ def with_classes(settings: Tree, splits: Splits) -> dict[str, Any]:
 
 def check_batch(config: RunConfig, splits: Splits) -> None:
     """An epoch has at least one whole batch."""
-    if (pictures := len(splits.train)) < config.training.batch_size:
+    if (images := len(splits.train)) < config.training.batch_size:
         raise InputError(
-            f"a batch of {config.training.batch_size} is more than the {pictures} pictures to train on: set "
-            f"--batch-size {max(pictures // 4, 1)}, for example"
+            f"a batch of {config.training.batch_size} is more than the {images} images to train on: set "
+            f"--batch-size {max(images // 4, 1)}, for example"
         )
 
 

@@ -49,7 +49,7 @@ def resumed(
         averaging: makes an average of the model, where `config` asks for none.
 
     Raises:
-        InputError: the processes, the precision and the optimiser that are wanted cannot work together.
+        InputError: the processes, the precision and the optimizer that are wanted cannot work together.
     """
     if config.precision == "fp8":
         into_float8(model)

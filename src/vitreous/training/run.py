@@ -107,7 +107,7 @@ class RunDirectory(ABC, Generic[AnyConfig]):
 
 
 class Run(RunDirectory[RunConfig]):
-    """The directory of a run that learns from pictures: the model and its numbers lie there, too."""
+    """The directory of a run that learns from images: the model and its numbers lie there, too."""
 
     @classmethod
     def open(cls, path: Path, kind: type[RunConfig] = RunConfig) -> Run:

@@ -55,7 +55,7 @@ class Setbacks:
             raise NotFinite(
                 f"the loss is not finite since step {since}, at learning rate factor "
                 f"{learner.lr_factor:g} of the schedule's: training stopped and kept the last good weights; "
-                "set a lower training.peak_lr or a longer training.schedule.warmup, and look for pictures or "
+                "set a lower training.peak_lr or a longer training.schedule.warmup, and look for images or "
                 "labels that are not numbers"
             )
         counts = learner.setbacks + 1, learner.lr_factor * SLOWER, learner.skipped, learner.seconds

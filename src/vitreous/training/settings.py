@@ -24,7 +24,7 @@ AnyRun = TypeVar("AnyRun", bound=RunConfig)  # pre-training has a run configurat
 def configure(base: AnyRun, *overrides: Tree) -> AnyRun:
     """`base` with the leaves of each tree changed, later trees over earlier ones.
 
-    The pictures' size and channels follow the model unless `preprocessing` sets them itself.
+    The images' size and channels follow the model unless `preprocessing` sets them itself.
 
     Raises:
         InputError: an unknown setting (with the nearest name), or values that do not fit together.
@@ -82,7 +82,7 @@ def named_model(tree: Tree, run: type[RunConfig]) -> Tree:
     model = tree.get("model")
     if not isinstance(model, Mapping) or "name" not in model:
         return tree
-    # A name says nothing of the pictures: padded, so that the default size fits every patch.
+    # A name says nothing of the images: padded, so that the default size fits every patch.
     whole = config_of(str(model["name"]), **({} if str(model["name"]).startswith("BiT") else {"pad": True}))
     if isinstance(whole, SegmenterConfig) and not issubclass(run.vit, SegmenterConfig):
         raise InputError(f"{model['name']} gives each pixel a class: train it with --task segmentation")

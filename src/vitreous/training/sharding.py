@@ -3,7 +3,7 @@
 PyTorch's `fully_shard` (FSDP2), applied to a model from outside. The weights of an encoder layer are gathered
 when it is computed and let go behind it; those of everything else are one more group, which stays gathered
 between the forward and the backward pass. What a process keeps between steps, weights, gradients and the
-optimiser's memory, is divided by the number of processes.
+optimizer's memory, is divided by the number of processes.
 
 Or by the number of those in a group (`training.shard_group`): shares then go only between its processes,
 which are best those of one machine, and gradients between the groups, each of which has a copy (hybrid
@@ -35,25 +35,25 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
     """The shards of a run that wants them; None for one process, which keeps everything anyway.
 
     Raises:
-        InputError: the optimiser cannot work on shares of a weight, or the processes cannot be cut into
+        InputError: the optimizer cannot work on shares of a weight, or the processes cannot be cut into
             groups.
     """
     if not config.shard or world.size == 1:
         return None
-    if config.shard_group and config.optimiser.kind == "muon":
+    if config.shard_group and config.optimizer.kind == "muon":
         raise InputError(
             "Muon makes matrices orthogonal in sums of bf16, which can come out otherwise in each group: "
-            "leave out training.shard_group, or use another training.optimiser.kind"
+            "leave out training.shard_group, or use another training.optimizer.kind"
         )
     if world.size % (config.shard_group or world.size):
         raise InputError(
             f"{world.size} processes cannot be cut into groups of {config.shard_group}: set "
             "training.shard_group to a divisor of their number"
         )
-    if config.optimiser.kind == "adafactor":
+    if config.optimizer.kind == "adafactor":
         raise InputError(
             "Adafactor needs sums over rows and columns of a weight, of which each process has a share: "
-            "use another training.optimiser.kind, or leave out --shard"
+            "use another training.optimizer.kind, or leave out --shard"
         )
     return Shards(model, config, device)
 
@@ -79,7 +79,7 @@ class Shards:
         self.mesh: DeviceMesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
 
     def spread(self, model: nn.Module) -> Root:
-        """Leaves each process its share of every weight, on its device. Optimisers are made behind this: the
+        """Leaves each process its share of every weight, on its device. Optimizers are made behind this: the
         parameters are new ones. Returns what the model has to be computed in."""
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -89,7 +89,7 @@ class Shards:
                 layer.compile(dynamic=False)
             policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
             fully_shard(layer, mesh=self.mesh, mp_policy=policy)
-        # Pictures stay as they are: they are the targets of masked autoencoders, too.
+        # Images stay as they are: they are the targets of masked autoencoders, too.
         policy = MixedPrecisionPolicy(half, reduce_dtype=torch.float32, cast_forward_inputs=False)
         whole = weights_kept_whole(model)
         for parameter in whole:

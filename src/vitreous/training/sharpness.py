@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation (arXiv 2010.01412), on top of any optimiser."""
+"""Sharpness-aware minimization (arXiv 2010.01412), on top of any optimizer."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vitreous.errors import InputError, nearest
-from vitreous.models.initialisation import initialise
+from vitreous.models.initialization import initialize
 from vitreous.models.names import Model, build_model
 from vitreous.models.settings import merged
 from vitreous.training.config import RunConfig
@@ -23,8 +23,8 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = build_model(config.model, preprocessing=config.preprocessing, labels=list(labels))
-        if config.training.initialisation != "google":
-            initialise(model, config.training.initialisation)
+        if config.training.initialization != "google":
+            initialize(model, config.training.initialization)
     if config.init:
         take_weights(model, checkpoint(config.init, image_size=config.model.image_size), config.init)
     freeze(model, config.training.freeze)

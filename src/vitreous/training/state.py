@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.runs import saved_steps
 from vitreous.errors import InputError
+from vitreous.models.legacy import with_current_names
 from vitreous.training.share_files import SHARES, read_whole
 
 
@@ -100,6 +101,7 @@ class States:
             OSError, ValueError: the JSON file is damaged.
         """
         facts = json.loads((self.folder / f"{name_of(step)}.json").read_text(encoding="utf-8"))
+        facts = with_current_names(facts) if isinstance(facts, dict) else facts
         if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), dict):
             raise ValueError("its JSON file has no checksums")
         return facts, [(self.folder / name, digest) for name, digest in sorted(facts.pop("sha256").items())]
@@ -137,7 +139,8 @@ def check(files: Sequence[tuple[Path, str]]) -> None:
 def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
     """A state's tensors, whole: of one file, or put together from the shares of several processes."""
     folder = files[0].parent
-    return read_whole(folder) if folder.suffix == SHARES else load_file(files[0])
+    tensors = read_whole(folder) if folder.suffix == SHARES else load_file(files[0])
+    return {name.replace("optimiser/", "optimizer/", 1): tensor for name, tensor in tensors.items()}
 
 
 def settle(partial: Path, path: Path) -> None:

@@ -1,7 +1,7 @@
-"""One step: gradients of a batch, in parts where memory is short; clipping; the optimisers; the average.
+"""One step: gradients of a batch, in parts where memory is short; clipping; the optimizers; the average.
 
 A step whose gradient is not finite changes nothing. Python has to know of it, and would wait for a GPU in
-every step to ask, while the GPU then waits for Python. So where the optimiser can leave a step out by itself,
+every step to ask, while the GPU then waits for Python. So where the optimizer can leave a step out by itself,
 on the device, Python asks one step late, when the GPU has the next gradient to compute. What is counted,
 averaged and saved is the same.
 """
@@ -48,7 +48,7 @@ class Taken(NamedTuple):
 
 
 class StepTaker:
-    """Takes optimiser steps with one learner: `prepare`, then `take`. `outcome` counts what was taken.
+    """Takes optimizer steps with one learner: `prepare`, then `take`. `outcome` counts what was taken.
 
     Attributes:
         late: whether to ask for the outcome of a step behind the next one's `prepare`, and only before
@@ -72,7 +72,7 @@ class StepTaker:
         if config.compile and not learner.shards:
             loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
         self.loss = joined(loss, learner, world)
-        radius = config.optimiser.sam_radius
+        radius = config.optimizer.sam_radius
         self.compute = (
             self.gradient
             if radius is None
@@ -99,11 +99,11 @@ class StepTaker:
         read = on_its_way(self.finite) if self.late else partial(bool, bool(self.finite))
         if self.late:
             left_out = (~self.finite).float()
-            for optimiser in learner.optimisers:
-                optimiser.found_inf = left_out  # type: ignore[attr-defined]  # as torch.amp.GradScaler does
+            for optimizer in learner.optimizers:
+                optimizer.found_inf = left_out  # type: ignore[attr-defined]  # as torch.amp.GradScaler does
         if self.late or read():
-            for optimiser in learner.optimisers:
-                optimiser.step()
+            for optimizer in learner.optimizers:
+                optimizer.step()
         self.taken = Taken(read, self.measured, learner.step)
         learner.step += 1
 
@@ -124,7 +124,7 @@ class StepTaker:
     def gradient(self, batch: Any) -> Measured:
         """Leaves the gradient of the batch's mean loss in `.grad`, the same for every number of parts.
 
-        Returns how many pictures each part had and what was measured on it.
+        Returns how many images each part had and what was measured on it.
         """
         self.learner.model.zero_grad()
         self.draw_anew()
@@ -143,7 +143,7 @@ class StepTaker:
     def clip(self) -> Tensor:
         """The gradient's global norm, before it was clipped."""
         norm = global_norm([p.grad for p in self.parameters if p.grad is not None])
-        limit = self.config.optimiser.clip_norm
+        limit = self.config.optimizer.clip_norm
         if limit is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
         return norm
@@ -151,10 +151,10 @@ class StepTaker:
     def add(self, measured: Measured) -> None:
         """Add to the sums of the meter, on the device: nothing waits for it."""
         meter = self.learner.meter
-        for pictures, means in measured:
-            for name, mean in {**means, "pictures": torch.ones((), device=self.device)}.items():
+        for images, means in measured:
+            for name, mean in {**means, "images": torch.ones((), device=self.device)}.items():
                 total = meter.setdefault(name, torch.zeros((), dtype=torch.float64, device=self.device))
-                total.add_(mean, alpha=pictures)
+                total.add_(mean, alpha=images)
 
     def draw_anew(self) -> None:
         """Dropout and stochastic depth draw from (seed, step, process): a resumed run draws what it would
@@ -172,12 +172,12 @@ class StepTaker:
 
 
 def skips_by_itself(learner: Learner) -> bool:
-    """Whether every optimiser of the learner leaves a step out where the device tells it to: fused AdamW of
+    """Whether every optimizer of the learner leaves a step out where the device tells it to: fused AdamW of
     whole weights. (SGD's momentum would begin with whatever lay in memory, were the first step left out.)
-    Whatever follows an optimiser's steps would follow those, too."""
+    Whatever follows an optimizer's steps would follow those, too."""
     return not learner.shards and all(
-        isinstance(optimiser, torch.optim.AdamW) and not optimiser._optimizer_step_post_hooks
-        for optimiser in learner.optimisers
+        isinstance(optimizer, torch.optim.AdamW) and not optimizer._optimizer_step_post_hooks
+        for optimizer in learner.optimizers
     )
 
 

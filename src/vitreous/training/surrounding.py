@@ -35,7 +35,7 @@ def surrounded(
     validate_every: int = 1,
 ) -> Iterator[Surroundings]:
     """The surroundings that the run's configuration asks for. However training ends, the trackers are closed,
-    and the pictures that could not be read are listed."""
+    and the images that could not be read are listed."""
     with ExitStack() as stack:
         surroundings = Surroundings(
             trackers=trackers(run, learner.step, stack) if world.first else (),

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import EvaluationLoader
-from vitreous.data.pictures import Pictures
 from vitreous.training.config import RunConfig
 from vitreous.training.objectives import LOSSES, accuracy
 
 
 def validation(
-    pictures: Pictures | None, config: RunConfig
+    images: ImageDataset | None, config: RunConfig
 ) -> Callable[[nn.Module], Mapping[str, float]] | None:
-    """What measures the loss and the accuracy on `pictures`, each of them once; None without pictures."""
-    if pictures is None:
+    """What measures the loss and the accuracy on `images`, each of them once; None without images."""
+    if images is None:
         return None
 
     loss = LOSSES[config.training.loss]
@@ -25,7 +25,7 @@ def validation(
     def measure(model: nn.Module) -> Mapping[str, float]:
         device = next(model.parameters()).device
         loader = EvaluationLoader(
-            pictures, preprocessing=config.preprocessing, batch_size=config.evaluation.batch_size
+            images, preprocessing=config.preprocessing, batch_size=config.evaluation.batch_size
         )
         was_training, sums, count = model.training, {"loss": 0.0, "accuracy": 0.0}, 0
         model.eval()

@@ -15,12 +15,12 @@ from fastapi import FastAPI
 from PIL import Image
 
 from vitreous.data.text.parallel import number_pairs
-from vitreous.data.text.tokeniser import Tokeniser
+from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.deployment.serving.app import build_app
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.running import one_thread
-from vitreous.deployment.serving.segmenting import PictureSegmenter
-from vitreous.deployment.serving.writing import PictureReader, TextTranslator
+from vitreous.deployment.serving.segmenting import ImageSegmenter
+from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
@@ -40,7 +40,7 @@ ABOUT = {
     "parameters": 1,
     "device": "cpu",
     "precision": "fp32",
-    "licence": None,
+    "license": None,
 }
 
 
@@ -62,11 +62,11 @@ def classifier() -> Classifier:
 
 
 @pytest.fixture(scope="session")
-def reader() -> PictureReader:
+def reader() -> ImageReader:
     torch.manual_seed(0)
     tiny = {"encoder": {"depth": 1, "width": 32}, "decoder": {"depth": 2, "width": 32, "max_length": 8}}
     model = fresh_model(configure_sequence(digit_lines_config(), {"model": tiny})).eval()
-    return PictureReader(Reader(model, Tokeniser.train(["0123456789"], 270)), most_pixels=MOST_PIXELS)
+    return ImageReader(Reader(model, Tokenizer.train(["0123456789"], 270)), most_pixels=MOST_PIXELS)
 
 
 @pytest.fixture(scope="session")
@@ -75,11 +75,11 @@ def translator() -> TextTranslator:
     tiny = {"model": {"depth": 1, "encoder_depth": 1, "width": 32, "mlp_dim": 32, "max_length": 40}}
     model = fresh_model(configure_sequence(numbers_config(), tiny)).eval()
     texts = [text for pair in list(number_pairs(50)) for text in (pair.source, pair.target)]
-    return TextTranslator(Translator(model, Tokeniser.train(texts, 380)))
+    return TextTranslator(Translator(model, Tokenizer.train(texts, 380)))
 
 
 @pytest.fixture(scope="session")
-def segmenter() -> PictureSegmenter:
+def segmenter() -> ImageSegmenter:
     torch.manual_seed(0)
     config = SegmenterConfig(
         image_size=16, patch_size=4, width=16, depth=1, heads=2, mlp_dim=16, num_classes=4, decoder="linear"
@@ -88,7 +88,7 @@ def segmenter() -> PictureSegmenter:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.5 * torch.randn_like(parameter)
-    return PictureSegmenter(model, CPU, most_pixels=MOST_PIXELS)
+    return ImageSegmenter(model, CPU, most_pixels=MOST_PIXELS)
 
 
 def app_of(served: Any, **options: Any) -> FastAPI:
@@ -118,7 +118,7 @@ def get(app: FastAPI, path: str) -> httpx.Response:
     return talk(app, lambda client: client.get(path))
 
 
-def picture(seed: int = 0, size: tuple[int, int] = (40, 30), kind: str = "PNG") -> bytes:
+def image(seed: int = 0, size: tuple[int, int] = (40, 30), kind: str = "PNG") -> bytes:
     """A file of noise."""
     pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
     buffer = io.BytesIO()

@@ -29,9 +29,9 @@ from vitreous.inspection.relevance import relevance
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
 
-from .conftest import CPU, MOST_PIXELS, app_of, error_of, form, get, make_vit, picture, post, talk
+from .conftest import CPU, MOST_PIXELS, app_of, error_of, form, get, image, make_vit, post, talk
 
-SMALL = Limits(body=50_000, pictures=4)
+SMALL = Limits(body=50_000, images=4)
 
 
 def numbers(prediction: dict[str, Any]) -> dict[str, float]:
@@ -43,7 +43,7 @@ def numbers(prediction: dict[str, Any]) -> dict[str, float]:
 
 def test_predictions_are_those_of_vitreous_predict(classifier: Classifier, tmp_path: Path) -> None:
     kinds = [("a.png", "PNG"), ("b.jpg", "JPEG"), ("c.webp", "WEBP")]
-    files = [(name, picture(seed, kind=kind)) for seed, (name, kind) in enumerate(kinds)]
+    files = [(name, image(seed, kind=kind)) for seed, (name, kind) in enumerate(kinds)]
     files.insert(1, ("torn.png", files[0][1][:200]))
     for name, data in files:
         (tmp_path / name).write_bytes(data)
@@ -61,7 +61,7 @@ def test_predictions_are_those_of_vitreous_predict(classifier: Classifier, tmp_p
 
 
 def test_a_form_json_and_a_bare_body_say_the_same(classifier: Classifier) -> None:
-    app, data = app_of(classifier), picture(1)
+    app, data = app_of(classifier), image(1)
     text = base64.b64encode(data).decode()
     answers = [
         post(app, "/v1/predict", **form(("x", data)), data={"top": "1"}),
@@ -74,16 +74,16 @@ def test_a_form_json_and_a_bare_body_say_the_same(classifier: Classifier) -> Non
     assert all(top == tops[0] for top in tops)
     assert len(tops[0]) == 1
     names = [each.json()["predictions"][0]["path"] for each in answers]
-    assert names == ["x", "x", "images[0]", "picture"]
+    assert names == ["x", "x", "images[0]", "image"]
 
 
 def test_company_does_not_change_an_answer(classifier: Classifier) -> None:
-    data = picture(3)
+    data = image(3)
     alone = post(app_of(classifier), "/v1/predict?top=3", **form(("it", data))).json()["predictions"][0]
 
     async def crowd(client: httpx.AsyncClient) -> list[httpx.Response]:
         requests = [
-            client.post(f"/v1/predict?top={1 + seed % 3}", **form(("other", picture(seed))))
+            client.post(f"/v1/predict?top={1 + seed % 3}", **form(("other", image(seed))))
             for seed in range(9)
         ]
         return await asyncio.gather(*requests, client.post("/v1/predict?top=3", **form(("it", data))))
@@ -103,17 +103,17 @@ def test_company_does_not_change_an_answer(classifier: Classifier) -> None:
 
 
 def test_features_are_what_the_head_sees(classifier: Classifier) -> None:
-    told = post(app_of(classifier), "/v1/features", **form(("x.png", picture(2)))).json()
+    told = post(app_of(classifier), "/v1/features", **form(("x.png", image(2)))).json()
     with torch.no_grad():
-        images = classifier.model.preprocessing(Image.open(io.BytesIO(picture(2))))
+        images = classifier.model.preprocessing(Image.open(io.BytesIO(image(2))))
         expected = classifier.model.features(images)[0]
     # The loader resizes with torch, the preprocessing with Pillow: within 1 of 255.
     np.testing.assert_allclose(told["features"][0]["features"], expected.numpy(), atol=0.1)
 
 
 def test_attention_is_what_the_reports_show(classifier: Classifier) -> None:
-    app, request = app_of(classifier), form(("x.png", picture(2)))
-    images = classifier.model.preprocessing.normalise(classifier.decode(picture(2), "x")[None])
+    app, request = app_of(classifier), form(("x.png", image(2)))
+    images = classifier.model.preprocessing.normalize(classifier.decode(image(2), "x")[None])
     last, whole = look(classifier.model, images)
     told = post(app, "/v1/attention", **request).json()["attention"][0]
     assert (told["kind"], told["of"], told["grid"]) == ("rollout", "the class token", [4, 4])
@@ -128,11 +128,11 @@ def test_attention_is_what_the_reports_show(classifier: Classifier) -> None:
     np.testing.assert_allclose(told["values"], expected.numpy(), rtol=1e-3, atol=1e-9)
 
 
-def test_attention_as_a_picture(classifier: Classifier) -> None:
-    answer = post(app_of(classifier), "/v1/attention?format=png", **form(("x.png", picture())))
+def test_attention_as_an_image(classifier: Classifier) -> None:
+    answer = post(app_of(classifier), "/v1/attention?format=png", **form(("x.png", image())))
     assert answer.headers["content-type"] == "image/png"
     assert Image.open(io.BytesIO(answer.content)).size == (256, 256)
-    told = post(app_of(classifier), "/v1/attention?seen=true", **form(("x.png", picture()))).json()
+    told = post(app_of(classifier), "/v1/attention?seen=true", **form(("x.png", image()))).json()
     seen = base64.b64decode(told["attention"][0]["seen"].partition(",")[2])
     assert Image.open(io.BytesIO(seen)).size == (16, 16)
 
@@ -145,10 +145,10 @@ def test_a_model_without_a_head_or_without_attention_offers_what_it_can() -> Non
     served = Classifier(convolutional, CPU, independent=False, most_pixels=MOST_PIXELS)
     assert [each.name for each in served.endpoints] == ["predict", "features"]
     app = app_of(bare)
-    refusal = post(app, "/v1/predict", **form(("x.png", picture())))
+    refusal = post(app, "/v1/predict", **form(("x.png", image())))
     assert refusal.status_code == 404
     assert "POST /v1/features" in error_of(refusal)
-    sentence = error_of(post(app, "/v1/attention?kind=evidence", **form(("x.png", picture()))))
+    sentence = error_of(post(app, "/v1/attention?kind=evidence", **form(("x.png", image()))))
     assert "no classes" in sentence
 
 
@@ -167,7 +167,7 @@ def test_what_is_told_of_the_model(classifier: Classifier) -> None:
 
 def test_counters(classifier: Classifier) -> None:
     app = app_of(classifier)
-    post(app, "/v1/predict", **form(("x.png", picture())))
+    post(app, "/v1/predict", **form(("x.png", image())))
 
     async def ask(client: httpx.AsyncClient) -> str:
         await client.get("/no/such/thing")
@@ -209,26 +209,26 @@ def bomb() -> bytes:
 @pytest.mark.parametrize(
     ("path", "request_", "status", "words"),
     [
-        ("", form(("notes.txt", b"hello")), 422, "notes.txt: no picture of a known format"),
+        ("", form(("notes.txt", b"hello")), 422, "notes.txt: no image of a known format"),
         ("", form(("a", b"hello"), ("b", b"")), 422, "1 more cannot be answered either"),
-        ("", form(("torn.png", picture()[:300])), 422, "torn.png: "),
+        ("", form(("torn.png", image()[:300])), 422, "torn.png: "),
         ("", form(("empty.png", b"")), 422, "the file is empty"),
         ("", form(("bomb.png", bomb())), 422, "5000x5000 pixels are over"),
-        ("?tpo=3", form(("x.png", picture())), 422, "unknown parameter 'tpo': did you mean 'top'?"),
-        ("?top=0", form(("x.png", picture())), 422, "top: "),
-        ("?top=many", form(("x.png", picture())), 422, "top: "),
+        ("?tpo=3", form(("x.png", image())), 422, "unknown parameter 'tpo': did you mean 'top'?"),
+        ("?top=0", form(("x.png", image())), 422, "top: "),
+        ("?top=many", form(("x.png", image())), 422, "top: "),
         ("", {"data": {"top": "1"}}, 415, "application/x-www-form-urlencoded cannot be read"),
         ("", {"content": b"hello", "headers": {"content-type": "text/plain"}}, 415, "text/plain"),
-        ("", {"content": picture()}, 415, "unknown"),
-        ("", {"content": b"", "headers": {"content-type": "image/png"}}, 400, "brings no pictures"),
+        ("", {"content": image()}, 415, "unknown"),
+        ("", {"content": b"", "headers": {"content-type": "image/png"}}, 400, "brings no images"),
         ("", {"json": {"images": []}}, 400, "images"),
-        ("", {"json": {"pictures": ["x"]}}, 400, "images"),
+        ("", {"json": {"images": ["x"]}}, 400, "images"),
         ("", {"json": {"images": ["%%%"]}}, 400, "images[0] is no base64"),
         ("", {"json": [1, 2]}, 400, "no object"),
         ("", {"content": b"{", "headers": {"content-type": "application/json"}}, 400, "is no JSON"),
         ("", {"content": b"[" * 9000, "headers": {"content-type": "application/json"}}, 400, "is no JSON"),
-        ("", form(*[(str(n), picture()) for n in range(5)]), 413, "may bring 4 pictures"),
-        ("", {"json": {"images": ["aGk="] * 5}}, 413, "5 pictures are over the 4 allowed"),
+        ("", form(*[(str(n), image()) for n in range(5)]), 413, "may bring 4 images"),
+        ("", {"json": {"images": ["aGk="] * 5}}, 413, "5 images are over the 4 allowed"),
         ("", form(("big.bmp", bytes(60_000))), 413, "the body is over the"),
         (
             "",
@@ -257,13 +257,13 @@ def test_refusals_are_one_sentence(
     ],
 )
 def test_what_cannot_be_looked_at(classifier: Classifier, query: str, words: str) -> None:
-    answer = post(app_of(classifier), f"/v1/attention?{query}", **form(("x.png", picture())))
+    answer = post(app_of(classifier), f"/v1/attention?{query}", **form(("x.png", image())))
     assert answer.status_code == 422
     assert words in error_of(answer)
 
 
-def test_png_is_of_one_picture(classifier: Classifier) -> None:
-    two = form(("a.png", picture()), ("b.png", picture()))
+def test_png_is_of_one_image(classifier: Classifier) -> None:
+    two = form(("a.png", image()), ("b.png", image()))
     assert "send one" in error_of(post(app_of(classifier), "/v1/attention?format=png", **two))
 
 
@@ -297,13 +297,13 @@ def test_a_body_that_does_not_say_its_length_is_limited_too(classifier: Classifi
             b'--x\r\ncontent-disposition: form-data; name="a"; filename="a.png"\r\n\r\n',
         ),
     ],
-    ids=["picture", "json", "form"],
+    ids=["image", "json", "form"],
 )
 def test_a_body_that_drips_in_is_given_up(classifier: Classifier, kind: str, start: bytes) -> None:
     async def dripping(client: httpx.AsyncClient) -> httpx.Response:
         async def chunks() -> Any:
             yield start
-            for byte in picture()[:200]:
+            for byte in image()[:200]:
                 yield bytes([byte])
                 await asyncio.sleep(0.01)
 
@@ -326,7 +326,7 @@ def test_an_answer_may_take_longer_than_a_body(
 
     monkeypatch.setattr(classifier, "endpoints", (original[0]._replace(answer=slow),))
     app = app_of(classifier, limits=Limits(seconds=0.25))
-    assert post(app, "/v1/predict", **form(("x.png", picture()))).status_code == 200
+    assert post(app, "/v1/predict", **form(("x.png", image()))).status_code == 200
 
 
 def test_a_full_server_says_when_to_come_again(
@@ -340,17 +340,17 @@ def test_a_full_server_says_when_to_come_again(
 
     # For as long as the test: a server takes its endpoints when it starts.
     monkeypatch.setattr(classifier, "endpoints", (original[0]._replace(answer=slow), *original[1:]))
-    app = app_of(classifier, pace=Pace(queue=2), limits=Limits(pictures=2))
+    app = app_of(classifier, pace=Pace(queue=2), limits=Limits(images=2))
 
     async def crowd(client: httpx.AsyncClient) -> list[httpx.Response]:
-        request = form(("a.png", picture(1)), ("b.png", picture(2)))
+        request = form(("a.png", image(1)), ("b.png", image(2)))
         first = asyncio.create_task(client.post("/v1/predict", **request))
         while app.state.server.room.inside < 2 and not first.done():
             await asyncio.sleep(0.01)
-        refused = await client.post("/v1/predict", **form(("c.png", picture())))
+        refused = await client.post("/v1/predict", **form(("c.png", image())))
         gate.set()
         answered = await first
-        return [answered, refused, await client.post("/v1/predict", **form(("c.png", picture())))]
+        return [answered, refused, await client.post("/v1/predict", **form(("c.png", image())))]
 
     answered, refused, later = talk(app, crowd)
     assert (answered.status_code, refused.status_code, later.status_code) == (200, 503, 200)
@@ -392,7 +392,7 @@ def test_an_unforeseen_failure_is_a_sentence_and_a_log(
     original = classifier.endpoints
     classifier.endpoints = (original[0]._replace(answer=broken),)
     try:
-        answer = post(app_of(classifier), "/v1/predict", **form(("x.png", picture())))
+        answer = post(app_of(classifier), "/v1/predict", **form(("x.png", image())))
     finally:
         classifier.endpoints = original
     assert answer.status_code == 500
@@ -402,7 +402,7 @@ def test_an_unforeseen_failure_is_a_sentence_and_a_log(
 
 BODIES = st.one_of(
     st.binary(max_size=300),
-    st.builds(lambda cut, tail: picture()[:cut] + tail, st.integers(0, 2000), st.binary(max_size=40)),
+    st.builds(lambda cut, tail: image()[:cut] + tail, st.integers(0, 2000), st.binary(max_size=40)),
 )
 TYPES = st.sampled_from(
     [
@@ -435,6 +435,6 @@ def test_hostile_bodies_never_break_the_server(
         return await asyncio.gather(*requests)
 
     for answer in talk(app_of(classifier, limits=SMALL), all_of_them):
-        if answer.status_code != 200:  # a picture whose end alone is torn away may be whole enough
+        if answer.status_code != 200:  # an image whose end alone is torn away may be whole enough
             assert 400 <= answer.status_code < 500, answer.text
             error_of(answer)

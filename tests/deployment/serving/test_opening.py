@@ -10,13 +10,13 @@ import torch
 from vitreous.checkpoints import save
 from vitreous.checkpoints.sequences import save_sequence_model
 from vitreous.deployment.serving.endpoints import Question, parse
-from vitreous.deployment.serving.examples import examples_of, picture_examples
-from vitreous.deployment.serving.opening import licence, open_served
-from vitreous.deployment.serving.segmenting import PictureSegmenter
-from vitreous.deployment.serving.writing import PictureReader, TextTranslator
+from vitreous.deployment.serving.examples import examples_of, image_examples
+from vitreous.deployment.serving.opening import license, open_served
+from vitreous.deployment.serving.segmenting import ImageSegmenter
+from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.errors import InputError
 
-from .conftest import CPU, make_vit, picture
+from .conftest import CPU, image, make_vit
 
 
 @pytest.fixture
@@ -26,16 +26,16 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_each_kind_is_found_by_its_content(
-    tmp_path: Path, reader: PictureReader, translator: TextTranslator, segmenter: PictureSegmenter
+    tmp_path: Path, reader: ImageReader, translator: TextTranslator, segmenter: ImageSegmenter
 ) -> None:
-    save_sequence_model(reader.model, tmp_path / "a", tokeniser=reader.reader.tokeniser.to_json())
-    save_sequence_model(translator.model, tmp_path / "b", tokeniser=translator.translator.tokeniser.to_json())
+    save_sequence_model(reader.model, tmp_path / "a", tokenizer=reader.reader.tokenizer.to_json())
+    save_sequence_model(translator.model, tmp_path / "b", tokenizer=translator.translator.tokenizer.to_json())
     save(segmenter.model, tmp_path / "c")
     for name, task in (("a", "reading"), ("b", "translation"), ("c", "segmentation")):
         opened = open_served(str(tmp_path / name), device=CPU)
         assert opened.served.task == task
         assert opened.about["name"] == name
-    with pytest.raises(InputError, match="its picture size cannot be changed"):
+    with pytest.raises(InputError, match="its image size cannot be changed"):
         open_served(str(tmp_path / "a"), device=CPU, image_size=(8, 8))
 
 
@@ -50,7 +50,7 @@ def test_bf16_is_near_fp32(checkpoint: Path) -> None:
     for precision in ("fp32", "bf16"):
         served = open_served(str(checkpoint), device=CPU, precision=precision).served
         endpoint = next(each for each in served.endpoints if each.name == "features")
-        question = Question("x", served.decode(picture(), "x"), parse({}, endpoint.parameters))
+        question = Question("x", served.decode(image(), "x"), parse({}, endpoint.parameters))
         answers.append(torch.tensor(endpoint.answer([question])[0]["features"]))
     full, half = answers
     error = ((half - full).norm() / full.norm()).item()
@@ -61,15 +61,15 @@ def test_bf16_is_near_fp32(checkpoint: Path) -> None:
     ("card", "named"),
     [
         ("---\nlicense: apache-2.0\ntags: [x]\n---\n# A model\n", "apache-2.0"),
-        ("# A model\n\n| Licence | `MIT` |\n", "MIT"),
-        ("# A model\n\nWhoever reads this needs no licence to smile.\n", None),
+        ("# A model\n\n| License | `MIT` |\n", "MIT"),
+        ("# A model\n\nWhoever reads this needs no license to smile.\n", None),
     ],
 )
-def test_the_licence_is_what_the_card_names(checkpoint: Path, card: str, named: str | None) -> None:
+def test_the_license_is_what_the_card_names(checkpoint: Path, card: str, named: str | None) -> None:
     (checkpoint / "README.md").write_text(card)
-    assert licence(checkpoint) == named
+    assert license(checkpoint) == named
 
 
 def test_a_configuration_that_cannot_be_read_costs_the_examples_alone(checkpoint: Path) -> None:
     (checkpoint / "config.toml").write_text("source = 3\nstrange = true\n[model]\nwidth = 8\n")
-    assert examples_of(str(checkpoint), picture_examples).pictures == ()
+    assert examples_of(str(checkpoint), image_examples).images == ()

@@ -20,12 +20,12 @@ from vitreous.deployment.serving.endpoints import Served
 from vitreous.deployment.serving.examples import Examples
 from vitreous.deployment.serving.page import page_of
 from vitreous.deployment.serving.running import address_of, bind, serve
-from vitreous.deployment.serving.segmenting import PictureSegmenter
+from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.uploads import Limits
-from vitreous.deployment.serving.writing import PictureReader, TextTranslator
-from vitreous.inspection.pictures import data_uri
+from vitreous.deployment.serving.writing import ImageReader, TextTranslator
+from vitreous.inspection.images import data_uri
 
-from .conftest import ABOUT, CPU, MOST_PIXELS, THREAD, make_vit, picture
+from .conftest import ABOUT, CPU, MOST_PIXELS, THREAD, image, make_vit
 
 PATIENCE = 170_000  # milliseconds: the machine may be busy
 
@@ -38,7 +38,7 @@ def uri(height: int, width: int) -> str:
 
 
 def test_the_page_of_every_task_asks_nobody_else(
-    classifier: Classifier, reader: PictureReader, translator: TextTranslator, segmenter: PictureSegmenter
+    classifier: Classifier, reader: ImageReader, translator: TextTranslator, segmenter: ImageSegmenter
 ) -> None:
     for served in (classifier, reader, translator, segmenter):
         page = page_of(served, ABOUT | {"name": "<b>mine</b>"}, Examples(texts=("<de> & co",)), Limits())
@@ -58,7 +58,7 @@ def test_a_fresh_model_is_said_to_be_fresh(classifier: Classifier) -> None:
     assert words not in page_of(classifier, ABOUT, Examples(), Limits())
 
 
-def test_only_a_classifier_of_digits_is_drawn_for(classifier: Classifier, reader: PictureReader) -> None:
+def test_only_a_classifier_of_digits_is_drawn_for(classifier: Classifier, reader: ImageReader) -> None:
     assert 'id="pad"' in page_of(classifier, ABOUT, Examples("digits"), Limits())
     assert 'id="pad"' not in page_of(classifier, ABOUT, Examples("photos/"), Limits())
     assert 'id="pad"' not in page_of(reader, ABOUT, Examples("digits"), Limits())
@@ -146,11 +146,11 @@ def visit(browser: Any, served: Served, examples: Examples = Examples()) -> Iter
         visitor.page.close()
 
 
-def test_a_picture_is_classified_and_looked_at(browser: Any, classifier: Classifier) -> None:
+def test_an_image_is_classified_and_looked_at(browser: Any, classifier: Classifier) -> None:
     with visit(browser, classifier) as visitor:
         page = visitor.page
         assert page.is_visible("#empty")
-        page.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": picture()}])
+        page.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": image()}])
         page.wait_for_selector("#bars li")
         assert page.inner_text("#answer") in {"ant", "bee", "cat"}
         assert page.locator("#bars li").count() == 3
@@ -172,16 +172,16 @@ def test_a_picture_is_classified_and_looked_at(browser: Any, classifier: Classif
         assert len(set(seen)) == len(seen)
 
 
-def test_what_is_no_picture_is_told_in_words(browser: Any, classifier: Classifier) -> None:
+def test_what_is_no_image_is_told_in_words(browser: Any, classifier: Classifier) -> None:
     with visit(browser, classifier) as visitor:
         page = visitor.page
         files = [
             {"name": "notes.png", "mimeType": "image/png", "buffer": b"hello"},
-            {"name": "x.png", "mimeType": "image/png", "buffer": picture()},
+            {"name": "x.png", "mimeType": "image/png", "buffer": image()},
         ]
         page.set_input_files("#file", files)
         page.wait_for_selector("#problem:not([hidden])")
-        assert page.inner_text("#problem") == "notes.png: no picture of a known format"
+        assert page.inner_text("#problem") == "notes.png: no image of a known format"
         page.locator("#strip button").nth(1).click()
         page.wait_for_selector("#bars li")
         assert page.is_hidden("#problem")
@@ -203,7 +203,7 @@ def test_a_drawing_is_read(browser: Any, classifier: Classifier) -> None:
         page.click("#clear")
 
 
-def test_a_reader_shows_where_each_character_was_read(browser: Any, reader: PictureReader) -> None:
+def test_a_reader_shows_where_each_character_was_read(browser: Any, reader: ImageReader) -> None:
     with visit(browser, reader, Examples("digit-lines", (uri(12, 80),))) as visitor:
         page = visitor.page
         page.wait_for_selector("#letters button")  # the page begins with its first example
@@ -228,10 +228,10 @@ def test_a_translation_shows_its_attention(browser: Any, translator: TextTransla
         assert sum(weights) == pytest.approx(1, abs=0.01)
 
 
-def test_a_segmenter_lays_its_mask_over_the_picture(browser: Any, segmenter: PictureSegmenter) -> None:
+def test_a_segmenter_lays_its_mask_over_the_image(browser: Any, segmenter: ImageSegmenter) -> None:
     with visit(browser, segmenter) as visitor:
         page = visitor.page
-        page.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": picture()}])
+        page.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": image()}])
         page.wait_for_selector("#legend button")
         shares = [float(each.rstrip(" %")) for each in page.locator("#legend span").all_inner_texts()]
         assert sum(shares) == pytest.approx(100, abs=0.3)
@@ -252,8 +252,8 @@ def test_narrow_screens_are_not_scrolled_sideways(browser: Any, classifier: Clas
         page.set_viewport_size({"width": 360, "height": 700})
         page.wait_for_selector("#bars li")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        unlabelled = page.eval_on_selector_all(
+        unlabeled = page.eval_on_selector_all(
             "input, select, textarea",
             "all => all.filter(each => !each.labels?.length).map(each => each.id)",
         )
-        assert unlabelled == []
+        assert unlabeled == []

@@ -30,7 +30,7 @@ def large() -> bytes:
     return buffer.getvalue()
 
 
-LARGE, PICTURES = large(), 8
+LARGE, IMAGES = large(), 8
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +55,12 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> 
         answers: list[httpx.Response] = []
         asking = threading.Thread(
             target=lambda: answers.append(
-                httpx.post(told["url"] + "/v1/predict", timeout=100, **form(*[("x.png", LARGE)] * PICTURES))
+                httpx.post(told["url"] + "/v1/predict", timeout=100, **form(*[("x.png", LARGE)] * IMAGES))
             )
         )
         asking.start()
         with httpx.Client(base_url=told["url"], timeout=100) as watcher:
-            while f"vitreous_queue {PICTURES}.0" not in watcher.get("/metrics").text:
+            while f"vitreous_queue {IMAGES}.0" not in watcher.get("/metrics").text:
                 assert asking.is_alive()
         process.send_signal(how)
         asking.join()
@@ -68,7 +68,7 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> 
         assert process.stdout.read() == ""  # exactly one JSON object
         assert "Traceback" not in process.stderr.read()
     assert answers[0].status_code == 200, answers[0].text
-    assert [each["path"] for each in answers[0].json()["predictions"]] == ["x.png"] * PICTURES
+    assert [each["path"] for each in answers[0].json()["predictions"]] == ["x.png"] * IMAGES
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A segmenter behind HTTP: masks are those of `SegmentPredictor`, at the picture's own size."""
+"""A segmenter behind HTTP: masks are those of `SegmentPredictor`, at the image's own size."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.deployment.serving.segmenting import PictureSegmenter
+from vitreous.deployment.serving.segmenting import ImageSegmenter
 
-from .conftest import app_of, error_of, form, get, picture, post
+from .conftest import app_of, error_of, form, get, image, post
 
 
-def test_masks_are_those_of_the_predictor(segmenter: PictureSegmenter) -> None:
-    files = [("a.png", picture(0)), ("b.png", picture(1, size=(20, 50)))]
+def test_masks_are_those_of_the_predictor(segmenter: ImageSegmenter) -> None:
+    files = [("a.png", image(0)), ("b.png", image(1, size=(20, 50)))]
     told = post(app_of(segmenter), "/v1/predict", **form(*files, ("torn.png", b"x"))).json()
     assert [each["path"] for each in told["failed"]] == ["torn.png"]
     for (name, data), found in zip(files, told["predictions"], strict=True):
@@ -28,15 +28,15 @@ def test_masks_are_those_of_the_predictor(segmenter: PictureSegmenter) -> None:
         assert sum(found["shares"].values()) == pytest.approx(1)
 
 
-def test_the_mask_alone(segmenter: PictureSegmenter) -> None:
-    answer = post(app_of(segmenter), "/v1/predict?format=png", **form(("a.png", picture())))
+def test_the_mask_alone(segmenter: ImageSegmenter) -> None:
+    answer = post(app_of(segmenter), "/v1/predict?format=png", **form(("a.png", image())))
     assert answer.headers["content-type"] == "image/png"
     assert Image.open(io.BytesIO(answer.content)).size == (40, 30)
 
 
-def test_what_is_told_of_the_model(segmenter: PictureSegmenter) -> None:
+def test_what_is_told_of_the_model(segmenter: ImageSegmenter) -> None:
     told = get(app_of(segmenter), "/v1/model").json()
     assert (told["task"], told["labels"]) == ("segmentation", ["ground", "ant", "bee", "cat"])
     assert len(told["palette"]) == 4
-    refusal = post(app_of(segmenter), "/v1/predict?top=1", **form(("a.png", picture())))
+    refusal = post(app_of(segmenter), "/v1/predict?top=1", **form(("a.png", image())))
     assert "unknown parameter 'top'" in error_of(refusal)

@@ -9,16 +9,16 @@ import pytest
 from PIL import Image
 
 from vitreous.deployment.serving.endpoints import Question
-from vitreous.deployment.serving.writing import PictureReader, TextTranslator, Translating
+from vitreous.deployment.serving.writing import ImageReader, TextTranslator, Translating
 
-from .conftest import app_of, error_of, form, get, picture, post
+from .conftest import app_of, error_of, form, get, image, post
 
 JSON = {"content-type": "application/json"}
 TEXTS = ["<de> twenty-one", "<ko> eins", "<en> dreihundertzwanzig", "<de> two"]
 
 
-def test_a_reader_reads_as_vitreous_predict_does(reader: PictureReader) -> None:
-    files = [(f"{seed}.png", picture(seed, size=(80, 12))) for seed in range(3)]
+def test_a_reader_reads_as_vitreous_predict_does(reader: ImageReader) -> None:
+    files = [(f"{seed}.png", image(seed, size=(80, 12))) for seed in range(3)]
     expected = reader.reader.read([Image.open(io.BytesIO(data)) for _, data in files])
     told = post(app_of(reader), "/v1/predict", **form(*files, ("torn.png", files[0][1][:60]))).json()
     assert [each["path"] for each in told["failed"]] == ["torn.png"]
@@ -27,8 +27,8 @@ def test_a_reader_reads_as_vitreous_predict_does(reader: PictureReader) -> None:
         assert found["score"] == pytest.approx(text.score, abs=1e-4)
 
 
-def test_where_each_token_was_read(reader: PictureReader) -> None:
-    app, request = app_of(reader), form(("x.png", picture(size=(80, 12))))
+def test_where_each_token_was_read(reader: ImageReader) -> None:
+    app, request = app_of(reader), form(("x.png", image(size=(80, 12))))
     told = post(app, "/v1/attention?seen=true", **request).json()["attention"][0]
     rows, columns = told["grid"]
     values = np.array(told["values"])
@@ -96,7 +96,7 @@ def test_an_empty_line_does_not_keep_the_others_waiting(translator: TextTranslat
     assert "empty line" in told["failed"][0]["reason"]
 
 
-def test_each_kind_says_what_it_offers(reader: PictureReader, translator: TextTranslator) -> None:
+def test_each_kind_says_what_it_offers(reader: ImageReader, translator: TextTranslator) -> None:
     assert get(app_of(reader), "/v1/model").json()["endpoints"] == ["/v1/predict", "/v1/attention"]
     told = get(app_of(translator), "/v1/model").json()
     assert (told["task"], told["endpoints"]) == ("translation", ["/v1/translate", "/v1/attention"])

@@ -1,4 +1,4 @@
-"""How training pictures are changed: batch by batch here, one by one in `by_picture`."""
+"""How training images are changed: batch by batch here, one by one in `per_image`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitreous.data.randomness import BatchChance
 def augment(
     images: Float[Tensor, "B C H W"], config: AugmentationConfig, chance: BatchChance
 ) -> Float[Tensor, "B C H W"]:
-    """Affine change, noise, erasing: on normalised images, on their device. (Flips are done on bytes, which
+    """Affine change, noise, erasing: on normalized images, on their device. (Flips are done on bytes, which
     are fewer, and mixing needs the targets.)"""
     if config.affine:
         images = affine(images, config.affine, chance)

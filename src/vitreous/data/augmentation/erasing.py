@@ -10,14 +10,14 @@ from torch import Tensor
 
 from vitreous.data.randomness import BatchChance
 
-AREA = (0.02, 1 / 3)  # part of the picture; torchvision's and timm's range
+AREA = (0.02, 1 / 3)  # part of the image; torchvision's and timm's range
 RATIO = (0.3, 1 / 0.3)  # height / width
 
 
 def erase(
     images: Float[Tensor, "B C H W"], probability: float, chance: BatchChance
 ) -> Float[Tensor, "B C H W"]:
-    """One rectangle of some pictures replaced by normal noise, pixel by pixel."""
+    """One rectangle of some images replaced by normal noise, pixel by pixel."""
     height, width = images.shape[2:]
     chosen = chance.uniform(0.0, 1.0) < probability
     area = chance.uniform(*AREA) * (height * width)

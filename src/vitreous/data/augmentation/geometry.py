@@ -1,4 +1,4 @@
-"""Flips and affine changes of a whole batch, each picture its own."""
+"""Flips and affine changes of a whole batch, each image its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitreous.data.randomness import BatchChance
 
 
 def flip_(images: Shaped[Tensor, "B C H W"], probability: float, chance: BatchChance) -> None:
-    """Mirror some pictures left and right, in place; bytes or numbers."""
+    """Mirror some images left and right, in place; bytes or numbers."""
     chosen = chance.uniform(0.0, 1.0) < probability
     if images.device.type != "cpu":
         places = chosen.to(images.device)
@@ -28,7 +28,7 @@ def flip_(images: Shaped[Tensor, "B C H W"], probability: float, chance: BatchCh
 def affine(
     images: Float[Tensor, "B C H W"], config: AffineConfig, chance: BatchChance
 ) -> Float[Tensor, "B C H W"]:
-    """Each picture rotated, scaled, sheared and shifted by its own draw, interpolated bilinearly."""
+    """Each image rotated, scaled, sheared and shifted by its own draw, interpolated bilinearly."""
     height, width = images.shape[2:]
     turn = chance.uniform(-config.rotate, config.rotate) * (math.pi / 180)
     shear = (chance.uniform(-config.shear, config.shear) * (math.pi / 180)).tan()
@@ -37,14 +37,14 @@ def affine(
     right = 2 * chance.uniform(-config.translate, config.translate)
     down = 2 * chance.uniform(-config.translate, config.translate)
     cos, sin = turn.cos() * scale, turn.sin() * scale
-    # Rows of (rotation x shear), from the place in the result to the place in the picture. The grid runs from
-    # -1 to 1 on both sides, so that a picture that is not square needs its ratio put in.
+    # Rows of (rotation x shear), from the place in the result to the place in the image. The grid runs from
+    # -1 to 1 on both sides, so that an image that is not square needs its ratio put in.
     ratio = height / width
     rows = torch.stack([cos, (cos * shear - sin) * ratio, right, sin / ratio, sin * shear + cos, down], dim=1)
     grid = F.affine_grid(rows.view(-1, 2, 3).to(images.device), list(images.shape), align_corners=False)
     if config.elastic:
         grid = grid + bending(config.elastic, height, width, chance).to(images.device)
-    # Where nothing is known grid_sample puts zeros: the mean, as images are normalised.
+    # Where nothing is known grid_sample puts zeros: the mean, as images are normalized.
     level = images.amin(dim=(2, 3), keepdim=True) if config.fill == "darkest" else 0.0
     padding = "border" if config.fill == "border" else "zeros"
     moved = F.grid_sample(images - level, grid, mode="bilinear", padding_mode=padding, align_corners=False)
@@ -61,6 +61,6 @@ def bending(deviation: float, height: int, width: int, chance: BatchChance) -> F
 
 @cache
 def bicubic(size: int) -> Float[Tensor, "size 4"]:
-    """Bicubic interpolation from 4 points to `size` as a matrix: for pictures of few pixels, several times as
+    """Bicubic interpolation from 4 points to `size` as a matrix: for images of few pixels, several times as
     fast as `interpolate`."""
     return F.interpolate(torch.eye(4)[None, ..., None], (size, 1), mode="bicubic")[0, ..., 0].T

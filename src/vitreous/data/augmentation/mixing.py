@@ -1,4 +1,4 @@
-"""Mixup (arXiv 1710.09412), CutMix (arXiv 1905.04899): two pictures become one, and so do their targets."""
+"""Mixup (arXiv 1710.09412), CutMix (arXiv 1905.04899): two images become one, and so do their targets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def mix(
     config: AugmentationConfig,
     chance: BatchChance,
 ) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B classes"]]:
-    """The batch with each picture mixed with its neighbour: 0 with 1, 2 with 3 ... An odd last one stays.
+    """The batch with each image mixed with its neighbor: 0 with 1, 2 with 3 ... An odd last one stays.
 
     One weight is drawn for the batch, from Beta(alpha, alpha). Where both are asked for, each batch takes
-    one, as likely as the other (timm's way). The order of an epoch is random, so neighbours are random pairs;
+    one, as likely as the other (timm's way). The order of an epoch is random, so neighbors are random pairs;
     and pairs stay together however the batch is divided among processes.
     """
     drawn = chance.numpy()
@@ -46,9 +46,9 @@ def mix(
     return mixed, torch.lerp(targets[partner], targets, own)
 
 
-def span(centre: int, length: float, limit: int) -> tuple[int, int]:
-    """A stretch of `length` around a place, cut off at the picture's edges."""
-    return max(round(centre - length / 2), 0), min(round(centre + length / 2), limit)
+def span(center: int, length: float, limit: int) -> tuple[int, int]:
+    """A stretch of `length` around a place, cut off at the image's edges."""
+    return max(round(center - length / 2), 0), min(round(center + length / 2), limit)
 
 
 def soft(targets: Tensor, classes: int) -> Float[Tensor, "B classes"]:

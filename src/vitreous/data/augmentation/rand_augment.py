@@ -1,16 +1,16 @@
-"""RandAugment (arXiv 1909.13719): a few operations drawn for each picture, all at one magnitude.
+"""RandAugment (arXiv 1909.13719): a few operations drawn for each image, all at one magnitude.
 
 The frameworks disagree on the operations, on what a magnitude means and on what fills the gaps, so each
 list is named:
 
-| list | operations | strongest magnitude | with magnitude, solarise and posterise | gaps |
+| list | operations | strongest magnitude | with magnitude, solarize and posterize | gaps |
 |---|---|---|---|---|
-| paper | its 14 (section 3) | 10 | grow | grey |
+| paper | its 14 (section 3) | 10 | grow | gray |
 | torchvision | the same 14 | 30 | grow | black |
-| timm | 15: invert and solarise-add, no identity (its "inc1" forms, DeiT's) | 10 | grow | mean colour |
-| big_vision | 16: invert, solarise-add and cutout, no identity | 10 | shrink | grey |
+| timm | 15: invert and solarize-add, no identity (its "inc1" forms, DeiT's) | 10 | grow | mean color |
+| big_vision | 16: invert, solarize-add and cutout, no identity | 10 | shrink | gray |
 
-Brightness, contrast, colour and sharpness go both ways from 1 in the first three lists (1 ± 0.9 of the
+Brightness, contrast, color and sharpness go both ways from 1 in the first three lists (1 ± 0.9 of the
 magnitude) and from 0.1 to 1.9 in big_vision's, where the middle magnitude is the one that changes nothing.
 """
 
@@ -49,7 +49,7 @@ class Operations(NamedTuple):
     levels: int
 
 
-def rand_augment(picture: Image.Image, config: RandAugmentConfig, chance: Chance) -> Image.Image:
+def rand_augment(image: Image.Image, config: RandAugmentConfig, chance: Chance) -> Image.Image:
     """`config.layers` operations, drawn with replacement, one after the other."""
     chosen = LISTS[config.operations]
     names = list(chosen.table)
@@ -61,32 +61,32 @@ def rand_augment(picture: Image.Image, config: RandAugmentConfig, chance: Chance
         if chance.random() < config.probability:
             level = min(max(magnitude / chosen.levels, 0.0), 1.0)
             strength = Strength(level, sign, place, chosen.fill, chosen.resample)
-            picture = chosen.table[name](picture, strength)
-    return picture
+            image = chosen.table[name](image, strength)
+    return image
 
 
 def transform(
-    picture: Image.Image, strength: Strength, matrix: tuple[float, float, float, float, float, float]
+    image: Image.Image, strength: Strength, matrix: tuple[float, float, float, float, float, float]
 ) -> Image.Image:
-    """An affine change: the matrix leads from the result's places to the picture's."""
-    fill = strength.fill if picture.mode == "RGB" else round(sum(strength.fill) / 3)
-    return picture.transform(picture.size, Image.Transform.AFFINE, matrix, strength.resample, fillcolor=fill)
+    """An affine change: the matrix leads from the result's places to the image's."""
+    fill = strength.fill if image.mode == "RGB" else round(sum(strength.fill) / 3)
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, strength.resample, fillcolor=fill)
 
 
-def shear_x(picture: Image.Image, strength: Strength) -> Image.Image:
-    return transform(picture, strength, (1.0, 0.3 * strength.level * strength.sign, 0.0, 0.0, 1.0, 0.0))
+def shear_x(image: Image.Image, strength: Strength) -> Image.Image:
+    return transform(image, strength, (1.0, 0.3 * strength.level * strength.sign, 0.0, 0.0, 1.0, 0.0))
 
 
-def shear_y(picture: Image.Image, strength: Strength) -> Image.Image:
-    return transform(picture, strength, (1.0, 0.0, 0.0, 0.3 * strength.level * strength.sign, 1.0, 0.0))
+def shear_y(image: Image.Image, strength: Strength) -> Image.Image:
+    return transform(image, strength, (1.0, 0.0, 0.0, 0.3 * strength.level * strength.sign, 1.0, 0.0))
 
 
 def translate_x(part: float) -> Operation:
     """By a part of the width at most."""
 
-    def operation(picture: Image.Image, strength: Strength) -> Image.Image:
-        shift = part * picture.width * strength.level * strength.sign
-        return transform(picture, strength, (1.0, 0.0, shift, 0.0, 1.0, 0.0))
+    def operation(image: Image.Image, strength: Strength) -> Image.Image:
+        shift = part * image.width * strength.level * strength.sign
+        return transform(image, strength, (1.0, 0.0, shift, 0.0, 1.0, 0.0))
 
     return operation
 
@@ -94,78 +94,78 @@ def translate_x(part: float) -> Operation:
 def translate_y(part: float) -> Operation:
     """By a part of the height at most."""
 
-    def operation(picture: Image.Image, strength: Strength) -> Image.Image:
-        shift = part * picture.height * strength.level * strength.sign
-        return transform(picture, strength, (1.0, 0.0, 0.0, 0.0, 1.0, shift))
+    def operation(image: Image.Image, strength: Strength) -> Image.Image:
+        shift = part * image.height * strength.level * strength.sign
+        return transform(image, strength, (1.0, 0.0, 0.0, 0.0, 1.0, shift))
 
     return operation
 
 
-def rotate(picture: Image.Image, strength: Strength) -> Image.Image:
-    fill = strength.fill if picture.mode == "RGB" else round(sum(strength.fill) / 3)
-    return picture.rotate(30 * strength.level * strength.sign, strength.resample, fillcolor=fill)
+def rotate(image: Image.Image, strength: Strength) -> Image.Image:
+    fill = strength.fill if image.mode == "RGB" else round(sum(strength.fill) / 3)
+    return image.rotate(30 * strength.level * strength.sign, strength.resample, fillcolor=fill)
 
 
 def enhance(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
     """More or less of it: by 1 ± 0.9 at most."""
-    return lambda picture, strength: kind(picture).enhance(1 + 0.9 * strength.level * strength.sign)
+    return lambda image, strength: kind(image).enhance(1 + 0.9 * strength.level * strength.sign)
 
 
 def enhance_one_way(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
     """From 0.1 at level 0 to 1.9 at level 1."""
-    return lambda picture, strength: kind(picture).enhance(0.1 + 1.8 * strength.level)
+    return lambda image, strength: kind(image).enhance(0.1 + 1.8 * strength.level)
 
 
-def posterize(picture: Image.Image, strength: Strength) -> Image.Image:
-    return ImageOps.posterize(picture, 8 - round(4 * strength.level))
+def posterize(image: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.posterize(image, 8 - round(4 * strength.level))
 
 
-def posterize_less(picture: Image.Image, strength: Strength) -> Image.Image:
+def posterize_less(image: Image.Image, strength: Strength) -> Image.Image:
     bits = int(4 * strength.level)  # none at all at the weakest: black
-    return ImageOps.posterize(picture, bits) if bits else Image.new(picture.mode, picture.size)
+    return ImageOps.posterize(image, bits) if bits else Image.new(image.mode, image.size)
 
 
-def solarize(picture: Image.Image, strength: Strength) -> Image.Image:
-    return ImageOps.solarize(picture, 256 - round(256 * strength.level))
+def solarize(image: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.solarize(image, 256 - round(256 * strength.level))
 
 
-def solarize_less(picture: Image.Image, strength: Strength) -> Image.Image:
-    return ImageOps.solarize(picture, int(256 * strength.level))
+def solarize_less(image: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.solarize(image, int(256 * strength.level))
 
 
-def solarize_add(picture: Image.Image, strength: Strength) -> Image.Image:
+def solarize_add(image: Image.Image, strength: Strength) -> Image.Image:
     """Dark pixels made brighter, by 110 of 255 at most."""
     added = int(110 * strength.level)
     table = [min(value + added, 255) if value < 128 else value for value in range(256)]
-    return picture.point(table * len(picture.getbands()))
+    return image.point(table * len(image.getbands()))
 
 
-def cutout(picture: Image.Image, strength: Strength) -> Image.Image:
-    """A filled square around a random place, of 80 / 224 of the picture's shorter side at the strongest."""
-    half = 40 / 224 * min(picture.size) * strength.level
-    x, y = (part * side for part, side in zip(strength.place, picture.size, strict=True))
-    picture = picture.copy()
-    picture.paste(
-        ImageColor.getcolor("#{:02x}{:02x}{:02x}".format(*strength.fill), picture.mode),
+def cutout(image: Image.Image, strength: Strength) -> Image.Image:
+    """A filled square around a random place, of 80 / 224 of the image's shorter side at the strongest."""
+    half = 40 / 224 * min(image.size) * strength.level
+    x, y = (part * side for part, side in zip(strength.place, image.size, strict=True))
+    image = image.copy()
+    image.paste(
+        ImageColor.getcolor("#{:02x}{:02x}{:02x}".format(*strength.fill), image.mode),
         (max(round(x - half), 0), max(round(y - half), 0), round(x + half), round(y + half)),
     )
-    return picture
+    return image
 
 
-def identity(picture: Image.Image, strength: Strength) -> Image.Image:
-    return picture
+def identity(image: Image.Image, strength: Strength) -> Image.Image:
+    return image
 
 
-def autocontrast(picture: Image.Image, strength: Strength) -> Image.Image:
-    return ImageOps.autocontrast(picture)
+def autocontrast(image: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.autocontrast(image)
 
 
-def equalize(picture: Image.Image, strength: Strength) -> Image.Image:
-    return ImageOps.equalize(picture)
+def equalize(image: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.equalize(image)
 
 
-def invert(picture: Image.Image, strength: Strength) -> Image.Image:
-    return ImageOps.invert(picture)
+def invert(image: Image.Image, strength: Strength) -> Image.Image:
+    return ImageOps.invert(image)
 
 
 TORCHVISION: dict[str, Operation] = {
@@ -174,7 +174,7 @@ TORCHVISION: dict[str, Operation] = {
     "equalize": equalize,
     "rotate": rotate,
     "solarize": solarize,
-    "colour": enhance(ImageEnhance.Color),
+    "color": enhance(ImageEnhance.Color),
     "posterize": posterize,
     "contrast": enhance(ImageEnhance.Contrast),
     "brightness": enhance(ImageEnhance.Brightness),
@@ -198,7 +198,7 @@ BIG_VISION: dict[str, Operation] = {
     "posterize": posterize_less,
     "solarize-add": solarize_add,
     "cutout": cutout,
-    "colour": enhance_one_way(ImageEnhance.Color),
+    "color": enhance_one_way(ImageEnhance.Color),
     "contrast": enhance_one_way(ImageEnhance.Contrast),
     "brightness": enhance_one_way(ImageEnhance.Brightness),
     "sharpness": enhance_one_way(ImageEnhance.Sharpness),
@@ -206,12 +206,12 @@ BIG_VISION: dict[str, Operation] = {
     "translate-y": translate_y(100 / 224),
 }
 
-GREY, BLACK, MEAN = (128, 128, 128), (0, 0, 0), (124, 116, 104)
+GRAY, BLACK, MEAN = (128, 128, 128), (0, 0, 0), (124, 116, 104)
 NEAREST, BILINEAR = Image.Resampling.NEAREST, Image.Resampling.BILINEAR
 
 LISTS = {
-    "paper": Operations(TORCHVISION, GREY, NEAREST, levels=10),
+    "paper": Operations(TORCHVISION, GRAY, NEAREST, levels=10),
     "torchvision": Operations(TORCHVISION, BLACK, NEAREST, levels=30),
     "timm": Operations(TIMM, MEAN, BILINEAR, levels=10),
-    "big_vision": Operations(BIG_VISION, GREY, NEAREST, levels=10),
+    "big_vision": Operations(BIG_VISION, GRAY, NEAREST, levels=10),
 }

@@ -1,1 +1,1 @@
-"""Pictures with a class for each pixel: folders of pictures and masks, composed pages, batches of both."""
+"""Images with a class for each pixel: folders of images and masks, composed pages, batches of both."""

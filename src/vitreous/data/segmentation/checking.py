@@ -1,4 +1,4 @@
-"""What is wrong with pictures and their masks."""
+"""What is wrong with images and their masks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from PIL import Image
 
 from vitreous.data.checking import SHOWN, DataReport, Finding, alike, broken, looks
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import BadFiles, BadPicture, DataSummary, Indices, Splits
+from vitreous.data.dataset import BadFiles, BadImage, DataSummary, Indices, Splits
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
 from vitreous.data.segmentation.folders import LAYOUT, MaskedFiles, layout, matched, size_of, split
-from vitreous.data.segmentation.masked import IGNORED, MaskedPictures
+from vitreous.data.segmentation.masked import IGNORED, MaskedDataset
 from vitreous.data.segmentation.masks import Legend, read_legend
 from vitreous.data.segmentation.sources import open_masked
 from vitreous.data.survey import survey
@@ -25,18 +25,18 @@ from vitreous.data.threads import in_order, pool, worker_count
 from vitreous.errors import InputError
 from vitreous.models.segmenter import MOST_CLASSES
 
-AHEAD = 64  # pictures in the making
+AHEAD = 64  # images in the making
 RARE = 0.001  # of the pixels that are judged
 EVERY_VALUE = Legend(tuple(str(number) for number in range(MOST_CLASSES)))
 
 
 class Parts(NamedTuple):
-    """Pictures with masks by part, the names of the classes if they are told, and files that stand alone."""
+    """Images with masks by part, the names of the classes if they are told, and files that stand alone."""
 
-    pictures: dict[str, MaskedPictures]
+    images: dict[str, MaskedDataset]
     classes: tuple[str, ...] | None
     without_mask: list[Path]
-    without_picture: list[Path]
+    without_image: list[Path]
 
 
 class Pairs(NamedTuple):
@@ -48,9 +48,9 @@ class Pairs(NamedTuple):
 
 
 class Alone:
-    """The pictures of some pairs; those with equal masks have the same label."""
+    """The images of some pairs; those with equal masks have the same label."""
 
-    def __init__(self, masked: MaskedPictures, pairs: Pairs, labels: dict[bytes, int]) -> None:
+    def __init__(self, masked: MaskedDataset, pairs: Pairs, labels: dict[bytes, int]) -> None:
         self.masked, self.indices = masked, pairs.indices
         self.targets = np.array([labels[mask] for mask in pairs.masks], dtype=np.int64)
         self.classes = tuple(map(str, range(len(labels))))
@@ -61,7 +61,7 @@ class Alone:
     def name(self, index: int) -> str:
         return self.masked.name(int(self.indices[index]))
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         return self.masked.pair(int(self.indices[index]))[0]
 
     def encoded(self, index: int) -> bytes | None:
@@ -69,20 +69,20 @@ class Alone:
 
 
 def check_masks(source: str, *, workers: int | None = None) -> DataReport:
-    """Look at every picture and every mask. What training would refuse is a finding here.
+    """Look at every image and every mask. What training would refuse is a finding here.
 
     Raises:
-        InputError: there are no pictures and masks.
+        InputError: there are no images and masks.
     """
     parts = open_parts(source)
     bad = BadFiles()
     wrong: list[str] = []
-    pairs = {name: good_pairs(masked, bad, wrong, workers) for name, masked in parts.pictures.items()}
+    pairs = {name: good_pairs(masked, bad, wrong, workers) for name, masked in parts.images.items()}
     if not any(len(each.indices) for each in pairs.values()):
         reasons = [*wrong, *(f"{name} cannot be read ({reason})" for name, reason in bad)]
-        raise InputError(f"not one picture of {source} has a mask that fits it: {reasons[0]}")
+        raise InputError(f"not one image of {source} has a mask that fits it: {reasons[0]}")
     labels = {mask: row for row, mask in enumerate({mask for each in pairs.values() for mask in each.masks})}
-    alone = {name: Alone(parts.pictures[name], each, labels) for name, each in pairs.items()}
+    alone = {name: Alone(parts.images[name], each, labels) for name, each in pairs.items()}
     summary = DataSummary(len(alone["train"]), len(labels), 1, 0, 0, 3, False)
     seen = survey(
         Splits(alone["train"], alone.get("validation"), alone.get("test"), source, summary), workers=workers
@@ -99,7 +99,7 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     names = class_names(parts.classes, pixels)
     shown = np.concatenate([each.pixels[:, : len(names)] > 0 for each in pairs.values()]).sum(axis=0)
     return DataReport(
-        pictures={name: len(each.indices) for name, each in pairs.items()},
+        images={name: len(each.indices) for name, each in pairs.items()},
         classes=dict(zip(names, shown.tolist(), strict=True)),
         findings=tuple(finding for finding in found if finding.found),
     )
@@ -118,35 +118,33 @@ def open_parts(source: str) -> Parts:
     legend = read_legend(file) if file.is_file() else None
     files: dict[str, MaskedFiles] = {}
     without_mask: list[Path] = []
-    without_picture: list[Path] = []
+    without_image: list[Path] = []
     for part, (images, masks) in layout(root).items():
-        pairs, pictures, others = matched(images, masks)
-        without_mask += pictures
-        without_picture += others
+        pairs, alone, others = matched(images, masks)
+        without_mask += alone
+        without_image += others
         if pairs:
             files[part] = MaskedFiles(pairs, legend or EVERY_VALUE)
     if not files.keys() & {"all", "train"}:
-        raise InputError(f"{source} has no picture to train on that has a mask: {LAYOUT}")
-    return Parts(
-        named(*split(files, config)), legend.names if legend else None, without_mask, without_picture
-    )
+        raise InputError(f"{source} has no image to train on that has a mask: {LAYOUT}")
+    return Parts(named(*split(files, config)), legend.names if legend else None, without_mask, without_image)
 
 
 def named(
-    train: MaskedPictures, validation: MaskedPictures | None, test: MaskedPictures | None
-) -> dict[str, MaskedPictures]:
+    train: MaskedDataset, validation: MaskedDataset | None, test: MaskedDataset | None
+) -> dict[str, MaskedDataset]:
     parts = {"train": train, "validation": validation, "test": test}
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def good_pairs(masked: MaskedPictures, bad: BadFiles, wrong: list[str], workers: int | None) -> Pairs:
+def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: int | None) -> Pairs:
     """What can be read and belongs together; the rest goes to `bad`, or to `wrong` with a sentence."""
     indices, pixels, masks = [], [], []
     with pool(worker_count(workers) or 1) as executor:
         assert executor is not None
         found = in_order(executor, partial(look, masked), range(len(masked)), ahead=AHEAD)
         for index, seen in enumerate(found):
-            if isinstance(seen, BadPicture):
+            if isinstance(seen, BadImage):
                 bad.add(seen)
             elif isinstance(seen, str):
                 wrong.append(seen)
@@ -158,17 +156,17 @@ def good_pairs(masked: MaskedPictures, bad: BadFiles, wrong: list[str], workers:
     return Pairs(np.array(indices, dtype=np.int64), counts, masks)
 
 
-def look(masked: MaskedPictures, index: int) -> tuple[NDArray[np.int64], bytes] | BadPicture | str:
+def look(masked: MaskedDataset, index: int) -> tuple[NDArray[np.int64], bytes] | BadImage | str:
     """The pixels of each value of a mask and its fingerprint, or what is wrong with the pair."""
     try:
-        picture, mask = masked.pair(index)
-    except BadPicture as error:
+        image, mask = masked.pair(index)
+    except BadImage as error:
         return error
     except InputError as error:
         return str(error)
-    if mask.shape != (size := size_of(picture)):
+    if mask.shape != (size := size_of(image)):
         return (
-            f"the mask of {masked.name(index)} is {mask.shape[0]}x{mask.shape[1]}, the picture "
+            f"the mask of {masked.name(index)} is {mask.shape[0]}x{mask.shape[1]}, the image "
             f"{size[0]}x{size[1]}"
         )
     digest = hashlib.blake2b(mask.tobytes() + repr(mask.shape).encode(), digest_size=16).digest()
@@ -180,23 +178,23 @@ def structure(parts: Parts, wrong: list[str]) -> Iterator[Finding]:
     yield Finding(
         "without mask",
         "error",
-        "pictures have no mask",
-        "add masks, or remove the pictures: training refuses them",
+        "images have no mask",
+        "add masks, or remove the images: training refuses them",
         len(parts.without_mask),
         tuple(map(str, parts.without_mask[:SHOWN])),
     )
     yield Finding(
-        "without picture",
+        "without image",
         "note",
-        "masks have no picture",
-        "no harm, unless pictures are missing",
-        len(parts.without_picture),
-        tuple(map(str, parts.without_picture[:SHOWN])),
+        "masks have no image",
+        "no harm, unless images are missing",
+        len(parts.without_image),
+        tuple(map(str, parts.without_image[:SHOWN])),
     )
     yield Finding(
         "wrong mask",
         "error",
-        "masks do not fit their pictures or the classes",
+        "masks do not fit their images or the classes",
         "mend them: training refuses such masks",
         len(wrong),
         tuple(wrong[:SHOWN]),
@@ -222,10 +220,10 @@ def shares(
     yield Finding("unseen", "warning", "classes are in no mask of train", advice, len(unseen), tuple(unseen))
     share = learned / max(learned.sum(), 1)
     rare = [f"{name}: {part:.3%}" for name, part in zip(names, share, strict=True) if 0 < part < RARE]
-    advice = "look at the IoU of each class, and add pictures that show them"
+    advice = "look at the IoU of each class, and add images that show them"
     yield Finding(
         "rare", "note", f"classes have less than {RARE:.1%} of the pixels", advice, len(rare), tuple(rare)
     )
     ignored = int((each[:, :IGNORED].sum(axis=1) == 0).sum())
-    advice = "save their classes, or remove the pictures: nothing is learned from them"
+    advice = "save their classes, or remove the images: nothing is learned from them"
     yield Finding("ignored", "warning", f"masks are {IGNORED} everywhere", advice, ignored, ())

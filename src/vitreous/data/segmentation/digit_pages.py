@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import Pictures
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.segmentation.masked import Mask, MaskSplits
 from vitreous.data.sources.digits import open_digits
 from vitreous.errors import InputError
@@ -32,8 +32,8 @@ CLASSES = ("background", *(str(digit) for digit in range(10)))
 class DigitPages:
     """Pages of one set of digits. A page depends on (seed, part, index) alone, and is made when asked for."""
 
-    def __init__(self, digits: Pictures, count: int, *, seed: int, part: int) -> None:
-        cover = [np.asarray(digits.picture(index)) for index in range(len(digits))]
+    def __init__(self, digits: ImageDataset, count: int, *, seed: int, part: int) -> None:
+        cover = [np.asarray(digits.image(index)) for index in range(len(digits))]
         self.cover: UInt8[np.ndarray, "N 8 8"] = np.stack(cover)
         self.digits: NDArray[np.int64] = digits.targets
         self.count, self.seed, self.part = count, seed, part
@@ -46,7 +46,7 @@ class DigitPages:
         return f"{DIGIT_PAGES}[{index}]"
 
     def pair(self, index: int) -> tuple[Image.Image, Mask]:
-        """A grey page and its mask."""
+        """A gray page and its mask."""
         rng = np.random.default_rng((self.seed, self.part, index))
         paper = textured(rng)
         dark = rng.random() < 0.5  # dark ink on light paper, or light on dark
@@ -59,8 +59,8 @@ class DigitPages:
             paper[here] += cover * (ink - paper[here])
             mask[here][cover > INK] = 1 + self.digits[drawn]
         paper += rng.normal(0, 0.05, paper.shape)
-        grey = (255 * (1 - paper if dark else paper)).round().clip(0, 255).astype(np.uint8)
-        return Image.fromarray(grey), mask
+        gray = (255 * (1 - paper if dark else paper)).round().clip(0, 255).astype(np.uint8)
+        return Image.fromarray(gray), mask
 
 
 def textured(rng: np.random.Generator) -> Float[np.ndarray, "H W"]:
@@ -101,7 +101,7 @@ def written(
     turn, slant = rng.uniform(-0.21, 0.21), rng.uniform(-0.12, 0.12)
     across, along = rng.uniform(0.9, 1.1, size=2) * (8 / side)
     cos, sin = math.cos(turn), math.sin(turn)
-    # The way from a pixel of the square to a place in the 8 x 8 digit, about both centres.
+    # The way from a pixel of the square to a place in the 8 x 8 digit, about both centers.
     a, b, d, e = across * cos, across * (slant - sin), along * sin, along * cos
     middle = side / 2
     way = (a, b, 4 - (a + b) * middle, d, e, 4 - (d + e) * middle)

@@ -12,16 +12,16 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.decoding import EXTENSIONS, decode, open_picture
-from vitreous.data.pictures import BadPicture
-from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedPictures, MaskedSubset, MaskSplits
+from vitreous.data.dataset import BadImage
+from vitreous.data.decoding import EXTENSIONS, decode, open_image
+from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskedSubset, MaskSplits
 from vitreous.data.segmentation.masks import Legend, check_mode, class_numbers, open_mask, read_legend
 from vitreous.data.splitting import VALIDATION
 from vitreous.data.threads import worker_count
 from vitreous.errors import InputError
 
 IMAGES, MASKS = ("images", "imgs", "image"), ("masks", "labels", "annotations", "mask")
-LAYOUT = "put pictures into images/ and masks of the same names into masks/ (PNG, the value is the class)"
+LAYOUT = "put images into images/ and masks of the same names into masks/ (PNG, the value is the class)"
 SAMPLE = 200  # masks that are read before training where classes.txt names the classes
 FAR = 4  # times as many classes as the other masks know: one that makes so many is doubted
 TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
@@ -51,17 +51,17 @@ class MaskedFiles:
 
 
 def read(path: Path) -> bytes:
-    """A file's bytes. Raises BadPicture."""
+    """A file's bytes. Raises BadImage."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadPicture(str(path), error.strerror or str(error)) from error
+        raise BadImage(str(path), error.strerror or str(error)) from error
 
 
 def open_masked_folder(
     root: Path, config: DataConfig, *, classes: tuple[str, ...] | None = None
 ) -> MaskSplits:
-    """The pictures and masks below `root`: images/ and masks/; with parts, train/images and train/masks, or
+    """The images and masks below `root`: images/ and masks/; with parts, train/images and train/masks, or
     images/train and masks/train, likewise for val and test. A single held-out part is the test set. Without
     one, `data.test_fraction` is held out.
 
@@ -72,7 +72,7 @@ def open_masked_folder(
         classes: those that a model knows; the folder's must be these.
 
     Raises:
-        InputError: no such layout, a picture without mask, sizes that differ, masks of colours, values that
+        InputError: no such layout, an image without mask, sizes that differ, masks of colors, values that
             are no class, nothing to learn from.
     """
     parts = {part: pairs_of(*folders) for part, folders in layout(root).items()}
@@ -88,7 +88,7 @@ def open_masked_folder(
                 f"{root} has the classes {listed(legend.names)}, but the model knows {listed(classes)}: give "
                 "data of the same classes"
             )
-        legend = Legend(classes, legend.colours)
+        legend = Legend(classes, legend.colors)
     found = {part: MaskedFiles(pairs, legend) for part, pairs in parts.items()}
     train, validation, test = split(found, config)
     heights, widths = zip(*(size[:2] for size in sizes), strict=True)
@@ -118,7 +118,7 @@ def layout(root: Path) -> dict[str, tuple[Path, Path]]:
     if not parts and images and masks:
         return {"all": (images, masks)}
     if not parts:
-        raise InputError(f"{root} is no folder of pictures and masks: {LAYOUT}")
+        raise InputError(f"{root} is no folder of images and masks: {LAYOUT}")
     return parts
 
 
@@ -131,32 +131,32 @@ def below(folder: Path | None, name: str) -> Path | None:
 
 
 def pairs_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
-    """Each picture with its mask, by their paths without ending."""
+    """Each image with its mask, by their paths without ending."""
     pairs, without, _ = matched(images, masks)
     if without:
         more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
         wanted = without[0].relative_to(images).with_suffix(".png")
         raise InputError(
-            f"the picture {without[0]}{more} has no mask: put {wanted} into {masks}, or remove the picture"
+            f"the image {without[0]}{more} has no mask: put {wanted} into {masks}, or remove the image"
         )
     return pairs
 
 
 def matched(images: Path, masks: Path) -> tuple[list[tuple[Path, Path]], list[Path], list[Path]]:
-    """(pictures with their masks, pictures without one, masks without a picture)."""
+    """(image_of with their masks, image_of without one, masks without an image)."""
     mask_of = {str(path.relative_to(masks).with_suffix("")): path for path in files_below(masks)}
-    pictures = {str(path.relative_to(images).with_suffix("")): path for path in files_below(images)}
-    if not pictures:
-        raise InputError(f"{images} holds no picture ({', '.join(EXTENSIONS)}): {LAYOUT}")
+    image_of = {str(path.relative_to(images).with_suffix("")): path for path in files_below(images)}
+    if not image_of:
+        raise InputError(f"{images} holds no image ({', '.join(EXTENSIONS)}): {LAYOUT}")
     return (
-        [(path, mask_of[stem]) for stem, path in sorted(pictures.items()) if stem in mask_of],
-        [path for stem, path in sorted(pictures.items()) if stem not in mask_of],
-        [path for stem, path in sorted(mask_of.items()) if stem not in pictures],
+        [(path, mask_of[stem]) for stem, path in sorted(image_of.items()) if stem in mask_of],
+        [path for stem, path in sorted(image_of.items()) if stem not in mask_of],
+        [path for stem, path in sorted(mask_of.items()) if stem not in image_of],
     )
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Everything named like a picture, hidden files and folders left out."""
+    """Everything named like an image, hidden files and folders left out."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -166,38 +166,38 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def check_files(pairs: Sequence[tuple[Path, Path]], legend: Legend | None) -> list[tuple[int, int, int]]:
-    """(height, width, channels) of every picture that can be opened, by the headers; each mask is as large.
+    """(height, width, channels) of every image that can be opened, by the headers; each mask is as large.
 
     What cannot be opened is left for training, which counts and lists it.
     """
 
     def check(pair: tuple[Path, Path]) -> tuple[int, int, int] | None:
         try:
-            picture, mask = open_picture(read(pair[0]), str(pair[0])), open_mask(pair[1])
-        except BadPicture:
+            image, mask = open_image(read(pair[0]), str(pair[0])), open_mask(pair[1])
+        except BadImage:
             return None
         check_mode(mask, str(pair[1]), legend)
-        height, width = size_of(picture)
+        height, width = size_of(image)
         if (mask.height, mask.width) != (height, width):
             raise InputError(
-                f"the mask {pair[1]} is {mask.height}x{mask.width}, its picture {height}x{width}: make them "
+                f"the mask {pair[1]} is {mask.height}x{mask.width}, its image {height}x{width}: make them "
                 "the same size (masks without smoothing)"
             )
-        return height, width, 1 if picture.mode in ("1", "L", "LA", "F") or picture.mode[0] == "I" else 3
+        return height, width, 1 if image.mode in ("1", "L", "LA", "F") or image.mode[0] == "I" else 3
 
     sizes = [size for size in in_parallel(check, pairs) if size]
     if not sizes:
-        raise InputError(f"not one of {len(pairs)} pictures and masks can be read, such as {pairs[0][0]}")
+        raise InputError(f"not one of {len(pairs)} images and masks can be read, such as {pairs[0][0]}")
     return sizes
 
 
-def size_of(picture: Image.Image) -> tuple[int, int]:
-    """(H, W) of a picture turned upright, from its header."""
+def size_of(image: Image.Image) -> tuple[int, int]:
+    """(H, W) of an image turned upright, from its header."""
     try:
-        turned = picture.getexif().get(ORIENTATION) in TURNED and picture.format != "TIFF"
-    except Exception:  # broken EXIF data: the picture is counted as unreadable when it is decoded
+        turned = image.getexif().get(ORIENTATION) in TURNED and image.format != "TIFF"
+    except Exception:  # broken EXIF data: the image is counted as unreadable when it is decoded
         turned = False
-    return (picture.width, picture.height) if turned else (picture.height, picture.width)
+    return (image.width, image.height) if turned else (image.height, image.width)
 
 
 def checked(legend: Legend, pairs: Sequence[tuple[Path, Path]]) -> Legend:
@@ -244,7 +244,7 @@ def largest(path: Path, legend: Legend | None) -> int:
     """The largest class in a mask; -1 where there is none, or the mask cannot be read."""
     try:
         mask = class_numbers(open_mask(path), str(path), legend)
-    except BadPicture:
+    except BadImage:
         return -1  # counted and named when it is loaded
     known = mask[mask != IGNORED]
     return int(known.max()) if known.size else -1
@@ -262,28 +262,26 @@ def listed(names: Sequence[str]) -> str:
 
 def split(
     parts: dict[str, MaskedFiles], config: DataConfig
-) -> tuple[MaskedPictures, MaskedPictures | None, MaskedPictures | None]:
+) -> tuple[MaskedDataset, MaskedDataset | None, MaskedDataset | None]:
     """(train, validation, test), drawn at random where the folder says nothing."""
     if "all" not in parts and len(parts) == 3:
         return parts["train"], parts["val"], parts["test"]
-    train: MaskedPictures = parts.get("all") or parts["train"]
-    test: MaskedPictures | None = parts.get("val") or parts.get("test")
+    train: MaskedDataset = parts.get("all") or parts["train"]
+    test: MaskedDataset | None = parts.get("val") or parts.get("test")
     if test is None:
         train, test = carved(train, config.test_fraction, config.split_seed)
     train, validation = carved(train, config.validation_fraction, config.split_seed)
     return train, validation, test
 
 
-def carved(
-    pictures: MaskedPictures, fraction: float, seed: int
-) -> tuple[MaskedPictures, MaskedPictures | None]:
-    """(kept, held out): at least one picture each, if anything is held out at all."""
+def carved(images: MaskedDataset, fraction: float, seed: int) -> tuple[MaskedDataset, MaskedDataset | None]:
+    """(kept, held out): at least one image each, if anything is held out at all."""
     if not fraction:
-        return pictures, None
-    if len(pictures) < 2:
+        return images, None
+    if len(images) < 2:
         raise InputError(
-            f"one picture, {pictures.name(0)}, cannot be shared between training and judging: add more"
+            f"one image, {images.name(0)}, cannot be shared between training and judging: add more"
         )
-    mixed = np.random.default_rng(seed).permutation(len(pictures))
-    count = min(max(round(fraction * len(pictures)), 1), len(pictures) - 1)
-    return MaskedSubset(pictures, np.sort(mixed[count:])), MaskedSubset(pictures, np.sort(mixed[:count]))
+    mixed = np.random.default_rng(seed).permutation(len(images))
+    count = min(max(round(fraction * len(images)), 1), len(images) - 1)
+    return MaskedSubset(images, np.sort(mixed[count:])), MaskedSubset(images, np.sort(mixed[:count]))

@@ -1,4 +1,4 @@
-"""DATA of --task segmentation, as it is written on the command line, to pictures with masks."""
+"""DATA of --task segmentation, as it is written on the command line, to images with masks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     """The parts of a source.
 
     Args:
-        spec: "digit-pages", or a folder of pictures and masks.
+        spec: "digit-pages", or a folder of images and masks.
         classes: those that a model knows; the source's must be these.
 
     Raises:

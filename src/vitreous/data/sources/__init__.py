@@ -1,4 +1,4 @@
-"""DATA, as it is written on the command line, to pictures."""
+"""DATA, as it is written on the command line, to images."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import BadImage, DataSummary, ImageDataset, sampled
+from vitreous.data.dataset import Splits as Splits
 from vitreous.data.decoding import Encoded
-from vitreous.data.pictures import BadPicture, DataSummary, Pictures, sampled
-from vitreous.data.pictures import Splits as Splits
 from vitreous.data.sources.binaries import open_cifar10, open_cifar100, open_mnist
 from vitreous.data.sources.digits import open_digits
 from vitreous.data.sources.folders import open_folder
@@ -22,26 +22,26 @@ from vitreous.data.sources.synthetic import open_synthetic
 from vitreous.data.splitting import split, strata
 from vitreous.errors import InputError
 
-SAMPLE = 64  # pictures whose size and colour are looked at
+SAMPLE = 64  # images whose size and color are looked at
 FORMS = (
     "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
     ".parquet; shards name-{000..099}.tar; cifar10:PATH, cifar100:PATH, mnist:PATH; hf:NAME; "
     "synthetic:N@SIZE"
 )
-Parts = tuple[Pictures, Pictures | None, Pictures | None]
+Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]
 
 
 def open_data(spec: str, config: DataConfig, *, empty: list[Path] | None = None) -> Splits:
-    """Train, validation and test pictures of a source.
+    """Train, validation and test images of a source.
 
     Args:
-        empty: takes the class folders without a picture, which are an error where it is not given.
+        empty: takes the class folders without an image, which are an error where it is not given.
 
     Raises:
         InputError: what is no DATA.
     """
     train, validation, test = open_parts(spec, config, empty)
-    return Splits(train, validation, test, spec, summarise(train))
+    return Splits(train, validation, test, spec, summarize(train))
 
 
 def open_parts(spec: str, config: DataConfig, empty: list[Path] | None) -> Parts:
@@ -87,28 +87,28 @@ PREFIXES: dict[str, Callable[[str, DataConfig], Parts]] = {
 }
 
 
-def summarise(train: Pictures) -> DataSummary:
+def summarize(train: ImageDataset) -> DataSummary:
     """What a recipe is chosen from."""
-    sizes, grey, reason = [], True, ""
+    sizes, gray, reason = [], True, ""
     for index in sampled(train, SAMPLE):
         try:
             encoded = Encoded(train, index, 3)
-            mode = encoded.picture.mode
-        except BadPicture as bad:
+            mode = encoded.image.mode
+        except BadImage as bad:
             reason = reason or f"{bad.name} ({bad.reason})"
             continue  # counted and named when it is loaded
         sizes.append(encoded.size)
-        grey &= mode in ("1", "L", "LA", "La", "F") or mode.startswith("I")
+        gray &= mode in ("1", "L", "LA", "La", "F") or mode.startswith("I")
     if not sizes:
-        raise InputError(f"not one of {len(train)} pictures can be read, such as {reason}")
+        raise InputError(f"not one of {len(train)} images can be read, such as {reason}")
     height, width = np.median(sizes, axis=0).round().astype(int).tolist()
     counts = np.bincount(strata(train.targets), minlength=len(train.classes))
     return DataSummary(
-        pictures=len(train),
+        images=len(train),
         classes=len(train.classes),
         smallest_class=int(counts.min()),
         height=height,
         width=width,
-        channels=1 if grey else 3,
+        channels=1 if gray else 3,
         multi_label=train.targets.ndim == 2,
     )

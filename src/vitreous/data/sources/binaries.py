@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import ArrayPictures, Pictures
+from vitreous.data.dataset import ArrayImages, ImageDataset
 from vitreous.data.splitting import carve
 from vitreous.errors import InputError
 
@@ -27,8 +27,8 @@ MNIST_FILES = {
 UNSIGNED_BYTE = 8  # idx: type of the values
 
 
-def open_cifar10(root: Path, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures]:
-    """(train, validation, test) from data_batch_1.bin ...: a label byte before each picture."""
+def open_cifar10(root: Path, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset]:
+    """(train, validation, test) from data_batch_1.bin ...: a label byte before each image."""
     root = inside(root, "cifar-10-batches-bin", "test_batch.bin")
     refuse_pickle(root, "data_batch_1")
     classes = class_names(root / "batches.meta.txt", 10)
@@ -37,8 +37,8 @@ def open_cifar10(root: Path, config: DataConfig) -> tuple[Pictures, Pictures | N
     return *carve(cifar(train, classes, "train"), config), cifar(test, classes, "test")
 
 
-def open_cifar100(root: Path, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures]:
-    """(train, validation, test) from train.bin and test.bin: coarse and fine label before each picture; the
+def open_cifar100(root: Path, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset]:
+    """(train, validation, test) from train.bin and test.bin: coarse and fine label before each image; the
     fine one counts."""
     root = inside(root, "cifar-100-binary", "train.bin")
     refuse_pickle(root, "train")
@@ -70,12 +70,12 @@ def records(path: Path, *, labels: int) -> NDArray[np.uint8]:
     return data.reshape(-1, length)
 
 
-def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> ArrayPictures:
-    """Pictures from rows of a label and 3x32x32 bytes."""
+def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> ArrayImages:
+    """Images from rows of a label and 3x32x32 bytes."""
     targets = rows[:, 0].astype(np.int64)
     check_labels(targets, classes, part)
     pixels = rows[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-    return ArrayPictures(np.ascontiguousarray(pixels), targets, classes, name=part)
+    return ArrayImages(np.ascontiguousarray(pixels), targets, classes, name=part)
 
 
 def check_labels(targets: NDArray[np.int64], classes: tuple[str, ...], part: str) -> None:
@@ -91,21 +91,21 @@ def class_names(path: Path, count: int) -> tuple[str, ...]:
     return tuple(path.read_text(encoding="utf-8").split())[:count]
 
 
-def open_mnist(root: Path, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures]:
+def open_mnist(root: Path, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset]:
     """(train, validation, test) from the four idx files."""
     train, test = (mnist(root, part) for part in ("train", "test"))
     return *carve(train, config), test
 
 
-def mnist(root: Path, part: str) -> ArrayPictures:
-    """One part: pictures and labels."""
+def mnist(root: Path, part: str) -> ArrayImages:
+    """One part: images and labels."""
     images, labels = (read_idx(root, name) for name in MNIST_FILES[part])
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         raise InputError(
-            f"{root}: {len(images)} pictures but {len(labels)} labels in the {part} part: fetch both again"
+            f"{root}: {len(images)} images but {len(labels)} labels in the {part} part: fetch both again"
         )
     classes = tuple(str(number) for number in range(max(int(labels.max(initial=0)) + 1, 10)))
-    return ArrayPictures(images, labels.astype(np.int64), classes, name=part)
+    return ArrayImages(images, labels.astype(np.int64), classes, name=part)
 
 
 def read_idx(root: Path, name: str) -> NDArray[np.uint8]:

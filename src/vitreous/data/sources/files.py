@@ -1,4 +1,4 @@
-"""Pictures that are files, mostly below one folder."""
+"""Images that are files, mostly below one folder."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from numpy.typing import NDArray
 from PIL import Image
 
+from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import decode
 from vitreous.data.file_table import FileTable
-from vitreous.data.pictures import BadPicture
 
 
-class FilePictures:
+class FileImages:
     """Files named in a table, read when asked for."""
 
     def __init__(self, root: Path, table: FileTable, targets: NDArray[Any], classes: tuple[str, ...]) -> None:
@@ -35,7 +35,7 @@ class FilePictures:
             with open(name, "rb") as file:
                 return file.read()
         except OSError as error:
-            raise BadPicture(name, error.strerror or str(error)) from error
+            raise BadImage(name, error.strerror or str(error)) from error
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         return decode(self.encoded(index), self.name(index))

@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.folder_index import index_folder
-from vitreous.data.pictures import Pictures
-from vitreous.data.sources.files import FilePictures
+from vitreous.data.sources.files import FileImages
 from vitreous.data.splitting import VALIDATION, carve, split
 from vitreous.errors import InputError
 
 
 def open_folder(
     root: Path, config: DataConfig, *, empty: list[Path] | None = None
-) -> tuple[Pictures, Pictures | None, Pictures | None]:
+) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
     """(train, validation, test). A single held-out folder, val/ or test/, is the test set: nothing is chosen
     by it. With both, val/ is for validation.
 
-    empty: takes the class folders without a picture. Where it is not given, the first one is an error.
+    empty: takes the class folders without an image. Where it is not given, the first one is an error.
     """
     if not (root / "train").is_dir():
         return split(class_folder(root, empty=empty), config)
@@ -38,13 +38,13 @@ def open_folder(
 
 def class_folder(
     root: Path, *, classes: tuple[str, ...] | None = None, empty: list[Path] | None = None
-) -> FilePictures:
-    """All pictures below the class folders of `root`. classes: those that there may be, numbered so. empty:
-    takes the folders without a picture, as long as one has some."""
+) -> FileImages:
+    """All images below the class folders of `root`. classes: those that there may be, numbered so. empty:
+    takes the folders without an image, as long as one has some."""
     found = subfolders(root)
     if not found:
         raise InputError(
-            f"{root} has no class folders: put the pictures of each class in a folder of its own, as in "
+            f"{root} has no class folders: put the images of each class in a folder of its own, as in "
             f"{root}/cat/1.jpg and {root}/dog/2.jpg"
         )
     if classes is None:
@@ -59,13 +59,13 @@ def class_folder(
     without = [root / name for name, count in zip(found, index.counts, strict=True) if not count]
     if without and (empty is None or not index.counts.any()):
         raise InputError(
-            f"the class folder {without[0]} holds no picture ({', '.join(EXTENSIONS)}): add some, or remove "
+            f"the class folder {without[0]} holds no image ({', '.join(EXTENSIONS)}): add some, or remove "
             "the folder"
         )
     if empty is not None:
         empty += without
     numbers = np.array([classes.index(name) for name in found], dtype=np.int64)
-    return FilePictures(root, index.table, np.repeat(numbers, index.counts), classes)
+    return FileImages(root, index.table, np.repeat(numbers, index.counts), classes)
 
 
 def subfolders(root: Path) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`hf:NAME`: a data set of the datasets library: a name on the Hub, a folder saved by `save_to_disk`, or a
 folder of Parquet files. `hf:NAME@CONFIG` picks one of several configurations.
 
-The columns are found by their types: the first picture and the class label (`label` or `fine_label` if there
+The columns are found by their types: the first image and the class label (`label` or `fine_label` if there
 are several).
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.data.decoding import decode
-from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.data.sources.parquet_stream import open_stream
 from vitreous.data.splitting import VALIDATION, carve, split
 from vitreous.errors import InputError
@@ -23,14 +23,14 @@ from vitreous.errors import InputError
 PREFERRED = ("label", "fine_label", "labels")
 
 
-class HubPictures:
+class HubImages:
     """One split of a data set, memory-mapped by Arrow; encoded bytes are taken as they are."""
 
-    def __init__(self, table: Any, picture: str, label: str, *, name: str) -> None:
+    def __init__(self, table: Any, image: str, label: str, *, name: str) -> None:
         import datasets
 
         self.source = name
-        self.column = table.cast_column(picture, datasets.Image(decode=False))[picture]
+        self.column = table.cast_column(image, datasets.Image(decode=False))[image]
         self.classes, self.targets = labels(table, label, name)
 
     def __len__(self) -> int:
@@ -45,28 +45,28 @@ class HubPictures:
             data: bytes = entry["bytes"]
             return data
         if not entry or not entry["path"]:
-            raise BadPicture(self.name(index), "no picture in this row")
+            raise BadImage(self.name(index), "no image in this row")
         try:
             return Path(entry["path"]).read_bytes()
         except OSError as error:
-            raise BadPicture(self.name(index), error.strerror or str(error)) from error
+            raise BadImage(self.name(index), error.strerror or str(error)) from error
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         return decode(self.encoded(index), self.name(index))
 
 
-def open_hub(spec: str, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+def open_hub(spec: str, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
     """(train, validation, test). A single held-out split, often called validation, is the test set."""
     if config.streaming:
         return open_stream(spec, config)
     tables = load(spec)
     if "train" not in tables:
         raise InputError(f"hf:{spec} has no split 'train', only: {', '.join(tables)}")
-    picture, label = columns(tables["train"], spec)
+    image, label = columns(tables["train"], spec)
     parts = {
-        name: HubPictures(table, picture, label, name=f"hf:{spec}/{name}")
+        name: HubImages(table, image, label, name=f"hf:{spec}/{name}")
         for name, table in tables.items()
-        if name in ("train", "test", *VALIDATION) and labelled(table, label)
+        if name in ("train", "test", *VALIDATION) and labeled(table, label)
     }
     train = parts.pop("train")
     if not parts:
@@ -96,23 +96,23 @@ def load(spec: str) -> dict[str, Any]:
 
 
 def columns(table: Any, spec: str) -> tuple[str, str]:
-    """(picture, label): names of the two columns."""
+    """(image, label): names of the two columns."""
     import datasets
 
     kinds = table.features
-    pictures = [name for name, kind in kinds.items() if isinstance(kind, datasets.Image)]
+    images = [name for name, kind in kinds.items() if isinstance(kind, datasets.Image)]
     classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
     plain = [name for name in PREFERRED if name in kinds]
-    if not pictures or not (classes or plain):
+    if not images or not (classes or plain):
         raise InputError(
-            f"hf:{spec} has no column of {'labels' if pictures else 'pictures'}; its columns are: "
+            f"hf:{spec} has no column of {'labels' if images else 'images'}; its columns are: "
             f"{', '.join(kinds)}"
         )
     preferred = [name for name in PREFERRED if name in classes]
-    return pictures[0], (preferred or classes or plain)[0]
+    return images[0], (preferred or classes or plain)[0]
 
 
-def labelled(table: Any, label: str) -> bool:
+def labeled(table: Any, label: str) -> bool:
     """Whether a split has labels: published test splits often hold -1."""
     values = table[label][:1]
     return len(values) > 0 and values[0] not in (-1, None)
@@ -126,7 +126,7 @@ def labels(table: Any, label: str, name: str) -> tuple[tuple[str, ...], np.ndarr
     if isinstance(kind, datasets.ClassLabel):
         return tuple(kind.names), np.array(values, dtype=np.int64)
     if any(isinstance(value, list) or value is None for value in values):
-        raise InputError(f"{name}: the column {label!r} has not one label for each picture")
+        raise InputError(f"{name}: the column {label!r} has not one label for each image")
     classes = sorted(set(values))
     number = {value: index for index, value in enumerate(classes)}
     return tuple(map(str, classes)), np.array([number[value] for value in values], dtype=np.int64)

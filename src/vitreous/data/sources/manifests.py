@@ -1,9 +1,9 @@
-"""A table of pictures: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
+"""A table of images: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
 
 A label is a class name; several, separated by `data.label_separator` ("|"), make the task multi-label, in
-which a picture may have none; a number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute,
+which an image may have none; a number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute,
 or relative to the manifest's folder. split is train, val (also valid, validation) or test; without it the
-pictures are split class by class.
+images are split class by class.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.file_table import FileTable
-from vitreous.data.pictures import Pictures
-from vitreous.data.sources.files import FilePictures
+from vitreous.data.sources.files import FileImages
 from vitreous.data.splitting import by_name, split
 from vitreous.errors import InputError
 
@@ -37,17 +37,19 @@ class Rows(NamedTuple):
     lines: list[str]
 
 
-def open_manifest(path: Path, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+def open_manifest(
+    path: Path, config: DataConfig
+) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
     """(train, validation, test). Raises InputError that names the line."""
     rows = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
     if not rows.paths:
-        raise InputError(f"{path} lists no picture: write {COLUMNS}, a line for each picture")
+        raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
     targets, classes = read_labels(rows, config.label_separator, path)
     table = FileTable.of(rows.paths)
-    pictures = FilePictures(path.parent, table, targets, classes)
+    images = FileImages(path.parent, table, targets, classes)
     if not rows.splits:
-        return split(pictures, config)
-    return by_name(pictures, rows.splits, config, where=str(path))
+        return split(images, config)
+    return by_name(images, rows.splits, config, where=str(path))
 
 
 def read_text(path: Path) -> Rows:
@@ -122,7 +124,7 @@ def check_columns(header: Sequence[str], path: Path) -> None:
 
 
 def read_labels(rows: Rows, separator: str, path: Path) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """(targets, classes): numbers where every picture has one plain label, else a row for each picture."""
+    """(targets, classes): numbers where every image has one plain label, else a row for each image."""
     parsed = [parse_label(text, separator, path) for text in rows.labels]
     classes = tuple(sorted({name for label in parsed for name in label}))
     if len(classes) < 2:
@@ -136,7 +138,7 @@ def read_labels(rows: Rows, separator: str, path: Path) -> tuple[NDArray[Any], t
         if not all(parsed):
             raise InputError(
                 f"{rows.lines[parsed.index({})]} of {path} has no label: write its class, or remove the line "
-                f"(none at all is for manifests that give some picture several, as in 'cat{separator}dog')"
+                f"(none at all is for manifests that give some image several, as in 'cat{separator}dog')"
             )
         return np.array([number[next(iter(label))] for label in parsed], dtype=np.int64), classes
     targets = np.zeros((len(parsed), len(classes)), dtype=np.float32)

@@ -1,8 +1,8 @@
-"""`hf:NAME` with `data.streaming=true`: pictures fetched while training, a row group at a time.
+"""`hf:NAME` with `data.streaming=true`: images fetched while training, a row group at a time.
 
 The Hub keeps every public data set as Parquet files too. Of these the labels alone are read at first (Parquet
-stores columns apart), so that length, classes and order are known; pictures come when they are needed, and a
-few row groups stay in memory. An epoch visits row groups in random order and mixes the pictures of sixteen of
+stores columns apart), so that length, classes and order are known; images come when they are needed, and a
+few row groups stay in memory. An epoch visits row groups in random order and mixes the images of sixteen of
 them: less random than a full shuffle, but as deterministic; a resumed run fetches nothing that it has seen.
 """
 
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.data.decoding import decode
-from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.data.sampling import WINDOW
 from vitreous.data.splitting import VALIDATION, carve, split
 from vitreous.errors import InputError
@@ -33,13 +33,13 @@ PARTS = ("train", "test", *VALIDATION)
 class Columns(NamedTuple):
     """Names of the columns, and of the classes if the file tells them."""
 
-    picture: str
+    image: str
     label: str
     classes: tuple[str, ...] | None
 
 
-class StreamedPictures:
-    """Pictures in Parquet files that are read by row groups. blocks: (N,) the row group of each picture."""
+class StreamedImages:
+    """Images in Parquet files that are read by row groups. blocks: (N,) the row group of each image."""
 
     def __init__(self, system: Any, files: Sequence[str], columns: Columns, *, name: str) -> None:
         self.system = system
@@ -73,16 +73,16 @@ class StreamedPictures:
         entry = self.rows(block)[index - int(self.starts[block])]
         if not entry or entry["bytes"] is None:
             path = (entry or {}).get("path")
-            reason = f"the Parquet file holds but its path, {path}" if path else "no picture in this row"
-            raise BadPicture(self.name(index), reason)
+            reason = f"the Parquet file holds but its path, {path}" if path else "no image in this row"
+            raise BadImage(self.name(index), reason)
         data: bytes = entry["bytes"]
         return data
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         return decode(self.encoded(index), self.name(index))
 
     def rows(self, block: int) -> list[Any]:
-        """A row group's pictures, fetched by the first thread that needs them; the longest unused go."""
+        """A row group's images, fetched by the first thread that needs them; the longest unused go."""
         with self.fetching[block]:
             with self.lock:
                 if block in self.held:
@@ -91,7 +91,7 @@ class StreamedPictures:
             file, group = self.groups[block]
             with self.system.open(file, "rb") as opened:
                 table = parquet_file(opened, file)
-                rows: list[Any] = table.read_row_group(group, [self.columns.picture]).column(0).to_pylist()
+                rows: list[Any] = table.read_row_group(group, [self.columns.image]).column(0).to_pylist()
             with self.lock:
                 self.held[block] = rows
                 while len(self.held) > HELD:
@@ -99,7 +99,9 @@ class StreamedPictures:
             return rows
 
 
-def open_stream(spec: str, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+def open_stream(
+    spec: str, config: DataConfig
+) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
     """(train, validation, test) of a folder of Parquet files or a data set on the Hub."""
     system, files = find_files(spec)
     by_part: dict[str, list[str]] = {}
@@ -112,8 +114,8 @@ def open_stream(spec: str, config: DataConfig) -> tuple[Pictures, Pictures | Non
         raise InputError(f"hf:{spec} has no Parquet files of a split 'train': stream another, or turn it off")
     with system.open(by_part["train"][0], "rb") as opened:
         columns = find_columns(parquet_file(opened, by_part["train"][0]).schema_arrow, spec)
-    parts: dict[str, Pictures] = {
-        name: StreamedPictures(system, files, columns, name=f"hf:{spec}/{name}")
+    parts: dict[str, ImageDataset] = {
+        name: StreamedImages(system, files, columns, name=f"hf:{spec}/{name}")
         for name, files in by_part.items()
     }
     train = parts.pop("train")
@@ -161,22 +163,22 @@ def find_columns(schema: Any, spec: str) -> Columns:
     noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     features = noted.get("info", {}).get("features", {})
     kinds = {name: feature.get("_type") for name, feature in features.items() if isinstance(feature, dict)}
-    pictures = [name for name in schema.names if kinds.get(name) == "Image" or name == "image"]
+    images = [name for name in schema.names if kinds.get(name) == "Image" or name == "image"]
     labels = [name for name in schema.names if kinds.get(name) == "ClassLabel" or name == "label"]
-    if not pictures or not labels:
+    if not images or not labels:
         raise InputError(
-            f"hf:{spec} has no column of {'labels' if pictures else 'pictures'}; its columns are: "
+            f"hf:{spec} has no column of {'labels' if images else 'images'}; its columns are: "
             f"{', '.join(schema.names)}"
         )
     label = next((name for name in ("label", "fine_label") if name in labels), labels[0])
     names = features.get(label, {}).get("names")
-    return Columns(pictures[0], label, tuple(names) if names else None)
+    return Columns(images[0], label, tuple(names) if names else None)
 
 
 def numbered(labels: list[Any], columns: Columns, name: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """(classes, targets): class numbers as they are if their names are known."""
     if any(label is None or isinstance(label, list) for label in labels):
-        raise InputError(f"{name}: the column {columns.label!r} has not one label for each picture")
+        raise InputError(f"{name}: the column {columns.label!r} has not one label for each image")
     if columns.classes:
         return columns.classes, np.array(labels, dtype=np.int64)
     values = sorted(set(labels))

@@ -1,10 +1,10 @@
 """Tar shards, `name-{000..099}.tar`, as WebDataset writes them: files of one sample share their stem.
 
-A sample is a picture (`0001.jpg`) and its label: `0001.cls` (a class number), `0001.txt` (a class name) or
+A sample is an image (`0001.jpg`) and its label: `0001.cls` (a class number), `0001.txt` (a class name) or
 `0001.json` ({"label": name or number}; several labels are {"label": [name, ...]}, soft ones {"label":
 {name: weight}}). Class names are in `classes.txt` beside the shards, a line each;
 without it classes are what the labels say. Nothing is unpacked or unpickled: the shards are indexed once and
-pictures are read at their offsets, so that any order costs the same.
+images are read at their offsets, so that any order costs the same.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.data.decoding import EXTENSIONS, decode
 from vitreous.data.file_table import FileTable
-from vitreous.data.pictures import BadPicture, Pictures
 from vitreous.data.splitting import by_name, split
 from vitreous.data.threads import worker_count
 from vitreous.errors import InputError
@@ -38,7 +38,7 @@ CLASSES = "classes.txt"
 
 
 class Sample(NamedTuple):
-    """Where a picture's bytes lie in a shard, and its label as text."""
+    """Where an image's bytes lie in a shard, and its label as text."""
 
     name: str
     offset: int
@@ -46,8 +46,8 @@ class Sample(NamedTuple):
     label: Label
 
 
-class ShardPictures:
-    """Pictures in tar files, found by offset."""
+class ShardImages:
+    """Images in tar files, found by offset."""
 
     def __init__(self, shards: list[Path], samples: list[list[Sample]]) -> None:
         flat = [sample for part in samples for sample in part]
@@ -74,25 +74,27 @@ class ShardPictures:
         size = int(self.sizes[index])
         data = os.pread(self.files[self.shard[index]], size, int(self.offsets[index]))
         if len(data) < size:
-            raise BadPicture(self.name(index), "the shard ends within the picture")
+            raise BadImage(self.name(index), "the shard ends within the image")
         return data
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         return decode(self.encoded(index), self.name(index))
 
 
-def open_shards(spec: str, config: DataConfig) -> tuple[Pictures, Pictures | None, Pictures | None]:
+def open_shards(
+    spec: str, config: DataConfig
+) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
     """(train, validation, test). Shards whose names begin with train, val or test keep that split."""
     shards = expand(spec)
     with ThreadPoolExecutor(worker_count(config.workers) or 1) as executor:
         samples = list(executor.map(index_shard, shards))
     if not any(samples):
-        raise InputError(f"{spec} holds no picture with a label: a sample is 0001.jpg and 0001.cls")
-    pictures = ShardPictures(shards, samples)
+        raise InputError(f"{spec} holds no image with a label: a sample is 0001.jpg and 0001.cls")
+    images = ShardImages(shards, samples)
     splits = [shard.name.partition("-")[0] for shard in shards]
     if "train" not in splits:
-        return split(pictures, config)
-    return by_name(pictures, [splits[shard] for shard in pictures.shard], config, where=spec)
+        return split(images, config)
+    return by_name(images, [splits[shard] for shard in images.shard], config, where=spec)
 
 
 def expand(spec: str) -> list[Path]:
@@ -118,22 +120,22 @@ def expand(spec: str) -> list[Path]:
 
 
 def index_shard(shard: Path) -> list[Sample]:
-    """The samples of one tar file that have a picture and a label."""
-    pictures: dict[str, tarfile.TarInfo] = {}
+    """The samples of one tar file that have an image and a label."""
+    images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, Label] = {}
     try:
         with tarfile.open(shard, "r:") as archive:
             for member, data in members(archive):
                 stem, suffix = split_name(member.name)
                 if suffix in EXTENSIONS:
-                    pictures[stem] = member
+                    images[stem] = member
                 elif data is not None:
                     labels[stem] = read_label(suffix, data, f"{shard}/{member.name}")
     except tarfile.TarError as error:
         raise InputError(f"{shard} is no tar file that can be read: {error}") from None
     return [
         Sample(member.name, member.offset_data, member.size, labels[stem])
-        for stem, member in pictures.items()
+        for stem, member in images.items()
         if stem in labels
     ]
 

@@ -12,14 +12,14 @@ from vitreous.data.decoding import decode
 from vitreous.errors import InputError
 
 CLASSES = 10
-VARIANTS = 8  # pictures of each class; the data set goes round them
+VARIANTS = 8  # images of each class; the data set goes round them
 FORM = "synthetic:N@SIZE, such as synthetic:1000@224 or synthetic:1000@375x500 (HxW)"
 
 
-class SyntheticPictures:
-    """Gratings, one direction and colour for each of ten classes, with noise: learnt at once.
+class SyntheticImages:
+    """Gratings, one direction and color for each of ten classes, with noise: learned at once.
 
-    80 different pictures however many are asked for, so train and test share them: only speed means
+    80 different images however many are asked for, so train and test share them: only speed means
     anything.
     """
 
@@ -41,12 +41,12 @@ class SyntheticPictures:
     def encoded(self, index: int) -> bytes:
         return self.files[index % len(self.files)]
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         return decode(self.encoded(index), self.name(index))
 
 
 def grating(group: int, variant: int, height: int, width: int) -> bytes:
-    """Waves across a picture, as JPEG bytes."""
+    """Waves across an image, as JPEG bytes."""
     chance = np.random.default_rng((group, variant))
     angle = math.pi * group / CLASSES
     y, x = np.mgrid[:height, :width] / min(height, width)
@@ -59,10 +59,10 @@ def grating(group: int, variant: int, height: int, width: int) -> bytes:
     return file.getvalue()
 
 
-def open_synthetic(rest: str) -> SyntheticPictures:
+def open_synthetic(rest: str) -> SyntheticImages:
     """From the part behind `synthetic:`."""
     count, at, size = rest.partition("@")
     sides = size.lower().split("x")
     if not at or len(sides) > 2 or not all(part.isdigit() and int(part) > 0 for part in (count, *sides)):
         raise InputError(f"synthetic:{rest} is no made data set: write {FORM}")
-    return SyntheticPictures(int(count), int(sides[0]), int(sides[-1]))
+    return SyntheticImages(int(count), int(sides[0]), int(sides[-1]))

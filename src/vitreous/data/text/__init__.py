@@ -1,1 +1,1 @@
-"""Text: pairs of sentences, tokenisers, batches of like length."""
+"""Text: pairs of sentences, tokenizers, batches of like length."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitreous.data.randomness import order_chance
 from vitreous.data.text.parallel import Pair
-from vitreous.data.text.tokeniser import END, PAD, START, Tokeniser
+from vitreous.data.text.tokenizer import END, PAD, START, Tokenizer
 from vitreous.errors import InputError
 
 POOL = 64  # batches whose pairs are sorted by length together: sorting all would make every epoch alike
@@ -36,7 +36,7 @@ class Encoded(NamedTuple):
     too_long: int
 
 
-def encode_pairs(pairs: Sequence[Pair], tokeniser: Tokeniser, longest: int) -> Encoded:
+def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> Encoded:
     """Sources with an end mark, targets with both marks, none of more than `longest` tokens.
 
     Raises:
@@ -44,15 +44,15 @@ def encode_pairs(pairs: Sequence[Pair], tokeniser: Tokeniser, longest: int) -> E
     """
     sources, targets = [], []
     for pair in pairs:
-        source = [*tokeniser.encode(pair.source), END]
-        target = [START, *tokeniser.encode(pair.target), END]
+        source = [*tokenizer.encode(pair.source), END]
+        target = [START, *tokenizer.encode(pair.target), END]
         if max(len(source), len(target)) <= longest:
             sources.append(source)
             targets.append(target)
     if not sources:
         raise InputError(
             f"each of the {len(pairs)} pairs has more than {longest} tokens: raise model.max_length, or "
-            "tokeniser.vocabulary for longer tokens"
+            "tokenizer.vocabulary for longer tokens"
         )
     return Encoded(sources, targets, len(pairs) - len(sources))
 

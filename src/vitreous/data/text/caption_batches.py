@@ -1,4 +1,4 @@
-"""Pictures and texts as tensors."""
+"""Images and texts as tensors."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from vitreous.data.pictures import BadFiles, BadPicture
+from vitreous.data.dataset import BadFiles, BadImage
 from vitreous.data.randomness import order_chance
 from vitreous.data.text.batches import padded, tokens_to_write
 from vitreous.data.text.captions import Captions
-from vitreous.data.text.tokeniser import END, START, Tokeniser
+from vitreous.data.text.tokenizer import END, START, Tokenizer
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
-KEPT = 2**30  # bytes of pictures at the model's size that are kept in memory
+KEPT = 2**30  # bytes of images at the model's size that are kept in memory
 
 
 class CaptionBatch(NamedTuple):
-    """images: normalised, (B, C, H, W). target: (B, T), begun, ended and padded. tokens: (B,), as
+    """images: normalized, (B, C, H, W). target: (B, T), begun, ended and padded. tokens: (B,), as
     `tokens_to_write` has it."""
 
     images: Float[Tensor, "B C H W"]
@@ -31,10 +31,10 @@ class CaptionBatch(NamedTuple):
 
 
 class CaptionLoader:
-    """Shuffled batches of pictures and texts. Batch `step` of an epoch depends on (seed, epoch, step) alone.
+    """Shuffled batches of images and texts. Batch `step` of an epoch depends on (seed, epoch, step) alone.
     It has `batch_size` rows, which `world_size` processes share.
 
-    Pictures that cannot be read are replaced by others of their batch and recorded in `bad`; more than 1 %
+    Images that cannot be read are replaced by others of their batch and recorded in `bad`; more than 1 %
     of them are an error. Texts of more tokens than the model writes are left out and counted in `too_long`;
     `examples` are what is left.
     """
@@ -42,7 +42,7 @@ class CaptionLoader:
     def __init__(
         self,
         captions: Captions,
-        tokeniser: Tokeniser,
+        tokenizer: Tokenizer,
         *,
         preprocessing: Preprocessing,
         longest: int,
@@ -51,12 +51,12 @@ class CaptionLoader:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        targets = [[START, *tokeniser.encode(text), END] for text in captions.texts]
+        targets = [[START, *tokenizer.encode(text), END] for text in captions.texts]
         self.rows = [row for row, target in enumerate(targets) if len(target) <= longest]
         self.examples, self.too_long = len(self.rows), len(targets) - len(self.rows)
         if len(self.rows) < batch_size:
             raise InputError(
-                f"{len(self.rows)} pictures to train on are less than one batch of {batch_size}: set a "
+                f"{len(self.rows)} images to train on are less than one batch of {batch_size}: set a "
                 "smaller training.batch_size"
             )
         self.captions, self.targets, self.preprocessing = captions, targets, preprocessing
@@ -82,23 +82,23 @@ class CaptionLoader:
             yield batch
 
     def batch(self, rows: Sequence[int]) -> CaptionBatch:
-        """This process's part of these pictures and texts."""
+        """This process's part of these images and texts."""
         mine = rows[self.rank :: self.world_size]
         read = [(row, pixels) for row in mine if (pixels := self.pixels(row)) is not None]
         if not read:
-            raise InputError("no picture of a whole batch can be read: look at bad_files.txt")
+            raise InputError("no image of a whole batch can be read: look at bad_files.txt")
         read += [read[place % len(read)] for place in range(len(mine) - len(read))]
-        images = self.preprocessing.normalise(torch.stack([pixels for _, pixels in read]))
+        images = self.preprocessing.normalize(torch.stack([pixels for _, pixels in read]))
         target = padded([self.targets[row] for row, _ in read])
         return CaptionBatch(images, target, tokens_to_write([self.targets[row] for row in rows], len(read)))
 
     def pixels(self, row: int) -> UInt8[Tensor, "C H W"] | None:
-        """One picture at the model's size; None if it cannot be read."""
+        """One image at the model's size; None if it cannot be read."""
         if self.kept is not None and row in self.kept:
             return self.kept[row]
         try:
-            pixels = to_tensor(self.preprocessing.image(self.captions.pictures.picture(row)))
-        except BadPicture as bad:
+            pixels = to_tensor(self.preprocessing.image(self.captions.images.image(row)))
+        except BadImage as bad:
             self.bad.add(bad)
             self.bad.check(len(self.rows))
             return None

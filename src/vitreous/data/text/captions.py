@@ -1,4 +1,4 @@
-"""Pictures with their text: from a manifest, or lines of handwritten digits composed from scikit-learn's."""
+"""Images with their text: from a manifest, or lines of handwritten digits composed from scikit-learn's."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vitreous.data.dataset import ImageDataset, Subset
 from vitreous.data.file_table import FileTable
-from vitreous.data.pictures import Pictures, Subset
-from vitreous.data.sources.files import FilePictures
+from vitreous.data.sources.files import FileImages
 from vitreous.data.sources.manifests import SUFFIXES, read_parquet, read_text
 from vitreous.data.text.digit_lines import DIGIT_LINES, digit_lines
 from vitreous.errors import InputError
 
 
 class Captions(NamedTuple):
-    """Pictures, and the text of each."""
+    """Images, and the text of each."""
 
-    pictures: Pictures
+    images: ImageDataset
     texts: Sequence[str]
 
     def subset(self, rows: np.ndarray) -> Captions:
-        return Captions(Subset(self.pictures, rows), [self.texts[row] for row in rows])
+        return Captions(Subset(self.images, rows), [self.texts[row] for row in rows])
 
 
 class CaptionSplits(NamedTuple):
-    """Pictures to learn from and pictures to judge by, and how many were left out for want of a text. Of
+    """Images to learn from and images to judge by, and how many were left out for want of a text. Of
     digit-lines, `train` are single digits, from which `fresh_lines` composes lines.
 
     `strange` is what a model is judged by that learned from none of this: the manifest's own test part, or
@@ -42,7 +42,7 @@ class CaptionSplits(NamedTuple):
 
 
 def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplits:
-    """The pictures and texts that `spec` names.
+    """The images and texts that `spec` names.
 
     Args:
         spec: "digit-lines", or a manifest (.csv, .tsv, .parquet) with the columns path, label (the text)
@@ -51,7 +51,7 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
         test_fraction: held out at random where the manifest has no split.
 
     Raises:
-        InputError: no such manifest, or fewer than two pictures with a text.
+        InputError: no such manifest, or fewer than two images with a text.
     """
     if spec == DIGIT_LINES:
         train, test = (Captions(*lines) for lines in digit_lines(seed))
@@ -64,11 +64,11 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
         )
     table = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
     targets = np.zeros(len(table.paths), dtype=np.int64)
-    pictures = FilePictures(path.parent, FileTable.of(table.paths), targets, ("text",))
-    everything = Captions(pictures, table.labels)
+    images = FileImages(path.parent, FileTable.of(table.paths), targets, ("text",))
+    everything = Captions(images, table.labels)
     with_text = np.array([row for row, text in enumerate(table.labels) if text.strip()], dtype=np.int64)
     if len(with_text) < 2:
-        raise InputError(f"{spec} has {len(with_text)} pictures with a text: at least two are needed")
+        raise InputError(f"{spec} has {len(with_text)} images with a text: at least two are needed")
     train_rows, test_rows = split_rows(with_text, table.splits, seed, test_fraction, where=spec)
     return CaptionSplits(
         everything.subset(train_rows),
@@ -88,7 +88,7 @@ def split_rows(
         test = np.array([row for row in rows if splits[row] != "train"], dtype=np.int64)
         if not len(train) or not len(test):
             raise InputError(
-                f"{where}: its column split names {len(train)} pictures train and {len(test)} other"
+                f"{where}: its column split names {len(train)} images train and {len(test)} other"
             )
         return train, test
     mixed = np.random.default_rng(seed).permutation(rows)

@@ -1,4 +1,4 @@
-"""What is wrong with pictures and their texts."""
+"""What is wrong with images and their texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vitreous.data.checking import SHOWN, DataReport, Finding, alike, broken, looks
-from vitreous.data.pictures import DataSummary, Pictures, Splits, Subset
+from vitreous.data.dataset import DataSummary, ImageDataset, Splits, Subset
 from vitreous.data.survey import Survey, survey
 from vitreous.data.text.captions import Captions, CaptionSplits, open_captions
 
@@ -19,30 +19,30 @@ TEST_FRACTION = 0.05  # held out where the manifest says nothing, as training do
 
 
 def check_texts(source: str, *, workers: int | None = None) -> DataReport:
-    """Look at every picture of a manifest, and at every text.
+    """Look at every image of a manifest, and at every text.
 
     Raises:
         InputError: no manifest, or next to nothing in it.
     """
     data = open_captions(source, seed=0, test_fraction=TEST_FRACTION)
     number = {text: row for row, text in enumerate(sorted({*data.train.texts, *data.test.texts}))}
-    train, test = (labelled(part, number) for part in (data.train, data.test))
+    train, test = (labeled(part, number) for part in (data.train, data.test))
     summary = DataSummary(len(train), len(number), 1, 0, 0, 3, False)
     seen = survey(Splits(train, None, test, source, summary), workers=workers)
     parts = np.bincount(seen.parts, minlength=2).tolist()
     return DataReport(
-        pictures=dict(zip(seen.part_names, parts, strict=True)),
+        images=dict(zip(seen.part_names, parts, strict=True)),
         classes={},
         findings=tuple(finding for finding in findings(seen, data) if finding.found),
     )
 
 
-def labelled(part: Captions, number: dict[str, int]) -> Pictures:
-    """The pictures, where those with the same text have the same number for a label."""
-    pictures = Subset(part.pictures, np.arange(len(part.texts)))
-    pictures.targets = np.array([number[text] for text in part.texts], dtype=np.int64)
-    pictures.classes = tuple(number)
-    return pictures
+def labeled(part: Captions, number: dict[str, int]) -> ImageDataset:
+    """The images, where those with the same text have the same number for a label."""
+    images = Subset(part.images, np.arange(len(part.texts)))
+    images.targets = np.array([number[text] for text in part.texts], dtype=np.int64)
+    images.classes = tuple(number)
+    return images
 
 
 def findings(seen: Survey, data: CaptionSplits) -> Iterator[Finding]:
@@ -56,14 +56,14 @@ def findings(seen: Survey, data: CaptionSplits) -> Iterator[Finding]:
 def texts(data: CaptionSplits) -> Iterator[Finding]:
     """What the texts alone tell."""
     advice = "write their texts, or remove the lines"
-    yield Finding("no text", "warning", "pictures have no text, and are left out", advice, data.empty, ())
+    yield Finding("no text", "warning", "images have no text, and are left out", advice, data.empty, ())
     learned = Counter("".join(data.train.texts))
     unseen = sorted(set("".join(data.test.texts)) - set(learned))
     yield Finding(
         "unseen character",
         "warning",
         "characters stand in texts to judge by, and in none to learn from",
-        "add pictures with them to train: they cannot be read",
+        "add images with them to train: they cannot be read",
         len(unseen),
         tuple(unseen[:SHOWN]),
     )
@@ -72,7 +72,7 @@ def texts(data: CaptionSplits) -> Iterator[Finding]:
         "rare character",
         "note",
         f"characters stand fewer than {RARE} times in what is learned from",
-        "look whether they are slips, or add pictures with them",
+        "look whether they are slips, or add images with them",
         len(rare),
         tuple(rare[:SHOWN]),
     )
@@ -83,7 +83,7 @@ def texts(data: CaptionSplits) -> Iterator[Finding]:
         "long text",
         "note",
         f"texts are more than {LONG} times as long as the median ({usual:.0f} characters)",
-        "look whether their pictures are single lines",
+        "look whether their images are single lines",
         len(long),
         tuple(long[:SHOWN]),
     )

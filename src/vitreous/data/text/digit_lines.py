@@ -15,7 +15,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import ArrayPictures, Pictures
+from vitreous.data.dataset import ArrayImages, ImageDataset
 from vitreous.data.sources.digits import open_digits
 from vitreous.errors import InputError
 
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     lefts: Int[np.ndarray, " D"]
 
 
-def digit_lines(seed: int) -> tuple[tuple[Pictures, Texts], tuple[Pictures, Texts]]:
+def digit_lines(seed: int) -> tuple[tuple[ImageDataset, Texts], tuple[ImageDataset, Texts]]:
     """Single digits to learn from with their names; test lines, 12 x 80 pixels, with their texts."""
     train, _, test = open_digits(DataConfig(split_seed=seed))
     if test is None:
@@ -43,17 +43,17 @@ def digit_lines(seed: int) -> tuple[tuple[Pictures, Texts], tuple[Pictures, Text
     return (train, names(train)), compose(test, TEST_LINES, np.random.default_rng((seed, 1)))
 
 
-def names(digits: Pictures) -> Texts:
+def names(digits: ImageDataset) -> Texts:
     return [digits.classes[target] for target in digits.targets]
 
 
-def compose(digits: Pictures, count: int, rng: np.random.Generator) -> tuple[Pictures, Texts]:
+def compose(digits: ImageDataset, count: int, rng: np.random.Generator) -> tuple[ImageDataset, Texts]:
     """Lines of digits drawn at random, at random places that do not overlap, and what stands in them."""
     layout = lay_out(count, rng)
     drawn = rng.integers(len(digits), size=len(layout.lefts))
-    pixels = torch.from_numpy(np.stack([np.asarray(digits.picture(int(index))) for index in drawn]))
+    pixels = torch.from_numpy(np.stack([np.asarray(digits.image(int(index))) for index in drawn]))
     targets: Int[np.ndarray, " B"] = np.zeros(count, dtype=np.int64)
-    lines = ArrayPictures(paint(pixels, layout)[:, 0].numpy(), targets, ("text",), name=DIGIT_LINES)
+    lines = ArrayImages(paint(pixels, layout)[:, 0].numpy(), targets, ("text",), name=DIGIT_LINES)
     every = names(digits)
     return lines, texts([every[index] for index in drawn], layout)
 

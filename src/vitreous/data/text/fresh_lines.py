@@ -13,13 +13,13 @@ from torch import Tensor
 
 from vitreous.data.augmentation.geometry import affine
 from vitreous.data.config import AffineConfig
-from vitreous.data.pictures import BadFiles
+from vitreous.data.dataset import BadFiles
 from vitreous.data.randomness import BatchChance
 from vitreous.data.text.batches import padded, tokens_to_write
 from vitreous.data.text.caption_batches import CaptionBatch
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.digit_lines import FEWEST, HEIGHT, MOST, WIDTH, Layout, lay_out, paint, texts
-from vitreous.data.text.tokeniser import END, START, Tokeniser
+from vitreous.data.text.tokenizer import END, START, Tokenizer
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
@@ -28,7 +28,7 @@ EPOCH = 9600  # lines
 # digits stay unread for 2,000 steps: nothing tells the decoder where to look before it knows one digit.
 LESSONS = ((9600, 1, 2), (19_200, 1, 4))
 CHANGES = AffineConfig(rotate=12, translate=0.05, scale=0.12, shear=8, elastic=0.02, fill="darkest")
-NOISE = 0.05  # standard deviation, of normalised values
+NOISE = 0.05  # standard deviation, of normalized values
 
 
 class FreshLines:
@@ -40,13 +40,13 @@ class FreshLines:
         longest: tokens that the model writes.
 
     Raises:
-        InputError: pictures of another size are wanted, or the model cannot write a whole line.
+        InputError: images of another size are wanted, or the model cannot write a whole line.
     """
 
     def __init__(
         self,
         digits: Captions,
-        tokeniser: Tokeniser,
+        tokenizer: Tokenizer,
         *,
         preprocessing: Preprocessing,
         longest: int,
@@ -57,7 +57,7 @@ class FreshLines:
     ) -> None:
         if (preprocessing.size, preprocessing.channels) != ((HEIGHT, WIDTH), 1):
             raise InputError(
-                f"lines of digits are grey pictures of {HEIGHT} x {WIDTH} pixels: leave preprocessing.size, "
+                f"lines of digits are gray images of {HEIGHT} x {WIDTH} pixels: leave preprocessing.size, "
                 "preprocessing.channels and the encoder's image_size and channels as they are"
             )
         if longest < MOST + 3:
@@ -65,9 +65,9 @@ class FreshLines:
                 f"a line of {MOST} digits has up to {MOST + 3} tokens: set model.decoder.max_length to that "
                 "or more"
             )
-        pictures = [np.asarray(digits.pictures.picture(row)) for row in range(len(digits.texts))]
-        self.pixels = torch.from_numpy(np.stack(pictures))
-        self.names, self.tokeniser, self.preprocessing = digits.texts, tokeniser, preprocessing
+        images = [np.asarray(digits.images.image(row)) for row in range(len(digits.texts))]
+        self.pixels = torch.from_numpy(np.stack(images))
+        self.names, self.tokenizer, self.preprocessing = digits.texts, tokenizer, preprocessing
         self.batch_size, self.seed = batch_size, seed
         self.mine = slice(rank, None, world_size)
         self.examples, self.too_long, self.bad = len(digits.texts), 0, BadFiles()  # all are read, and fit
@@ -92,7 +92,7 @@ class FreshLines:
         layout = lay_out(self.batch_size, rng, fewest=fewest, most=most)
         drawn = rng.integers(len(self.names), size=len(layout.lefts))
         written = texts([self.names[index] for index in drawn], layout)
-        targets = [[START, *self.tokeniser.encode(text), END] for text in written]
+        targets = [[START, *self.tokenizer.encode(text), END] for text in written]
         chance = BatchChance(self.seed, epoch, step, size=len(drawn))
         images, target = self.images(drawn, layout, chance)[self.mine], padded(targets[self.mine])
         return CaptionBatch(images, target, tokens_to_write(targets, len(target)))
@@ -105,5 +105,5 @@ class FreshLines:
     def images(self, drawn: np.ndarray, layout: Layout, chance: BatchChance) -> Float[Tensor, "B 1 12 80"]:
         """Each digit turned, scaled, slanted, shifted and bent a little before it is put into its line."""
         changed = affine(self.pixels[drawn][:, None].float(), CHANGES, chance)[:, 0]
-        lines = self.preprocessing.normalise(paint(changed.round().to(torch.uint8), layout))
+        lines = self.preprocessing.normalize(paint(changed.round().to(torch.uint8), layout))
         return lines + NOISE * torch.randn(lines.shape, generator=chance.generator)

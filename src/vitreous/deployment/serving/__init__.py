@@ -3,7 +3,7 @@
 opening    from MODEL to what is served: a classifier, a reader, a translator, a segmenter
 endpoints  what a served model can be asked, and in which words
 batching   requests that arrive together are computed together; a full server says so
-uploads    from a request's body to pictures or texts, within limits
+uploads    from a request's body to images or texts, within limits
 app        the HTTP side; `running` starts and stops it
 """
 

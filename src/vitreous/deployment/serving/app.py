@@ -14,7 +14,7 @@ from pydantic import BaseModel, create_model
 from pydantic_core import to_json
 
 from vitreous import __version__
-from vitreous.data.pictures import BadPicture
+from vitreous.data.dataset import BadImage
 from vitreous.data.threads import one_core, worker_count
 from vitreous.deployment.serving.batching import Batcher, Room
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Failed, Problem, Question, Served, parse
@@ -22,12 +22,12 @@ from vitreous.deployment.serving.guard import LEFT, Guard, refusal, say_errors
 from vitreous.deployment.serving.metrics import Metrics
 from vitreous.deployment.serving.uploads import (
     Asked,
+    ImageBody,
     Limits,
-    PictureBody,
     Refused,
     TextBody,
     Upload,
-    read_pictures,
+    read_images,
     read_texts,
 )
 from vitreous.errors import InputError
@@ -43,7 +43,7 @@ DIGEST = {
     408: "the body takes too long to arrive",
     413: "too large, or too many",
     415: "a content type that cannot be read",
-    422: "no picture or text that can be answered, or a parameter that does not do",
+    422: "no image or text that can be answered, or a parameter that does not do",
     503: "too much to do: ask again after Retry-After seconds",
 }
 
@@ -64,7 +64,7 @@ class Server:
         self.model_thread = model_thread
         self.pace = pace
         self.limits = limits
-        self.room = Room(max(pace.queue, limits.pictures))
+        self.room = Room(max(pace.queue, limits.images))
         self.metrics = Metrics(lambda: self.room.inside)
         self.batchers: dict[str, Batcher[Question, Answer]] = {}
 
@@ -91,10 +91,10 @@ class Server:
         )
 
     async def one(self, endpoint: Endpoint, upload: Upload, parameters: Any) -> Answer | Failed:
-        """The answer for one picture or text; what is wrong with it."""
+        """The answer for one image or text; what is wrong with it."""
         try:
             what = await in_thread(self.decoders, self.served.decode, upload.data, upload.name)
-        except BadPicture as bad:
+        except BadImage as bad:
             return Failed(path=upload.name, reason=bad.reason)
         except InputError as error:
             return Failed(path=upload.name, reason=str(error))
@@ -152,7 +152,7 @@ def build_app(
         "version": __version__,
     }
 
-    @app.get("/v1/model", summary="What is served: task, labels, preprocessing, size, licence")
+    @app.get("/v1/model", summary="What is served: task, labels, preprocessing, size, license")
     async def model() -> dict[str, Any]:
         return facts
 
@@ -175,12 +175,12 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
     """POST /v1/NAME, and its documentation."""
 
     async def handle(request: Request) -> Response:
-        read = read_pictures if endpoint.takes == "pictures" else read_texts
+        read = read_images if endpoint.takes == "images" else read_texts
         asked = await read(request, server.limits)
         parameters = parse({**request.query_params, **asked.parameters}, endpoint.parameters)
         png = getattr(parameters, "format", "json") == "png"
         if png and len(asked.uploads) > 1:
-            raise Refused(400, f"format=png answers one picture, not {len(asked.uploads)}: send one")
+            raise Refused(400, f"format=png answers one image, not {len(asked.uploads)}: send one")
         with server.room.admit(len(asked.uploads)):
             outcomes = await while_connected(request, server.every(endpoint, asked, parameters))
         return refusal(LEFT, "the client went away") if outcomes is None else answered(endpoint, outcomes)
@@ -197,7 +197,7 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
         summary=endpoint.summary,
         response_class=JSONResponse,
         responses={
-            200: {"model": envelope, **pictured(endpoint)},
+            200: {"model": envelope, **imaged(endpoint)},
             **{status: {"model": Problem, "description": words} for status, words in DIGEST.items()},
         },
         openapi_extra={"parameters": query_parameters(endpoint), "requestBody": body_schema(endpoint)},
@@ -209,7 +209,7 @@ def answered(endpoint: Endpoint, outcomes: Sequence[Answer | Failed]) -> Respons
     failed = [each for each in outcomes if isinstance(each, Failed)]
     if len(failed) == len(outcomes):
         more = f"; {len(failed) - 1} more cannot be answered either" if len(failed) > 1 else ""
-        named = f"{failed[0].path[:200]}: " if endpoint.takes == "pictures" else ""
+        named = f"{failed[0].path[:200]}: " if endpoint.takes == "images" else ""
         return refusal(422, f"{named}{failed[0].reason}{more}")
     good = [each for each in outcomes if not isinstance(each, Failed)]
     if isinstance(good[0], bytes):
@@ -271,7 +271,7 @@ def body_schema(endpoint: Endpoint) -> dict[str, Any]:
         "required": True,
         "content": {
             "multipart/form-data": {"schema": form},
-            "application/json": {"schema": inline_schema(PictureBody)},
+            "application/json": {"schema": inline_schema(ImageBody)},
             "image/*": {"schema": file},
         },
     }
@@ -293,7 +293,7 @@ def inline_schema(model: type[BaseModel]) -> dict[str, Any]:
     return found
 
 
-def pictured(endpoint: Endpoint) -> dict[str, Any]:
+def imaged(endpoint: Endpoint) -> dict[str, Any]:
     """That an answer may be a PNG."""
     if "format" not in endpoint.parameters.model_fields:
         return {}

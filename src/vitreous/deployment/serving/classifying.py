@@ -46,7 +46,7 @@ class Classifier:
 
     Args:
         independent: each class is a question of its own, as for `Predictor`.
-        most_pixels: of a picture that is sent.
+        most_pixels: of an image that is sent.
     """
 
     task = "classification"
@@ -66,9 +66,9 @@ class Classifier:
             found.append(
                 Endpoint(
                     name="predict",
-                    takes="pictures",
+                    takes="images",
                     key="predictions",
-                    summary="The likeliest labels of pictures, as vitreous predict --json gives them",
+                    summary="The likeliest labels of images, as vitreous predict --json gives them",
                     parameters=Top,
                     item=PredictionAnswer,
                     answer=self.predict,
@@ -77,9 +77,9 @@ class Classifier:
         found.append(
             Endpoint(
                 name="features",
-                takes="pictures",
+                takes="images",
                 key="features",
-                summary="What the head sees of pictures",
+                summary="What the head sees of images",
                 parameters=NoParameters,
                 item=FeaturesAnswer,
                 answer=self.features,
@@ -105,7 +105,7 @@ class Classifier:
     def images(self, questions: Sequence[Question]) -> Tensor:
         """A batch (B, C, H, W) for the model."""
         pixels = torch.stack([each.what for each in questions]).to(self.device)
-        return self.model.preprocessing.normalise(pixels)
+        return self.model.preprocessing.normalize(pixels)
 
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
         assert self.predictor  # else it is not offered

@@ -16,7 +16,7 @@ MOST_BEAMS = 16
 
 
 class Question(NamedTuple):
-    """One picture or text, what it is called, as the model's own `decode` made it, and how it is to be
+    """One image or text, what it is called, as the model's own `decode` made it, and how it is to be
     answered."""
 
     name: str
@@ -35,14 +35,14 @@ class Endpoint(NamedTuple):
         takes: what is sent.
         key: under which the list of answers stands.
         summary: for the documentation.
-        parameters: from the query, from fields of a form, or from beside the pictures or texts in JSON.
+        parameters: from the query, from fields of a form, or from beside the images or texts in JSON.
         item: the form of one answer.
         answer: from a batch of questions to their answers.
         together: whether questions of several requests are answered in one batch.
     """
 
     name: str
-    takes: Literal["pictures", "texts"]
+    takes: Literal["images", "texts"]
     key: str
     summary: str
     parameters: type[Config]
@@ -68,7 +68,7 @@ class Served(Protocol):
     def model(self) -> nn.Module: ...
 
     def decode(self, data: bytes, name: str) -> Any:
-        """One picture or text (UTF-8), ready to be asked about. Raises BadPicture or InputError."""
+        """One image or text (UTF-8), ready to be asked about. Raises BadImage or InputError."""
         ...
 
     def facts(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Beams(Config):
 
 
 class Failed(BaseModel):
-    """A picture that could not be read, and why."""
+    """An image that could not be read, and why."""
 
     path: str
     reason: str

@@ -17,21 +17,21 @@ from vitreous.data.text.digit_lines import DIGIT_LINES, compose
 from vitreous.data.text.parallel import NUMBERS, open_parallel
 from vitreous.errors import InputError
 from vitreous.evaluation.held_out import held_out
-from vitreous.inspection.pictures import data_uri
+from vitreous.inspection.images import data_uri
 from vitreous.training.run import Run
 from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.sequence.config import read_config
 
 log = logging.getLogger(__name__)
 DIGITS = "digits"
-PICTURES, TEXTS = 6, 6
+IMAGES, TEXTS = 6, 6
 
 
 class Examples(NamedTuple):
-    """source: the run's data, or "". pictures: data URIs. texts: to be translated."""
+    """source: the run's data, or "". images: data URIs. texts: to be translated."""
 
     source: str = ""
-    pictures: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
 
@@ -47,14 +47,14 @@ def examples_of(run: str, find: Callable[[str], Examples]) -> Examples:
         return Examples()
 
 
-def picture_examples(run: str) -> Examples:
+def image_examples(run: str) -> Examples:
     """For a classifier: of a run on the digits, a held-out one of each class."""
     source = Run.open(Path(run)).config.source
     if source != DIGITS:
         return Examples(source)
-    pictures = held_out(run, None, {}).pictures
-    first = [int(np.flatnonzero(pictures.targets == number)[0]) for number in range(len(pictures.classes))]
-    return Examples(source, tuple(uri(pictures.picture(row)) for row in first))
+    images = held_out(run, None, {}).images
+    first = [int(np.flatnonzero(images.targets == number)[0]) for number in range(len(images.classes))]
+    return Examples(source, tuple(uri(images.image(row)) for row in first))
 
 
 def line_examples(run: str) -> Examples:
@@ -64,8 +64,8 @@ def line_examples(run: str) -> Examples:
         return Examples(config.source)
     _, _, digits = open_digits(DataConfig(split_seed=config.seed))
     assert digits is not None  # a share is held out by default
-    lines, _ = compose(digits, PICTURES, np.random.default_rng((config.seed, 1)))
-    return Examples(config.source, tuple(uri(lines.picture(row)) for row in range(PICTURES)))
+    lines, _ = compose(digits, IMAGES, np.random.default_rng((config.seed, 1)))
+    return Examples(config.source, tuple(uri(lines.image(row)) for row in range(IMAGES)))
 
 
 def page_examples(run: str) -> Examples:
@@ -75,7 +75,7 @@ def page_examples(run: str) -> Examples:
         return Examples(config.source)
     pages = open_digit_pages(config.data).test
     assert pages is not None  # open_digit_pages insists on it
-    return Examples(config.source, tuple(uri(pages.pair(row)[0]) for row in range(PICTURES)))
+    return Examples(config.source, tuple(uri(pages.pair(row)[0]) for row in range(IMAGES)))
 
 
 def text_examples(run: str) -> Examples:
@@ -89,5 +89,5 @@ def text_examples(run: str) -> Examples:
     return Examples(config.source, (), tuple(pairs[row].source for row in rows)[:TEXTS])
 
 
-def uri(picture: Image.Image) -> str:
-    return data_uri(np.asarray(picture.convert("RGB")))
+def uri(image: Image.Image) -> str:
+    return data_uri(np.asarray(image.convert("RGB")))

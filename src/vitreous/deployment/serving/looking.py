@@ -15,16 +15,16 @@ from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question
 from vitreous.deployment.serving.pixels import heat_png, rounded
 from vitreous.errors import InputError, nearest
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.pictures import data_uri, rgb
+from vitreous.inspection.images import data_uri, rgb
 from vitreous.inspection.readout import readout_attention, readout_name, readout_of, to_grid
 from vitreous.inspection.relevance import relevance
 from vitreous.inspection.rollout import flow, rollout
 from vitreous.models.config import Config
 from vitreous.models.vit import ViT
 
-# What attention over a picture has in common, whatever kind of model looks.
-Seen = Annotated[bool, Field(description="add the picture as the model sees it, as a data URI")]
-Heat = Annotated[Literal["json", "png"], Field(description="png: heat over the picture; of one picture")]
+# What attention over an image has in common, whatever kind of model looks.
+Seen = Annotated[bool, Field(description="add the image as the model sees it, as a data URI")]
+Heat = Annotated[Literal["json", "png"], Field(description="png: heat over the image; of one image")]
 
 
 class Look(Config):
@@ -52,14 +52,14 @@ class LookAnswer(BaseModel):
     of: str = Field(description="whose attention it is, or the label that evidence is for")
     grid: tuple[int, int] = Field(description="rows and columns of patches")
     values: list[list[float]] = Field(description="a weight for each patch, row by row")
-    seen: str | None = Field(default=None, description="the picture as the model sees it")
+    seen: str | None = Field(default=None, description="the image as the model sees it")
 
 
 def look_endpoint(model: ViT, device: torch.device) -> Endpoint:
-    """POST /v1/attention. One picture at a time: maps are large, and each may be asked for differently."""
+    """POST /v1/attention. One image at a time: maps are large, and each may be asked for differently."""
     return Endpoint(
         name="attention",
-        takes="pictures",
+        takes="images",
         key="attention",
         summary="Where the model looks: rollout, attention of a layer, or evidence for a class",
         parameters=Look,
@@ -79,9 +79,9 @@ def look_at_each(model: ViT, device: torch.device, questions: Sequence[Question]
 
 
 def look_at(model: ViT, device: torch.device, question: Question) -> Answer:
-    """The map of one picture; as a PNG, or as numbers."""
+    """The map of one image; as a PNG, or as numbers."""
     wanted: Look = question.parameters
-    images = model.preprocessing.normalise(question.what[None].to(device))
+    images = model.preprocessing.normalize(question.what[None].to(device))
     of = readout_name(model.config)
     match wanted.kind:
         case "rollout":

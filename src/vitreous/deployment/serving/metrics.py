@@ -27,7 +27,7 @@ class Metrics:
         )
         self.sizes = Histogram(
             "vitreous_batch_size",
-            "Pictures or texts computed together",
+            "Images or texts computed together",
             ["endpoint"],
             buckets=SIZES,
             registry=self.registry,
@@ -40,7 +40,7 @@ class Metrics:
             registry=self.registry,
         )
         queue = Gauge(
-            "vitreous_queue", "Pictures or texts accepted and not yet answered", registry=self.registry
+            "vitreous_queue", "Images or texts accepted and not yet answered", registry=self.registry
         )
         queue.set_function(waiting)
 

@@ -16,14 +16,14 @@ from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question, Se
 from vitreous.deployment.serving.examples import (
     Examples,
     examples_of,
+    image_examples,
     line_examples,
     page_examples,
-    picture_examples,
     text_examples,
 )
-from vitreous.deployment.serving.segmenting import PictureSegmenter
+from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.uploads import Limits
-from vitreous.deployment.serving.writing import PictureReader, TextTranslator
+from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.errors import InputError
 from vitreous.evaluation.trained import asks_each_class, has_weights
 from vitreous.models.segmenter import Segmenter
@@ -38,7 +38,7 @@ class Opened(NamedTuple):
     """A model that is ready to be served.
 
     Attributes:
-        about: what is known of it from outside: name, size, device, licence, whether it has learned anything.
+        about: what is known of it from outside: name, size, device, license, whether it has learned anything.
         examples: to try it with.
     """
 
@@ -78,7 +78,7 @@ def open_served(
             "parameters": sum(each.numel() for each in served.model.parameters()),
             "device": str(device),
             "precision": chosen,
-            "licence": licence(path),
+            "license": license(path),
         },
         examples,
     )
@@ -91,22 +91,22 @@ def served_model(
     path = Path(spec).expanduser()
     kind = kind_of(path)
     if kind in ("Captioner", "Transformer") and overrides:
-        raise InputError(f"{spec} writes text: its picture size cannot be changed")
+        raise InputError(f"{spec} writes text: its image size cannot be changed")
     if kind == "Captioner":
         reader = Reader.load(path)
         reader.model.to(device)
-        return PictureReader(reader, most_pixels=limits.pixels), examples_of(spec, line_examples)
+        return ImageReader(reader, most_pixels=limits.pixels), examples_of(spec, line_examples)
     if kind == "Transformer":
         translator = Translator.load(path)
         translator.model.to(device)
         return TextTranslator(translator), examples_of(spec, text_examples)
     model = open_model(spec, **overrides)
     if isinstance(model, Segmenter):
-        segmenter = PictureSegmenter(model, device, most_pixels=limits.pixels)
+        segmenter = ImageSegmenter(model, device, most_pixels=limits.pixels)
         return segmenter, examples_of(spec, page_examples)
     independent = asks_each_class(spec)
     classifier = Classifier(model, device, independent=independent, most_pixels=limits.pixels)
-    return classifier, examples_of(spec, picture_examples)
+    return classifier, examples_of(spec, image_examples)
 
 
 def kind_of(path: Path) -> str | None:
@@ -142,8 +142,8 @@ def warm_up(served: Served) -> None:
         endpoint.answer([Question("warm-up", what, parse({}, endpoint.parameters))])
 
 
-def licence(path: Path) -> str | None:
-    """The licence that the model card beside the weights names, in its own words."""
+def license(path: Path) -> str | None:
+    """The license that the model card beside the weights names, in its own words."""
     folder = path if path.is_dir() else path.parent
     for card in (folder / "README.md", folder / "model" / "README.md"):
         if path.exists() and card.is_file():

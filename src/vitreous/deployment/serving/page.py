@@ -13,7 +13,7 @@ from vitreous import __version__
 from vitreous.deployment.serving.endpoints import Served
 from vitreous.deployment.serving.examples import DIGITS, Examples
 from vitreous.deployment.serving.uploads import Limits
-from vitreous.inspection.pictures import heat
+from vitreous.inspection.images import heat
 
 
 class Words(NamedTuple):
@@ -29,14 +29,14 @@ class Words(NamedTuple):
 WORDS = {
     "classification": Words(
         "An image classifier",
-        "Give it a picture. It answers with its likeliest classes, and shows where it looked.",
-        "The classes of your picture will stand here, and where the model looked.",
-        "Or try a held-out picture",
+        "Give it an image. It answers with its likeliest classes, and shows where it looked.",
+        "The classes of your image will stand here, and where the model looked.",
+        "Or try a held-out image",
     ),
     "reading": Words(
-        "A reader of pictures",
-        "Give it a picture of text. It writes what it reads, and shows where it read each character.",
-        "The text of your picture will stand here.",
+        "A reader of images",
+        "Give it an image of text. It writes what it reads, and shows where it read each character.",
+        "The text of your image will stand here.",
         "Or try a line that it has never seen",
     ),
     "translation": Words(
@@ -47,15 +47,15 @@ WORDS = {
     ),
     "segmentation": Words(
         "A segmenter",
-        "Give it a picture. It gives each pixel a class.",
-        "Your picture will stand here with its classes laid over it.",
-        "Or try a picture that it has never seen",
+        "Give it an image. It gives each pixel a class.",
+        "Your image will stand here with its classes laid over it.",
+        "Or try an image that it has never seen",
     ),
 }
-CURL_PICTURE = """curl -F files=@picture.png ADDRESS/v1/{name}
+CURL_IMAGE = """curl -F files=@image.png ADDRESS/v1/{name}
 
 import httpx
-with open("picture.png", "rb") as file:
+with open("image.png", "rb") as file:
     print(httpx.post("ADDRESS/v1/{name}", files={{"files": file}}).json())"""
 CURL_TEXT = """curl --json '{{"texts": ["{text}"]}}' ADDRESS/v1/{name}
 
@@ -79,7 +79,7 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
     )
     facts = served.facts()
     main = served.endpoints[0]
-    commands = CURL_TEXT if main.takes == "texts" else CURL_PICTURE
+    commands = CURL_TEXT if main.takes == "texts" else CURL_IMAGE
     return environment.get_template("serve.html.j2").render(
         title=about["name"],
         about=about,
@@ -94,7 +94,7 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
         told=told(about, facts),
         settings={
             "predict": predict_parameters(main.name),
-            "most": limits.pictures,
+            "most": limits.images,
             "layers": facts.get("layers", 0),
             "labels": facts.get("labels", []),
             "palette": facts.get("palette", []),
@@ -119,5 +119,5 @@ def told(about: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, str]:
     if facts.get("labels"):
         found["Classes"] = str(len(facts["labels"]))
     found["Computes"] = f"{about['precision']} on {about['device']}"
-    found["Licence"] = about["licence"] or "none named"
+    found["License"] = about["license"] or "none named"
     return found

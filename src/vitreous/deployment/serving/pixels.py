@@ -1,4 +1,4 @@
-"""A picture's bytes as the model takes them, and heat over what it sees."""
+"""An image's bytes as the model takes them, and heat over what it sees."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
+from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import Encoded, decode, load_pixels
-from vitreous.data.pictures import BadPicture
 from vitreous.data.transforms import evaluation_pixels
-from vitreous.inspection.pictures import enlarged, overlay, png, rgb
+from vitreous.inspection.images import enlarged, overlay, png, rgb
 from vitreous.models.preprocessing import Preprocessing
 
 SHOWN = 256  # pixels of an overlay's longer side, at least
 DIGITS = 6  # significant ones of a weight: more than an eye or a plot can tell
 
 
-class OnePicture:
-    """One file's bytes, as a source of pictures."""
+class OneImage:
+    """One file's bytes, as a source of images."""
 
     classes: tuple[str, ...] = ("",)
     targets = np.zeros(1, dtype=np.int64)
@@ -38,40 +38,40 @@ class OnePicture:
     def encoded(self, index: int) -> bytes:
         return self.data
 
-    def picture(self, index: int) -> Image.Image:
+    def image(self, index: int) -> Image.Image:
         return decode(self.data, self.called)
 
 
 def checked(data: bytes, name: str, *, channels: int, most: int) -> Encoded:
-    """A picture whose header has been read, of at most `most` pixels. Raises BadPicture."""
-    encoded = Encoded(OnePicture(data, name), 0, channels)
+    """An image whose header has been read, of at most `most` pixels. Raises BadImage."""
+    encoded = Encoded(OneImage(data, name), 0, channels)
     height, width = encoded.size
     if height * width > most:
-        raise BadPicture(name, f"{width}x{height} pixels are over the {most} that are allowed")
+        raise BadImage(name, f"{width}x{height} pixels are over the {most} that are allowed")
     return encoded
 
 
 def model_pixels(
     data: bytes, name: str, preprocessing: Preprocessing, *, most: int
 ) -> UInt8[Tensor, "C H W"]:
-    """What `Predictor.predict` makes of a file's bytes. Raises BadPicture."""
+    """What `Predictor.predict` makes of a file's bytes. Raises BadImage."""
     return evaluation_pixels(checked(data, name, channels=preprocessing.channels, most=most), preprocessing)
 
 
-def whole_picture(data: bytes, name: str, preprocessing: Preprocessing, *, most: int) -> Image.Image:
-    """The picture at its own size, for models that do more with it than classify. Raises BadPicture."""
+def whole_image(data: bytes, name: str, preprocessing: Preprocessing, *, most: int) -> Image.Image:
+    """The image at its own size, for models that do more with it than classify. Raises BadImage."""
     encoded = checked(data, name, channels=preprocessing.channels, most=most)
-    return load_pixels(encoded.picture, name)
+    return load_pixels(encoded.image, name)
 
 
 def blank(preprocessing: Preprocessing) -> bytes:
-    """An empty picture's file, to warm up with."""
+    """An empty image's file, to warm up with."""
     height, width = preprocessing.size
     return png(np.zeros((height, width, 3), dtype=np.uint8))
 
 
 def heat_png(pixels: UInt8[Tensor, "C H W"], values: Float[Tensor, "rows columns"]) -> bytes:
-    """A PNG of the picture with heat over it, scaled to the map's largest value."""
+    """A PNG of the image with heat over it, scaled to the map's largest value."""
     return png(overlay(enlarged(rgb(pixels), SHOWN), values.float().cpu()))
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from vitreous.deployment.segmenting import SegmentPredictor
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question
-from vitreous.deployment.serving.pixels import blank, whole_picture
+from vitreous.deployment.serving.pixels import blank, whole_image
 from vitreous.models.config import Config
 from vitreous.models.segmenter import Segmenter
 
@@ -21,21 +21,19 @@ MOST_PIXELS = 16_000_000  # every pixel is answered for, which costs more than a
 
 
 class MaskFormat(Config):
-    format: Annotated[Literal["json", "png"], Field(description="png: the mask itself; of one picture")] = (
+    format: Annotated[Literal["json", "png"], Field(description="png: the mask itself; of one image")] = (
         "json"
     )
 
 
 class MaskAnswer(BaseModel):
     path: str
-    size: tuple[int, int] = Field(description="height and width of the mask: those of the upright picture")
+    size: tuple[int, int] = Field(description="height and width of the mask: those of the upright image")
     shares: dict[str, float] = Field(description="the part of the pixels of each class, largest first")
-    mask: str = Field(
-        description="a PNG as a data URI: its values are class numbers, its palette the colours"
-    )
+    mask: str = Field(description="a PNG as a data URI: its values are class numbers, its palette the colors")
 
 
-class PictureSegmenter:
+class ImageSegmenter:
     """Answers for a Segmenter."""
 
     task = "segmentation"
@@ -47,7 +45,7 @@ class PictureSegmenter:
         self.endpoints: tuple[Endpoint, ...] = (
             Endpoint(
                 name="predict",
-                takes="pictures",
+                takes="images",
                 key="predictions",
                 summary="The class of each pixel, and the share of each class",
                 parameters=MaskFormat,
@@ -57,7 +55,7 @@ class PictureSegmenter:
         )
 
     def decode(self, data: bytes, name: str) -> Image.Image:
-        return whole_picture(data, name, self.model.preprocessing, most=self.most_pixels)
+        return whole_image(data, name, self.model.preprocessing, most=self.most_pixels)
 
     def sample(self) -> bytes:
         return blank(self.model.preprocessing)
@@ -74,7 +72,7 @@ class PictureSegmenter:
         answers: list[Answer] = []
         for each, mask in zip(questions, masks, strict=True):
             buffer = io.BytesIO()
-            self.predictor.picture(mask).save(buffer, format="PNG")
+            self.predictor.image(mask).save(buffer, format="PNG")
             if each.parameters.format == "png":
                 answers.append(buffer.getvalue())
                 continue

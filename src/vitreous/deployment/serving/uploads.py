@@ -1,4 +1,4 @@
-"""From a request's body to pictures or texts with names, and the parameters that came with them."""
+"""From a request's body to images or texts with names, and the parameters that came with them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FIELDS = 32  # of a form, beside its files
 class Limits(NamedTuple):
     """How much a request may bring.
 
-    body: bytes. pictures: or texts. pixels: of one picture. characters: of one text. seconds: until the whole
+    body: bytes. images: or texts. pixels: of one image. characters: of one text. seconds: until the whole
     body is there.
     """
 
     body: int = 32 * 2**20
-    pictures: int = 64
+    images: int = 64
     pixels: int = 64_000_000
     characters: int = 20_000
     seconds: float = 120.0
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 class Upload(NamedTuple):
-    """A picture's file, or a text in UTF-8, and what it is called in the answer."""
+    """An image's file, or a text in UTF-8, and what it is called in the answer."""
 
     name: str
     data: bytes
@@ -54,20 +54,20 @@ class Asked(NamedTuple):
     parameters: dict[str, Any]
 
 
-class NamedPicture(BaseModel):
-    """A picture in JSON."""
+class NamedImage(BaseModel):
+    """An image in JSON."""
 
     model_config = ConfigDict(extra="forbid")
     name: str = Field(description="what it is called in the answer, as `path`")
     data: str = Field(description="the file's bytes in base64")
 
 
-class PictureBody(BaseModel):
-    """Pictures as JSON. Parameters may stand beside them."""
+class ImageBody(BaseModel):
+    """Images as JSON. Parameters may stand beside them."""
 
     model_config = ConfigDict(extra="allow")
     images: Annotated[
-        list[str | NamedPicture], Field(min_length=1, description="files in base64, or data URIs")
+        list[str | NamedImage], Field(min_length=1, description="files in base64, or data URIs")
     ]
 
 
@@ -78,19 +78,19 @@ class TextBody(BaseModel):
     texts: Annotated[list[str], Field(min_length=1)]
 
 
-async def read_pictures(request: Request, limits: Limits) -> Asked:
-    """The pictures of a form, of JSON, or the one that is the body itself. Raises Refused."""
+async def read_images(request: Request, limits: Limits) -> Asked:
+    """The images of a form, of JSON, or the one that is the body itself. Raises Refused."""
     kind = media_type(request)
     if kind == "multipart/form-data":
         asked = await read_form(request, limits)
     elif kind == "application/json":
-        asked = pictures_of(await read_json(request))
+        asked = images_of(await read_json(request))
     elif kind.startswith("image/") or kind == "application/octet-stream":
         data = await request.body()
-        asked = Asked([Upload("picture", data)] if data else [], {})
+        asked = Asked([Upload("image", data)] if data else [], {})
     else:
         raise wrong_type(kind, "multipart/form-data (curl -F files=@photo.jpg), application/json or image/*")
-    return within(asked, limits, "pictures")
+    return within(asked, limits, "images")
 
 
 async def read_texts(request: Request, limits: Limits) -> Asked:
@@ -116,16 +116,16 @@ def wrong_type(kind: str, wanted: str) -> Refused:
 def within(asked: Asked, limits: Limits, what: str) -> Asked:
     if not asked.uploads:
         raise Refused(400, f"the request brings no {what}: send at least one")
-    if len(asked.uploads) > limits.pictures:
-        raise Refused(413, f"{len(asked.uploads)} {what} are over the {limits.pictures} allowed in a request")
+    if len(asked.uploads) > limits.images:
+        raise Refused(413, f"{len(asked.uploads)} {what} are over the {limits.images} allowed in a request")
     return asked
 
 
 async def read_form(request: Request, limits: Limits) -> Asked:
-    """Every part with a file name is a picture, whatever its field is called; the others are parameters."""
+    """Every part with a file name is an image, whatever its field is called; the others are parameters."""
     uploads: list[Upload] = []
     parameters: dict[str, Any] = {}
-    form = request.form(max_files=limits.pictures, max_fields=FIELDS, max_part_size=limits.body)
+    form = request.form(max_files=limits.images, max_fields=FIELDS, max_part_size=limits.body)
     try:
         async with form as parts:
             for field, value in parts.multi_items():
@@ -135,7 +135,7 @@ async def read_form(request: Request, limits: Limits) -> Asked:
                     uploads.append(Upload(value.filename or field, await value.read()))
     except HTTPException as error:
         if "Too many files" in error.detail:
-            raise Refused(413, f"a request may bring {limits.pictures} pictures, no more") from None
+            raise Refused(413, f"a request may bring {limits.images} images, no more") from None
         raise Refused(400, f"the form cannot be read: {error.detail}") from None
     return Asked(uploads, parameters)
 
@@ -158,9 +158,9 @@ def validated(kind: type[Any], told: dict[str, Any]) -> Any:
         raise Refused(400, explain(error, "body")) from None
 
 
-def pictures_of(told: dict[str, Any]) -> Asked:
-    """The pictures of a JSON body, decoded from base64."""
-    body = validated(PictureBody, told)
+def images_of(told: dict[str, Any]) -> Asked:
+    """The images of a JSON body, decoded from base64."""
+    body = validated(ImageBody, told)
     uploads = []
     for number, each in enumerate(body.images):
         name, text = (f"images[{number}]", each) if isinstance(each, str) else (each.name, each.data)

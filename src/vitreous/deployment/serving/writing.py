@@ -1,4 +1,4 @@
-"""Models that write text, behind HTTP: a reader of pictures, a translator, and where they look."""
+"""Models that write text, behind HTTP: a reader of images, a translator, and where they look."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from vitreous.data.text.batches import padded
 from vitreous.deployment.serving.endpoints import Answer, Beams, Endpoint, Question
 from vitreous.deployment.serving.looking import Heat, Seen
-from vitreous.deployment.serving.pixels import blank, heat_png, rounded, whole_picture
+from vitreous.deployment.serving.pixels import blank, heat_png, rounded, whole_image
 from vitreous.errors import InputError
-from vitreous.inspection.pictures import data_uri, rgb
+from vitreous.inspection.images import data_uri, rgb
 from vitreous.inspection.sequence_attention import look
 from vitreous.inspection.sequence_report import words
 from vitreous.training.sequence.reader import Reader
@@ -39,13 +39,13 @@ class Layer(Beams):
     head: Annotated[int, Field(ge=0, description="from 1; 0 is the mean of all")] = 0
 
 
-class LookAtPicture(Layer):
+class LookAtImage(Layer):
     seen: Seen = False
     token: Annotated[int, Field(ge=1, description="for format=png: which written token, from 1")] = 1
     format: Heat = "json"
 
 
-class PictureTokensAnswer(BaseModel):
+class ImageTokensAnswer(BaseModel):
     path: str
     text: str
     tokens: list[str] = Field(description="what was written, the end mark last")
@@ -55,9 +55,7 @@ class PictureTokensAnswer(BaseModel):
 
 
 class Translating(Beams):
-    length_penalty: Annotated[float, Field(ge=0, le=5, description="higher favours longer translations")] = (
-        0.6
-    )
+    length_penalty: Annotated[float, Field(ge=0, le=5, description="higher favors longer translations")] = 0.6
 
 
 class TranslationAnswer(BaseModel):
@@ -76,7 +74,7 @@ class TextTokensAnswer(BaseModel):
     values: list[list[float]] = Field(description="for each written token a weight for each that was read")
 
 
-class PictureReader:
+class ImageReader:
     """Answers for a Captioner."""
 
     task = "reading"
@@ -88,27 +86,27 @@ class PictureReader:
         self.endpoints: tuple[Endpoint, ...] = (
             Endpoint(
                 name="predict",
-                takes="pictures",
+                takes="images",
                 key="predictions",
-                summary="The text in pictures, as vitreous predict --json gives it",
+                summary="The text in images, as vitreous predict --json gives it",
                 parameters=Beams,
                 item=ReadAnswer,
                 answer=self.read,
             ),
             Endpoint(
                 name="attention",
-                takes="pictures",
+                takes="images",
                 key="attention",
-                summary="Where in the picture each token was read",
-                parameters=LookAtPicture,
-                item=PictureTokensAnswer,
+                summary="Where in the image each token was read",
+                parameters=LookAtImage,
+                item=ImageTokensAnswer,
                 answer=self.look,
                 together=False,
             ),
         )
 
     def decode(self, data: bytes, name: str) -> Image.Image:
-        return whole_picture(data, name, self.model.preprocessing, most=self.most_pixels)
+        return whole_image(data, name, self.model.preprocessing, most=self.most_pixels)
 
     def sample(self) -> bytes:
         return blank(self.model.preprocessing)
@@ -135,14 +133,14 @@ class PictureReader:
         return [self.look_at(each) for each in questions]
 
     def look_at(self, question: Question) -> Answer:
-        """Cross-attention over the picture for each token that is written."""
-        wanted: LookAtPicture = question.parameters
+        """Cross-attention over the image for each token that is written."""
+        wanted: LookAtImage = question.parameters
         (found,) = self.reader.read([question.what], beams=wanted.beams)
         preprocessing, config = self.model.preprocessing, self.model.config.encoder
         images = preprocessing(question.what).to(self.model.text.tokens.weight.device)
         cross = look(self.model, images, padded([found.ids]).to(images.device)).cross
         values = chosen(cross, wanted)[:, config.prefix :].reshape(-1, *config.grid)
-        pixels = preprocessing.denormalise(images)[0].cpu()
+        pixels = preprocessing.denormalize(images)[0].cpu()
         if wanted.format == "png":
             if wanted.token > len(values):
                 raise InputError(f"token {wanted.token} is not there: {len(values)} were written")
@@ -150,7 +148,7 @@ class PictureReader:
         return {
             "path": question.name,
             "text": found.text,
-            "tokens": words(self.reader.tokeniser, found.ids[1:]),
+            "tokens": words(self.reader.tokenizer, found.ids[1:]),
             "grid": list(config.grid),
             "values": rounded(values),
             **({"seen": data_uri(rgb(pixels))} if wanted.seen else {}),
@@ -236,8 +234,8 @@ class TextTranslator:
         return {
             "source": question.name,
             "text": found.text,
-            "read": words(self.translator.tokeniser, question.what),
-            "tokens": words(self.translator.tokeniser, found.ids[1:]),
+            "read": words(self.translator.tokenizer, question.what),
+            "tokens": words(self.translator.tokenizer, found.ids[1:]),
             "values": rounded(chosen(cross, wanted)),
         }
 

@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById("explorer-data").textContent);
   const [rows, columns] = data.grid, [coarseRows, coarseColumns] = data.coarse;
   const prefix = data.prefix.length, patches = rows * columns;
-  const state = { picture: 0, layer: data.layers - 1, head: 0, patch: null, show: "attention" };  // head 0: mean of all
+  const state = { image: 0, layer: data.layers - 1, head: 0, patch: null, show: "attention" };  // head 0: mean of all
   const unpacked = new Map();
   const byId = (id) => document.getElementById(id);
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -24,7 +24,7 @@
 
   async function load(index) {
     if (!unpacked.has(index)) {
-      const source = data.pictures[index], image = new Image();
+      const source = data.images[index], image = new Image();
       image.src = source.src;
       const [, reading, rollout, relevance, maps] = await Promise.all([
         image.decode(),
@@ -69,31 +69,31 @@
     return { values, grid: data.grid };
   }
 
-  // Heat over the picture in grey, patch by patch.
+  // Heat over the image in gray, patch by patch.
   function paint(canvas, pixels, values, [down, across]) {
     const { width, height } = pixels, out = new ImageData(width, height);
     const largest = Math.max(...values, 1e-12);
     for (let y = 0; y < height; y++) {
       for (let x = 0; x < width; x++) {
         const patch = patchAt(x / width, y / height, down, across), value = values[patch] / largest;
-        const at = 4 * (y * width + x), colour = 3 * Math.round(255 * value), share = 0.3 + 0.6 * value;
-        const grey = 0.15 * (pixels.data[at] + pixels.data[at + 1] + pixels.data[at + 2]);
-        for (let c = 0; c < 3; c++) out.data[at + c] = grey * (1 - share) + heat[colour + c] * share;
+        const at = 4 * (y * width + x), color = 3 * Math.round(255 * value), share = 0.3 + 0.6 * value;
+        const gray = 0.15 * (pixels.data[at] + pixels.data[at + 1] + pixels.data[at + 2]);
+        for (let c = 0; c < 3; c++) out.data[at + c] = gray * (1 - share) + heat[color + c] * share;
         out.data[at + 3] = 255;
       }
     }
     canvas.width = width; canvas.height = height;
     canvas.getContext("2d").putImageData(out, 0, 0);
   }
-  // Pictures may be padded to whole patches and coarse patches may overhang: places are counted in fine patches.
+  // Images may be padded to whole patches and coarse patches may overhang: places are counted in fine patches.
   function patchAt(x, y, down, across) {
     const factor = down === rows && across === columns ? 1 : data.factor;
     return Math.floor(Math.min(Math.floor(y * rows), rows - 1) / factor) * across
       + Math.floor(Math.min(Math.floor(x * columns), columns - 1) / factor);
   }
 
-  function paintPicture(loaded) {
-    const canvas = byId("picture"), { width, height } = loaded.pixels;
+  function paintImage(loaded) {
+    const canvas = byId("image"), { width, height } = loaded.pixels;
     const scale = Math.max(1, Math.ceil(560 / Math.max(width, height)));
     canvas.width = width * scale; canvas.height = height * scale;
     const context = canvas.getContext("2d");
@@ -123,8 +123,8 @@
         const values = attention(loaded, layer, head).values.slice(prefix), largest = Math.max(...values, 1e-12);
         const image = new ImageData(across, down);
         values.forEach((value, i) => {
-          const colour = 3 * Math.round(255 * value / largest);
-          image.data.set([heat[colour], heat[colour + 1], heat[colour + 2], 255], 4 * i);
+          const color = 3 * Math.round(255 * value / largest);
+          image.data.set([heat[color], heat[color + 1], heat[color + 2], 255], 4 * i);
         });
         small.getContext("2d").putImageData(image, 0, 0);
         const left = (head - 1) * (tile + gap), top = layer * (tall + gap);
@@ -143,7 +143,7 @@
     const who = state.patch === null ? data.reads
       : `the patch in row ${Math.floor(state.patch / columns) + 1}, column ${state.patch % columns + 1}`;
     if (state.patch !== null && !loaded.maps) {
-      return `The whole maps of this picture were left out to keep the page small: only what ${data.reads} looks at is stored.`;
+      return `The whole maps of this image were left out to keep the page small: only what ${data.reads} looks at is stored.`;
     }
     const head = state.head === 0 ? "the mean of its heads" : `head ${state.head}`;
     const others = data.prefix.map((name, i) => {
@@ -157,18 +157,18 @@
   }
 
   async function draw() {
-    const index = state.picture, loaded = await load(index);
-    if (index !== state.picture) return;  // another was chosen meanwhile
+    const index = state.image, loaded = await load(index);
+    if (index !== state.image) return;  // another was chosen meanwhile
     const asks = state.show === "attention";
     const { values, grid } = asks ? attention(loaded, state.layer, state.head) : whole(loaded);
-    paintPicture(loaded);
+    paintImage(loaded);
     paint(byId("map"), loaded.pixels, asks ? values.slice(prefix) : values, grid);
     byId("map").classList.toggle("pixelated", Math.max(loaded.pixels.width, loaded.pixels.height) < 64);
     paintAtlas(loaded);
     byId("words").textContent = describe(loaded, values);
     byId("layer-now").textContent = `${state.layer + 1} of ${data.layers}`;
     byId("head-now").textContent = state.head === 0 ? "mean of all" : `${state.head} of ${data.heads}`;
-    byId("picture-name").textContent = data.pictures[index].name;
+    byId("image-name").textContent = data.images[index].name;
     byId("reset").disabled = state.patch === null;
     for (const id of ["layer", "head"]) byId(id).disabled = !asks;
     document.querySelectorAll(".chosen button").forEach((b, i) => b.setAttribute("aria-pressed", i === index));
@@ -176,13 +176,13 @@
   }
   const change = (changes) => { Object.assign(state, changes); draw(); };
 
-  data.pictures.forEach((picture, index) => {
+  data.images.forEach((image, index) => {
     const button = document.createElement("button"), image = document.createElement("img");
-    button.type = "button"; button.title = picture.name;
-    image.src = picture.src; image.alt = picture.name;
+    button.type = "button"; button.title = image.name;
+    image.src = image.src; image.alt = image.name;
     if (Math.max(rows * data.patch[0], columns * data.patch[1]) < 64) image.className = "pixelated";
     button.append(image);
-    button.addEventListener("click", () => change({ picture: index }));
+    button.addEventListener("click", () => change({ image: index }));
     document.querySelector(".chosen").append(button);
   });
   byId("layer").max = data.layers; byId("layer").value = state.layer + 1;
@@ -191,7 +191,7 @@
   byId("head").addEventListener("input", (event) => change({ head: Number(event.target.value) }));
   byId("show").addEventListener("change", (event) => change({ show: event.target.value }));
   byId("reset").addEventListener("click", () => change({ patch: null }));
-  for (const id of ["picture", "map"]) {
+  for (const id of ["image", "map"]) {
     byId(id).addEventListener("click", (event) => {
       const box = event.target.getBoundingClientRect();
       const x = (event.clientX - box.left) / box.width, y = (event.clientY - box.top) / box.height;
@@ -199,7 +199,7 @@
       change({ patch: patchAt(x, y, rows, columns), show: "attention" });
     });
   }
-  byId("picture").addEventListener("keydown", (event) => {
+  byId("image").addEventListener("keydown", (event) => {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (!step) return;
     event.preventDefault();

@@ -1,4 +1,4 @@
-"""Checks of a run's course: its settings, the lines of metrics.jsonl, the pictures that were left out."""
+"""Checks of a run's course: its settings, the lines of metrics.jsonl, the images that were left out."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def course_findings(
 
     Args:
         kept: whether there is a model, which a run writes at its end or where its loss is not finite.
-        classes: that each picture is one of; None where something else is learned.
-        data: how pictures are loaded, where they are.
+        classes: that each image is one of; None where something else is learned.
+        data: how images are loaded, where they are.
     """
     if not rows and kept:
         yield Finding("not finite", "the loss was not finite before the first line of metrics.jsonl", CALMER)
@@ -87,14 +87,14 @@ def learning(training: TrainingConfig, rows: Rows, classes: int | None) -> Itera
 
 def usual(training: TrainingConfig) -> tuple[float, float]:
     """The usual range of rates for this batch size: it grows with its root."""
-    low, high = USUAL_RATES[training.optimiser.kind]
+    low, high = USUAL_RATES[training.optimizer.kind]
     factor = math.sqrt(training.batch_size / 256)
     return low * min(factor, 1.0), high * max(factor, 0.25)
 
 
 def rate_in_words(training: TrainingConfig) -> str:
     return (
-        f"the peak rate is {training.peak_lr:g} with {training.optimiser.kind} at a batch of "
+        f"the peak rate is {training.peak_lr:g} with {training.optimizer.kind} at a batch of "
         f"{training.batch_size}"
     )
 
@@ -107,7 +107,7 @@ def advice(training: TrainingConfig) -> str:
         return f"set training.peak_lr above {low:.2g}"
     return (
         f"try training.peak_lr={training.peak_lr / 3:.2g} with a longer training.schedule.warmup, and "
-        "look at the other findings and at the pictures in report.html: do the labels fit them?"
+        "look at the other findings and at the images in report.html: do the labels fit them?"
     )
 
 
@@ -119,12 +119,12 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
         return
     seen = f"training waited for data {mean:.0%} of the time"
     if data is None:
-        yield Finding("loader", seen, "show fewer or smaller pictures, or train where there are more cores")
+        yield Finding("loader", seen, "show fewer or smaller images, or train where there are more cores")
         return
     yield Finding(
         "loader",
         f"{seen} (data.workers={data.workers}, data.in_memory={data.in_memory})",
-        "keep the pictures in memory (data.in_memory=true), shrink them once (vitreous data pack), or "
+        "keep the images in memory (data.in_memory=true), shrink them once (vitreous data pack), or "
         "set more data.workers",
     )
 
@@ -136,7 +136,7 @@ def overfitting(rows: Rows) -> Iterator[Finding]:
         yield Finding(
             "overfitting",
             f"{last['accuracy']:.0%} right in training but {last['validation_accuracy']:.0%} in validation",
-            "add pictures or augmentation, use a smaller model, or begin from a checkpoint (--init)",
+            "add images or augmentation, use a smaller model, or begin from a checkpoint (--init)",
         )
 
 
@@ -147,6 +147,6 @@ def left_out(run: Path) -> Iterator[Finding]:
         name, _, reason = lines[0].partition("\t")
         yield Finding(
             "bad files",
-            f"{len(lines)} pictures could not be read and were left out, such as {name} ({reason})",
+            f"{len(lines)} images could not be read and were left out, such as {name} ({reason})",
             f"mend or remove what {listed} lists",
         )

@@ -1,4 +1,4 @@
-"""Checks of a data set: labels, splits, pictures that stand on both sides."""
+"""Checks of a data set: labels, splits, images that stand on both sides."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from jaxtyping import Float
 
 from vitreous.data.checking import looks_masked
-from vitreous.data.pictures import BadPicture, Pictures, Splits
+from vitreous.data.dataset import BadImage, ImageDataset, Splits
 from vitreous.training.diagnosis.findings import Finding
 
-IMBALANCE = 20  # pictures of the largest class for one of the smallest
+IMBALANCE = 20  # images of the largest class for one of the smallest
 OTHER_CLASSES = 0.4  # of the held-out part, in classes that the training part shows less often
-LEAKED = 0.005  # of the held-out pictures
-LOOKED_AT = 20_000  # pictures of a part, for the leak
+LEAKED = 0.005  # of the held-out images
+LOOKED_AT = 20_000  # images of a part, for the leak
 
 
 def empty_classes(folders: Sequence[Path]) -> Iterator[Finding]:
-    """Class folders without a picture."""
+    """Class folders without an image."""
     if folders:
         names = ", ".join(map(str, folders[:5]))
         yield Finding(
             "empty class",
-            f"{len(folders)} class folders hold no picture: {names}",
+            f"{len(folders)} class folders hold no image: {names}",
             "add some, or remove the folders: nothing can be trained with them",
         )
 
@@ -34,7 +34,7 @@ def data_findings(splits: Splits, *, empty: Collection[str] = ()) -> Iterator[Fi
     """All checks that need no model.
 
     Args:
-        empty: classes of which it has been said that they have no picture.
+        empty: classes of which it has been said that they have no image.
     """
     if splits.train.targets.ndim == 1:
         yield from labels(splits)
@@ -46,7 +46,7 @@ def data_findings(splits: Splits, *, empty: Collection[str] = ()) -> Iterator[Fi
         yield from leak(splits.train, part, name)
 
 
-def held_out(splits: Splits) -> Iterator[tuple[Pictures, str]]:
+def held_out(splits: Splits) -> Iterator[tuple[ImageDataset, str]]:
     for part, name in ((splits.validation, "validation"), (splits.test, "test")):
         if part is not None and len(part):
             yield part, name
@@ -65,24 +65,24 @@ def labels(splits: Splits) -> Iterator[Finding]:
             )
 
 
-def other_tasks(train: Pictures) -> Iterator[Finding]:
-    """A manifest of texts, or a folder of pictures and masks, taken for classes."""
+def other_tasks(train: ImageDataset) -> Iterator[Finding]:
+    """A manifest of texts, or a folder of images and masks, taken for classes."""
     counts = np.bincount(train.targets.clip(0), minlength=len(train.classes))
     if 2 * int((counts == 1).sum()) > len(counts):
         yield Finding(
             "classes",
-            f"{int((counts == 1).sum())} of {len(train.classes)} classes have a single picture to train on",
-            "where the labels are texts, train with --task text; where they are classes, add pictures",
+            f"{int((counts == 1).sum())} of {len(train.classes)} classes have a single image to train on",
+            "where the labels are texts, train with --task text; where they are classes, add images",
         )
     if looks_masked(train.classes):
         yield Finding(
             "classes",
             f"the classes are called {' and '.join(train.classes)}",
-            "where these are pictures and their masks, train with --task segmentation",
+            "where these are images and their masks, train with --task segmentation",
         )
 
 
-def imbalance(train: Pictures, empty: Collection[str]) -> Iterator[Finding]:
+def imbalance(train: ImageDataset, empty: Collection[str]) -> Iterator[Finding]:
     """A class that is hardly ever shown is hardly ever learned."""
     counts = np.bincount(train.targets.clip(0), minlength=len(train.classes))
     most = int(counts.argmax())
@@ -91,13 +91,13 @@ def imbalance(train: Pictures, empty: Collection[str]) -> Iterator[Finding]:
     if counts[least] * IMBALANCE < counts[most]:
         yield Finding(
             "imbalance",
-            f"{counts[most]} pictures of {train.classes[most]!r} but {counts[least]} of "
+            f"{counts[most]} images of {train.classes[most]!r} but {counts[least]} of "
             f"{train.classes[least]!r} to train on",
-            "set data.class_balance=true, or add pictures",
+            "set data.class_balance=true, or add images",
         )
 
 
-def sorted_split(train: Pictures, part: Pictures, name: str) -> Iterator[Finding]:
+def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator[Finding]:
     """A split of a list that was sorted by class leaves whole classes on one side."""
     ours, theirs = shares(train), shares(part)
     distance = float(np.abs(ours - theirs).sum()) / 2
@@ -112,32 +112,32 @@ def sorted_split(train: Pictures, part: Pictures, name: str) -> Iterator[Finding
         )
 
 
-def shares(pictures: Pictures) -> Float[np.ndarray, " classes"]:
-    counts = np.bincount(pictures.targets.clip(0), minlength=len(pictures.classes))
-    return counts[: len(pictures.classes)] / max(counts.sum(), 1)
+def shares(images: ImageDataset) -> Float[np.ndarray, " classes"]:
+    counts = np.bincount(images.targets.clip(0), minlength=len(images.classes))
+    return counts[: len(images.classes)] / max(counts.sum(), 1)
 
 
-def leak(train: Pictures, part: Pictures, name: str) -> Iterator[Finding]:
+def leak(train: ImageDataset, part: ImageDataset, name: str) -> Iterator[Finding]:
     """The same bytes to learn from and to be judged on."""
     known = {digest for _, digest in digests(train)}
     twice = [index for index, digest in digests(part) if digest in known]
     if len(twice) > LEAKED * min(len(part), LOOKED_AT):
         yield Finding(
             "leak",
-            f"{len(twice)} of {len(part)} {name} pictures are also in the training part, such as "
+            f"{len(twice)} of {len(part)} {name} images are also in the training part, such as "
             f"{part.name(twice[0])}: the accuracy is too good to be true",
             "remove them from one side; `vitreous data check` lists them",
         )
 
 
-def digests(pictures: Pictures) -> Iterator[tuple[int, bytes]]:
-    """A fingerprint of each picture's file, or of its pixels where there is no file."""
-    for index in range(min(len(pictures), LOOKED_AT)):
+def digests(images: ImageDataset) -> Iterator[tuple[int, bytes]]:
+    """A fingerprint of each image's file, or of its pixels where there is no file."""
+    for index in range(min(len(images), LOOKED_AT)):
         try:
-            content = pictures.encoded(index)
+            content = images.encoded(index)
             if content is None:
-                picture = pictures.picture(index)
-                content = repr(picture.size).encode() + picture.tobytes()
-        except BadPicture:
+                image = images.image(index)
+                content = repr(image.size).encode() + image.tobytes()
+        except BadImage:
             continue  # counted and named by the loader
         yield index, hashlib.blake2b(content, digest_size=16).digest()

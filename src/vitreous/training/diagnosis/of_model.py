@@ -1,4 +1,4 @@
-"""Checks of a model on pictures: what it is shown, what comes out of each layer, what it answers."""
+"""Checks of a model on images: what it is shown, what comes out of each layer, what it answers."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vitreous.data.dataset import BadImage, ImageDataset, Subset
 from vitreous.data.loading import EvaluationLoader
-from vitreous.data.pictures import BadPicture, Pictures, Subset
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.training.diagnosis.findings import Finding
 
-SAMPLE = 128  # pictures that are looked at
+SAMPLE = 128  # images that are looked at
 FEWEST_TOKENS = 4
 EXPLODING = 1e3  # times as large behind a layer as before the first
 VANISHING = 1e-7  # of the largest gradient
 
 
-def model_findings(model: Model, pictures: Pictures, *, learned: bool = True) -> Iterator[Finding]:
-    """All checks, on a sample of `pictures`.
+def model_findings(model: Model, images: ImageDataset, *, learned: bool = True) -> Iterator[Finding]:
+    """All checks, on a sample of `images`.
 
     Args:
         learned: whether it has been trained at all: a fresh head of zeros answers the same to everything.
     """
-    chosen = np.unique(np.linspace(0, len(pictures) - 1, min(SAMPLE, len(pictures))).astype(np.int64))
+    chosen = np.unique(np.linspace(0, len(images) - 1, min(SAMPLE, len(images))).astype(np.int64))
     loader = EvaluationLoader(
-        Subset(pictures, chosen), preprocessing=model.preprocessing, batch_size=len(chosen)
+        Subset(images, chosen), preprocessing=model.preprocessing, batch_size=len(chosen)
     )
-    images, targets, _ = next(iter(loader))
-    yield from normalisation(model, images)
-    yield from geometry(model, pictures)
-    broken = list(origin_of_nan(model, images))
+    batch, targets, _ = next(iter(loader))
+    yield from normalization(model, batch)
+    yield from geometry(model, images)
+    broken = list(origin_of_nan(model, batch))
     yield from broken
     if not broken and learned and targets.ndim == 1:
-        yield from layers(model, images, targets)
-        yield from one_class(model, images, targets)
+        yield from layers(model, batch, targets)
+        yield from one_class(model, batch, targets)
 
 
-def normalisation(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
+def normalization(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
     """Values should be about 0 on average, and vary by about 1."""
     mean, std = images.mean(dim=(0, 2, 3)), images.std(dim=(0, 2, 3))
     if bool((mean.abs() < 1.5).all() and (std > 0.1).all() and (std < 5).all()):
         return
     yield Finding(
-        "normalisation",
+        "normalization",
         f"the model sees values of mean {words(mean)} and standard deviation {words(std)}, from "
         f"preprocessing.mean={list(model.preprocessing.mean)} and std={list(model.preprocessing.std)}",
-        "set preprocessing.mean and preprocessing.std to those of the pictures, of values in 0 ... 1",
+        "set preprocessing.mean and preprocessing.std to those of the images, of values in 0 ... 1",
     )
 
 
@@ -60,40 +60,40 @@ def words(values: Tensor) -> str:
     return ", ".join(f"{value:.3g}" for value in values.tolist())
 
 
-def geometry(model: Model, pictures: Pictures) -> Iterator[Finding]:
-    """Patches against the picture, and the picture against what there is to see."""
+def geometry(model: Model, images: ImageDataset) -> Iterator[Finding]:
+    """Patches against the image, and the image against what there is to see."""
     config = model.config
     height, width = config.image_size
     if isinstance(config, ViTConfig) and config.grid[0] * config.grid[1] < FEWEST_TOKENS:
         yield Finding(
             "patch size",
-            f"{height}x{width} pictures in patches of {config.patch_size[0]}x{config.patch_size[1]} are "
+            f"{height}x{width} images in patches of {config.patch_size[0]}x{config.patch_size[1]} are "
             f"{config.grid[0] * config.grid[1]} patches: attention has nothing to compare",
-            f"set model.patch_size={max(1, min(height, width) // 8)}, or show larger pictures (--image-size)",
+            f"set model.patch_size={max(1, min(height, width) // 8)}, or show larger images (--image-size)",
         )
-    sides = [min(size) for size in sizes(pictures)]
+    sides = [min(size) for size in sizes(images)]
     if sides and (median := float(np.median(sides))) * 3 < min(height, width):
         yield Finding(
-            "picture size",
-            f"pictures of about {median:.0f} pixels are blown up to {height}x{width}",
+            "image size",
+            f"images of about {median:.0f} pixels are blown up to {height}x{width}",
             f"use --image-size {max(16, round(median / 16) * 16)}: the rest of the pixels is made up",
         )
 
 
-def sizes(pictures: Pictures, count: int = 16) -> Iterator[tuple[int, int]]:
-    for index in np.linspace(0, len(pictures) - 1, min(count, len(pictures))).astype(int):
+def sizes(images: ImageDataset, count: int = 16) -> Iterator[tuple[int, int]]:
+    for index in np.linspace(0, len(images) - 1, min(count, len(images))).astype(int):
         try:
-            yield pictures.picture(int(index)).size
-        except BadPicture:
+            yield images.image(int(index)).size
+        except BadImage:
             continue  # counted and named by the loader
 
 
 def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
-    """The first place where a number is not finite: a picture, a weight, or a layer's output."""
+    """The first place where a number is not finite: an image, a weight, or a layer's output."""
     if not torch.isfinite(images).all():
         yield Finding(
             "origin of NaN",
-            "the pictures themselves are not finite once they are normalised",
+            "the images themselves are not finite once they are normalized",
             "mend preprocessing.mean and preprocessing.std: no std may be 0",
         )
         return
@@ -183,7 +183,7 @@ def gradient_sizes(model: nn.Module) -> dict[int, float]:
 def one_class(
     model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]
 ) -> Iterator[Finding]:
-    """A model that says the same of every picture."""
+    """A model that says the same of every image."""
     answers = Counter(model.eval()(images).argmax(dim=1).tolist())
     answer, times = answers.most_common(1)[0]
     right = int((targets == answer).sum())
@@ -191,7 +191,7 @@ def one_class(
         label = model.labels[answer] if model.labels else answer
         yield Finding(
             "one class",
-            f"{times} of {len(images)} pictures are called {label!r}, {right} are",
+            f"{times} of {len(images)} images are called {label!r}, {right} are",
             "it has not learned: mend the learning rate, or set data.class_balance=true if that class is the "
             "largest by far",
         )

@@ -13,7 +13,7 @@ from vitreous.checkpoints.files import read_safetensors
 from vitreous.checkpoints.native import load_native
 from vitreous.checkpoints.sequences import load_sequence_model
 from vitreous.data.config import DataConfig
-from vitreous.data.pictures import BadPicture, sampled
+from vitreous.data.dataset import BadImage, sampled
 from vitreous.data.segmentation.sources import open_masked
 from vitreous.data.sources import open_data
 from vitreous.data.text.captions import open_captions
@@ -22,7 +22,7 @@ from vitreous.models.names import Model
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.diagnosis.findings import Finding
 from vitreous.training.diagnosis.of_course import course_findings
-from vitreous.training.diagnosis.of_model import geometry, normalisation, origin_of_nan
+from vitreous.training.diagnosis.of_model import geometry, normalization, origin_of_nan
 from vitreous.training.journal import read_metrics
 from vitreous.training.run import Run, read_tree
 from vitreous.training.segmentation.config import SegmentationConfig
@@ -31,7 +31,7 @@ from vitreous.training.sequence.run import SequenceRun
 from vitreous.training.settings import validated
 from vitreous.training.state import States
 
-SAMPLE = 32  # pictures that are looked at
+SAMPLE = 32  # images that are looked at
 
 
 def segmenter_findings(path: Path) -> Iterator[Finding]:
@@ -39,21 +39,21 @@ def segmenter_findings(path: Path) -> Iterator[Finding]:
     config = Run.open(path, SegmentationConfig).config
     yield from course(path, config.training, config.data)
     if (path / "model").exists():
-        pictures = open_masked(config.source, config.data).train
-        places = range(0, len(pictures), max(len(pictures) // SAMPLE, 1))
-        yield from shown(load_native(path / "model"), readable(lambda i: pictures.pair(i)[0], places))
+        images = open_masked(config.source, config.data).train
+        places = range(0, len(images), max(len(images) // SAMPLE, 1))
+        yield from shown(load_native(path / "model"), readable(lambda i: images.pair(i)[0], places))
 
 
 def reader_findings(path: Path) -> Iterator[Finding]:
-    """The run of a reader of pictures."""
+    """The run of a reader of images."""
     config = SequenceRun.open(path, ReadingConfig).config
     yield from course(path, config.training)
     if (path / "model").exists():
         data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
         model, _ = load_sequence_model(path)
         assert isinstance(model, Captioner)  # as the configuration says
-        pictures = data.test.pictures
-        yield from shown(model.encoder, readable(pictures.picture, sampled(pictures, SAMPLE)))
+        images = data.test.images
+        yield from shown(model.encoder, readable(images.image, sampled(images, SAMPLE)))
 
 
 def translator_findings(path: Path) -> Iterator[Finding]:
@@ -67,9 +67,9 @@ def encoder_findings(path: Path) -> Iterator[Finding]:
     config = validated({name: part for name, part in tree.items() if name != "pretraining"}, RunConfig)
     yield from course(path, config.training, config.data)
     if (path / "model").exists():
-        model, pictures = load_native(path / "model"), open_data(config.source, config.data).train
-        yield from geometry(model, pictures)
-        yield from shown(model, readable(pictures.picture, sampled(pictures, SAMPLE)))
+        model, images = load_native(path / "model"), open_data(config.source, config.data).train
+        yield from geometry(model, images)
+        yield from shown(model, readable(images.image, sampled(images, SAMPLE)))
 
 
 def course(path: Path, training: TrainingConfig, data: DataConfig | None = None) -> Iterator[Finding]:
@@ -94,17 +94,17 @@ def weights(path: Path) -> Iterator[Finding]:
             return
 
 
-def readable(picture: Callable[[int], Image.Image], places: Iterable[int]) -> list[Image.Image]:
-    """Some pictures; those that cannot be read are named in the run's bad_files.txt."""
+def readable(image: Callable[[int], Image.Image], places: Iterable[int]) -> list[Image.Image]:
+    """Some images; those that cannot be read are named in the run's bad_files.txt."""
     found = []
     for place in places:
-        with suppress(BadPicture):
-            found.append(picture(place))
+        with suppress(BadImage):
+            found.append(image(place))
     return found
 
 
-def shown(model: Model, pictures: Sequence[Image.Image]) -> Iterator[Finding]:
+def shown(model: Model, images: Sequence[Image.Image]) -> Iterator[Finding]:
     """What the model is shown, and whether numbers come out."""
-    images = model.preprocessing(pictures)
-    yield from normalisation(model, images)
-    yield from origin_of_nan(model, images)
+    batch = model.preprocessing(images)
+    yield from normalization(model, batch)
+    yield from origin_of_nan(model, batch)

@@ -6,7 +6,7 @@ Hardware: 8 GPUs of 80 GB (the paper: TPUv3). Time: 5 days for B/16
 by model FLOPs (3 x forward) at 40 % of the peak of 8 A100: computed, not measured.
 To expect after fine-tuning at 384: B/16 85.49 %, B/32 83.59 %, S/16 83.73 %, Ti/16 78.22 % on ImageNet.
 
-Choices on which frameworks disagree: initialisation as in vit_jax; decay times the learning rate
+Choices on which frameworks disagree: initialization as in vit_jax; decay times the learning rate
 (big_vision's 1e-4, independent of the rate, is 0.1 here at 1e-3); the crop's ratio drawn uniformly;
 RandAugment with big_vision's operations at their strongest, 10 (the paper's 15 reaches beyond the list).
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from vitreous.data.config import AugmentationConfig, RandAugmentConfig, RandomResizedCropConfig
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.training.config import OptimiserConfig, RunConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
 
 
 def config() -> RunConfig:
@@ -34,7 +34,7 @@ def config() -> RunConfig:
             epochs=300,
             batch_size=4096,
             peak_lr=1e-3,
-            optimiser=OptimiserConfig(betas=(0.9, 0.999), weight_decay=0.1, clip_norm=1.0),
+            optimizer=OptimizerConfig(betas=(0.9, 0.999), weight_decay=0.1, clip_norm=1.0),
             schedule=ScheduleConfig(kind="cosine", warmup=10_000),
             precision="bf16",
         ),

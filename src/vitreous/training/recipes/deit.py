@@ -6,7 +6,7 @@ Hardware: 8 GPUs. Time: 3 hours for S/16
 by model FLOPs (3 x forward) at 40 % of the peak of 8 A100: computed, not measured.
 To expect: Ti 72.2 %, S 79.9 %, B 81.8 % on ImageNet at 224 (`--model ViT-B/16`).
 
-Choices on which frameworks disagree: initialisation as in timm (truncated normal 0.02); decay times the
+Choices on which frameworks disagree: initialization as in timm (truncated normal 0.02); decay times the
 learning rate; the crop's ratio drawn log-uniformly; RandAugment with timm's operations, magnitude 9 with
 deviation 0.5, each applied half of the time; Mixup or CutMix for a whole batch; no clipping.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from vitreous.data.config import AugmentationConfig, RandAugmentConfig, RandomResizedCropConfig
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from vitreous.training.config import OptimiserConfig, RunConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
 
 
 def config() -> RunConfig:
@@ -37,10 +37,10 @@ def config() -> RunConfig:
             epochs=300,
             batch_size=1024,
             peak_lr=1e-3,
-            optimiser=OptimiserConfig(weight_decay=0.05, clip_norm=None),
+            optimizer=OptimizerConfig(weight_decay=0.05, clip_norm=None),
             schedule=ScheduleConfig(kind="cosine", warmup=5 / 300, end=0.01),
             label_smoothing=0.1,
-            initialisation="timm",
+            initialization="timm",
             precision="bf16",
         ),
     )

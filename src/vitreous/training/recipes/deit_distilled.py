@@ -8,7 +8,7 @@ Hardware: as `deit`. Time: 3 hours for S/16, as there, and the teacher's forward
 (16 GMACs) 3.4 hours more, computed, not measured.
 To expect: Ti 74.5 %, S 81.2 %, B 83.4 % on ImageNet at 224.
 
-Choices on which frameworks disagree: those of `deit`; the teacher sees the very pictures that the student
+Choices on which frameworks disagree: those of `deit`; the teacher sees the very images that the student
 sees, mixed ones too.
 """
 

@@ -1,18 +1,18 @@
-"""The bundled handwritten digits: 1,797 pictures of 8x8, from scratch.
+"""The bundled handwritten digits: 1,797 images of 8x8, from scratch.
 
     vitreous train
 
 Hardware: two CPU cores, 29 s. Held out, on ten splits whose seeds tuned nothing: 99.69 % (interval 99.45 to
-99.83), where a tuned kernel SVM has 99.14 % and nearest neighbours 98.64 % (benchmarks/results/digits.json).
-That is one picture of 360.
+99.83), where a tuned kernel SVM has 99.14 % and nearest neighbors 98.64 % (benchmarks/results/digits.json).
+That is one image of 360.
 
-What makes the difference on so few pictures: three 3x3 convolutions before the tokens (2106.14881), small
+What makes the difference on so few images: three 3x3 convolutions before the tokens (2106.14881), small
 affine changes, above all Mixup (1710.09412), which halves the mistakes, and slight bending. Nothing came of
 longer training, larger changes, stronger Mixup, the mean instead of the class token, averages over more
 steps; wider models gave little for their time. All was chosen by five folds inside the training part of
-split 0, where about 5 of 1,437 pictures stay wrong, mostly the same ones.
+split 0, where about 5 of 1,437 images stay wrong, mostly the same ones.
 
-Choices on which frameworks disagree: initialisation as in vit_jax, positions with a deviation of 0.5; decay
+Choices on which frameworks disagree: initialization as in vit_jax, positions with a deviation of 0.5; decay
 times the learning rate; no crop; no RandAugment.
 """
 
@@ -25,7 +25,7 @@ from vitreous.models.config import ConvolutionStemConfig, PositionConfig, ViTCon
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.config import (
     EvaluationConfig,
-    OptimiserConfig,
+    OptimizerConfig,
     RunConfig,
     ScheduleConfig,
     TrainingConfig,
@@ -59,7 +59,7 @@ def config() -> RunConfig:
             epochs=80,
             batch_size=96,
             peak_lr=2e-3,
-            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            optimizer=OptimizerConfig(betas=(0.9, 0.98), weight_decay=0.05),
             schedule=ScheduleConfig(warmup=0.1),
             ema_decay=0.99,
             label_smoothing=0.05,

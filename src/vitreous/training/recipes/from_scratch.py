@@ -1,21 +1,21 @@
-"""A small set of one's own, hundreds to tens of thousands of pictures, from scratch.
+"""A small set of one's own, hundreds to tens of thousands of images, from scratch.
 
     vitreous train photos/
 
-Hardware: two CPU cores. Time: four to ten minutes (`--minutes 4`) on 3,600 pictures of 24 classes.
+Hardware: two CPU cores. Time: four to ten minutes (`--minutes 4`) on 3,600 images of 24 classes.
 To expect, on three made sets of that size which tuned nothing: 88.3, 75.7 and 37.3 % after four minutes,
 95.8, 74.3 and 37.8 % after ten, where a CNN of six convolutions has 83.8, 71.2, 36.5 and 92.2, 73.2, 37.7 %
 (benchmarks/results/from_scratch.json).
 
 What a small set cannot teach is built in. Six 3x3 convolutions stand
-before the tokens (2106.14881), and each of their channels is normalised by itself: with one norm over all
-channels the differences in brightness and colour between pictures hide the little that tells the classes
+before the tokens (2106.14881), and each of their channels is normalized by itself: with one norm over all
+channels the differences in brightness and color between images hide the little that tells the classes
 apart, and the loss stays where it began. LayerScale lets the layers start as next to nothing, so that at
-first this is a small convolutional network. Pictures are turned, shifted and scaled, never mirrored: a
+first this is a small convolutional network. Images are turned, shifted and scaled, never mirrored: a
 mirrored letter is another one.
 
-Choices on which frameworks disagree: initialisation as in vit_jax; decay times the learning rate; no crop,
-but the whole picture; no RandAugment; the mean of the patches instead of a class token.
+Choices on which frameworks disagree: initialization as in vit_jax; decay times the learning rate; no crop,
+but the whole image; no RandAugment; the mean of the patches instead of a class token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vitreous.models.config import ConvolutionStemConfig, ViTConfig
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitreous.training.config import (
     EvaluationConfig,
-    OptimiserConfig,
+    OptimizerConfig,
     RunConfig,
     ScheduleConfig,
     TrainingConfig,
@@ -62,7 +62,7 @@ def config() -> RunConfig:
             epochs=60,
             batch_size=64,
             peak_lr=2e-3,
-            optimiser=OptimiserConfig(betas=(0.9, 0.98)),
+            optimizer=OptimizerConfig(betas=(0.9, 0.98)),
             schedule=ScheduleConfig(warmup=0.1),
             ema_decay=0.995,
             label_smoothing=0.1,

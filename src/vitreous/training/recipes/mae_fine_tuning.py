@@ -7,7 +7,7 @@ by model FLOPs (3 x forward) at 40 % of the peak of 8 A100: computed, not measur
 To expect: B/16 83.6 %, L/16 85.9 % (50 epochs, layer decay 0.75) on ImageNet at 224.
 
 Choices on which frameworks disagree: layer l of L learns at decay^(L + 1 - l), the tokens as layer 0;
-the mean of the normalised patches (MAE normalises the mean); decay times the learning rate; crop ratio
+the mean of the normalized patches (MAE normalizes the mean); decay times the learning rate; crop ratio
 log-uniform; RandAugment with timm's operations; the head drawn small (timm), not zero.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from vitreous.data.config import AugmentationConfig, RandAugmentConfig, RandomResizedCropConfig
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from vitreous.training.config import OptimiserConfig, RunConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
 
 
 def config() -> RunConfig:
@@ -36,10 +36,10 @@ def config() -> RunConfig:
             epochs=100,
             batch_size=1024,
             peak_lr=2e-3,
-            optimiser=OptimiserConfig(weight_decay=0.05, layer_decay=0.65, clip_norm=None),
+            optimizer=OptimizerConfig(weight_decay=0.05, layer_decay=0.65, clip_norm=None),
             schedule=ScheduleConfig(kind="cosine", warmup=0.05),
             label_smoothing=0.1,
-            initialisation="timm",
+            initialization="timm",
             precision="bf16",
         ),
     )

@@ -4,7 +4,7 @@
 
 Hardware: one GPU with `--batch-size auto`. Time: 500 steps take 11 minutes, 10,000 four hours on one A100,
 by model FLOPs at 384 (3 x forward, 55.5 GMACs) and 40 % of its peak: computed, not measured.
-Steps and rates of Table 4, best rate chosen on held-out training pictures:
+Steps and rates of Table 4, best rate chosen on held-out training images:
 
 | data | training.steps | training.peak_lr |
 |---|---|---|
@@ -26,7 +26,7 @@ from __future__ import annotations
 from vitreous.data.config import AugmentationConfig, RandomResizedCropConfig
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.training.config import OptimiserConfig, RunConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
 
 
 def config() -> RunConfig:
@@ -41,7 +41,7 @@ def config() -> RunConfig:
             steps=10_000,
             batch_size=512,
             peak_lr=0.01,
-            optimiser=OptimiserConfig(kind="sgd", momentum=0.9, weight_decay=0.0, clip_norm=1.0),
+            optimizer=OptimizerConfig(kind="sgd", momentum=0.9, weight_decay=0.0, clip_norm=1.0),
             schedule=ScheduleConfig(kind="cosine", warmup=500),
             precision="bf16",
         ),

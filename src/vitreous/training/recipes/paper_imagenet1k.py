@@ -6,7 +6,7 @@ Hardware: 8 GPUs of 80 GB (the paper: TPUv3). Time: 11 hours for B/16
 by model FLOPs (3 x forward) at 40 % of the peak of 8 A100: computed, not measured.
 To expect: B/16 77.9 % after fine-tuning at 384 (appendix B.1.2, where masked patches give 79.9 %).
 
-Choices on which frameworks disagree: initialisation as in vit_jax; decay times the learning rate, so that 0.3
+Choices on which frameworks disagree: initialization as in vit_jax; decay times the learning rate, so that 0.3
 here is what Table 3 calls 0.3; the crop's ratio drawn uniformly, as TensorFlow does; no RandAugment.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from vitreous.data.config import AugmentationConfig, RandomResizedCropConfig
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.training.config import OptimiserConfig, RunConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
 
 
 def config() -> RunConfig:
@@ -30,7 +30,7 @@ def config() -> RunConfig:
             epochs=300,
             batch_size=4096,
             peak_lr=3e-3,
-            optimiser=OptimiserConfig(betas=(0.9, 0.999), weight_decay=0.3, clip_norm=1.0),
+            optimizer=OptimizerConfig(betas=(0.9, 0.999), weight_decay=0.3, clip_norm=1.0),
             schedule=ScheduleConfig(kind="cosine", warmup=10_000),
             precision="bf16",
         ),

@@ -7,7 +7,7 @@ by model FLOPs (3 x forward) at 40 % of the peak of 8 A100: computed, not measur
 To expect: B/16 fine-tuned: CIFAR-10 99.02 %, CIFAR-100 92.06 %, ImageNet 84.53 % (public re-runs).
 L takes 30 or 90 epochs with the same values.
 
-Choices on which frameworks disagree: initialisation as in vit_jax; decay times the learning rate; the crop's
+Choices on which frameworks disagree: initialization as in vit_jax; decay times the learning rate; the crop's
 ratio drawn uniformly; no RandAugment.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from vitreous.data.config import AugmentationConfig, RandomResizedCropConfig
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.training.config import OptimiserConfig, RunConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
 
 
 def config() -> RunConfig:
@@ -31,7 +31,7 @@ def config() -> RunConfig:
             epochs=90,
             batch_size=4096,
             peak_lr=1e-3,
-            optimiser=OptimiserConfig(betas=(0.9, 0.999), weight_decay=0.03, clip_norm=1.0),
+            optimizer=OptimizerConfig(betas=(0.9, 0.999), weight_decay=0.03, clip_norm=1.0),
             schedule=ScheduleConfig(kind="linear", warmup=10_000),
             precision="bf16",
         ),

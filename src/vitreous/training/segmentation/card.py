@@ -29,10 +29,10 @@ vitreous {__version__}.
 | | |
 |---|---|
 | Mean IoU | {in_words(result)} |
-| Data | `{config.source}`, {result["train_count"]} pictures to train on |
+| Data | `{config.source}`, {result["train_count"]} images to train on |
 | Classes | {classes} |
 | Begun from | {f"`{config.init}`" if config.init else "random weights"} |
-| Pictures | seen at {height}x{width}, patches of {rows}x{columns}, {config.model.channels} channels |
+| ImageDataset | seen at {height}x{width}, patches of {rows}x{columns}, {config.model.channels} channels |
 | Decoder | {config.model.decoder}, {config.model.cells}x{config.model.cells} logits of a class in a patch |
 | Parameters | {result["parameters"]:,} |
 | Training | {result["seconds"]:.0f} s, seed {config.seed}, recipe {config.recipe or "of its own"} |
@@ -40,7 +40,7 @@ vitreous {__version__}.
 ## Use
 
 ```bash
-vitreous predict {quote(str(run.path))} picture.jpg --out masks/
+vitreous predict {quote(str(run.path))} image.jpg --out masks/
 vitreous evaluate {quote(str(run.path))}
 ```
 
@@ -48,18 +48,18 @@ vitreous evaluate {quote(str(run.path))}
 import vitreous as vt
 
 model = vt.load("{run.path}")
-logits = model(model.preprocessing(picture))  # (1, classes, H, W); the classes are model.labels
+logits = model(model.preprocessing(image))  # (1, classes, H, W); the classes are model.labels
 ```
 
 ## Again
 
 `vitreous train --task segmentation --config config.toml` repeats the run. `metrics.jsonl` has its course,
-`report.html` shows pictures, masks, and where they differ.
+`report.html` shows images, masks, and where they differ.
 
 ## Limits
 
-The figures hold for pictures like those it was measured on. Every pixel gets one of the classes, also where
-it shows none of them. A picture is squashed to {height}x{width} before it is seen: what is smaller than a
+The figures hold for images like those it was measured on. Every pixel gets one of the classes, also where
+it shows none of them. An image is squashed to {height}x{width} before it is seen: what is smaller than a
 pixel there is lost.
 """,
     )
@@ -71,7 +71,7 @@ def in_words(result: Mapping[str, Any]) -> str:
         return "not measured: the data has no held-out part"
     low, high = result["test_miou_interval"]
     return (
-        f"{result['test_miou']:.2%} on {result['test_count']} held-out pictures (95 % interval {low:.2%} to "
+        f"{result['test_miou']:.2%} on {result['test_count']} held-out images (95 % interval {low:.2%} to "
         f"{high:.2%}); {result['test_pixel_accuracy']:.2%} of the pixels right; calling every pixel the "
         f"first class would get {result['baseline_miou']:.2%}"
     )

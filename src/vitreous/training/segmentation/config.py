@@ -12,7 +12,7 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.training.config import RunConfig
 
-CHANGES = ("random_resized_crop", "flip", "three_augment", "colour_jitter", "noise")
+CHANGES = ("random_resized_crop", "flip", "three_augment", "color_jitter", "noise")
 
 
 class SegmentationConfig(RunConfig):
@@ -31,7 +31,7 @@ class SegmentationConfig(RunConfig):
         shown = self.preprocessing
         if shown.resize != "squash" or shown.crop_fraction != 1:
             raise ValueError(
-                "a segmenter sees whole pictures: set preprocessing.resize=squash and "
+                "a segmenter sees whole images: set preprocessing.resize=squash and "
                 "preprocessing.crop_fraction=1"
             )
         for name in AugmentationConfig.model_fields:
@@ -50,5 +50,5 @@ class SegmentationConfig(RunConfig):
             ("data.in_memory", self.data.in_memory != "auto"),
         ):
             if wrong:
-                raise ValueError(f"{name} is for pictures that have one class each: leave it out")
+                raise ValueError(f"{name} is for images that have one class each: leave it out")
         return self

@@ -19,7 +19,7 @@ from vitreous.training.settings import check_known, configure, merged, without_n
 from vitreous.training.starting import absolute_source, checkpoint, fitted_to_checkpoint
 
 Tree = Mapping[str, Any]
-WHOLE = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's pictures were cut
+WHOLE = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's images were cut
 NO_PATCHES = "{} has no patch tokens to make maps of: give a ViT, such as ViT-Ti/16"
 
 
@@ -59,7 +59,7 @@ def chosen(
     """The recipe for the data, without the user's settings, and why it is this one."""
     if str(settings.get("model", {}).get("name", "")).startswith("BiT"):
         raise InputError(NO_PATCHES.format(settings["model"]["name"]))
-    count = f"{len(splits.train)} pictures of {len(splits.train.classes)} classes"
+    count = f"{len(splits.train)} images of {len(splits.train.classes)} classes"
     if init:
         base = fine_tuning_config(splits)
         config = fitted_to_checkpoint(base, init, fitted(settings, init), imposed=("pooling",))
@@ -74,7 +74,7 @@ def chosen(
 
 
 def fitted(settings: Tree, init: str) -> dict[str, Any]:
-    """The user's settings over what a checkpoint made for classes cannot have here: pictures of which a part
+    """The user's settings over what a checkpoint made for classes cannot have here: images of which a part
     is cut off, and a norm behind a pooling."""
     loaded = checkpoint(init)
     if not isinstance(loaded, ViT):
@@ -95,10 +95,10 @@ def with_classes(settings: Tree, splits: MaskSplits) -> dict[str, Any]:
 
 def check_batch(config: SegmentationConfig, splits: MaskSplits) -> None:
     """An epoch has at least one whole batch."""
-    if (pictures := len(splits.train)) < config.training.batch_size:
+    if (images := len(splits.train)) < config.training.batch_size:
         raise InputError(
-            f"a batch of {config.training.batch_size} is more than the {pictures} pictures to train on: set "
-            f"--batch-size {max(pictures // 4, 1)}, for example"
+            f"a batch of {config.training.batch_size} is more than the {images} images to train on: set "
+            f"--batch-size {max(images // 4, 1)}, for example"
         )
 
 

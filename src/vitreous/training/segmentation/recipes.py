@@ -1,19 +1,19 @@
-"""How a segmenter is trained: on the bundled pages, and on somebody's own pictures."""
+"""How a segmenter is trained: on the bundled pages, and on somebody's own images."""
 
 from __future__ import annotations
 
-from vitreous.data.config import AugmentationConfig, ColourJitterConfig, RandomResizedCropConfig
+from vitreous.data.config import AugmentationConfig, ColorJitterConfig, RandomResizedCropConfig
 from vitreous.data.segmentation.digit_pages import CLASSES, DIGIT_PAGES, SIDE
 from vitreous.data.segmentation.masked import MaskSplits
 from vitreous.models.config import ConvolutionStemConfig, PositionConfig
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
-from vitreous.training.config import OptimiserConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.segmentation.config import SegmentationConfig
 
-LOOKS = 100_000  # at pictures, in a whole training
+LOOKS = 100_000  # at images, in a whole training
 EPOCHS = (20, 400)  # fewest and most
-LARGE = 192  # pixels of the shorter side, from which on pictures are shown at 256x256
+LARGE = 192  # pixels of the shorter side, from which on images are shown at 256x256
 
 
 def digit_pages_config() -> SegmentationConfig:
@@ -60,21 +60,21 @@ def digit_pages_config() -> SegmentationConfig:
             steps=2500,
             batch_size=16,
             peak_lr=1.5e-3,
-            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            optimizer=OptimizerConfig(betas=(0.9, 0.98), weight_decay=0.05),
             schedule=ScheduleConfig(warmup=0.03),
         ),
     )
 
 
 def masks_config(data: MaskSplits) -> SegmentationConfig:
-    """For somebody's own pictures, from scratch: a small ViT behind convolutions, at 128x128 or, of pictures
+    """For somebody's own images, from scratch: a small ViT behind convolutions, at 128x128 or, of images
     that are large enough, at 256x256; random crops, mirrored where that is asked for."""
     large = min(data.size) >= LARGE
     size = (256, 256) if large else (128, 128)
     strides = (2, 1, 2, 1, 2, 1, 2) if large else (2, 1, 2, 1, 2)
-    pictures = len(data.train)
-    grey = data.channels == 1
-    batch = min(16, max(pictures // 4, 1))
+    images = len(data.train)
+    gray = data.channels == 1
+    batch = min(16, max(images // 4, 1))
     return SegmentationConfig(
         source=data.name,
         recipe="masks",
@@ -101,18 +101,18 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
             channels=data.channels,
             resize="squash",
             interpolation="bilinear",
-            mean=(0.5,) if grey else IMAGENET_MEAN,
-            std=(0.25,) if grey else IMAGENET_STD,
+            mean=(0.5,) if gray else IMAGENET_MEAN,
+            std=(0.25,) if gray else IMAGENET_STD,
         ),
         augmentation=AugmentationConfig(
             random_resized_crop=RandomResizedCropConfig(scale=(0.25, 1.0)),
-            colour_jitter=ColourJitterConfig(),
+            color_jitter=ColorJitterConfig(),
         ),
         training=TrainingConfig(
-            epochs=min(max(LOOKS // pictures, EPOCHS[0]), EPOCHS[1]),
+            epochs=min(max(LOOKS // images, EPOCHS[0]), EPOCHS[1]),
             batch_size=batch,
             peak_lr=1e-3,
-            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            optimizer=OptimizerConfig(betas=(0.9, 0.98), weight_decay=0.05),
             schedule=ScheduleConfig(warmup=0.05),
         ),
     )

@@ -46,13 +46,13 @@ def train_segmenter(
     """Train the run's model from where the run stands, and save it.
 
     Args:
-        validate: measures a model on pictures that it does not learn from.
+        validate: measures a model on images that it does not learn from.
         world: the processes that train together; only the first one writes into the run.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
-        InputError: the loss stays non-finite, a file cannot be written, too many pictures cannot be read, or
-            a picture and its mask do not belong together.
+        InputError: the loss stays non-finite, a file cannot be written, too many images cannot be read, or
+            an image and its mask do not belong together.
     """
     config, world = run.config, world or World()
     learner, states = learner_of(run, splits.train.classes, device, world)

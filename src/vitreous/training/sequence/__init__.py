@@ -1,1 +1,1 @@
-"""Training what writes text: translators, and readers of pictures."""
+"""Training what writes text: translators, and readers of images."""

@@ -16,8 +16,8 @@ def card(config: TranslationConfig | ReadingConfig, result: Mapping[str, Any]) -
         title, about, scores = "Translator", translator(config), translation_scores(result)
         command, again = f'vitreous translate {run} "..."', "vitreous translate train"
     else:
-        title, about, scores = "Reader of pictures", reader(config), reading_scores(result)
-        command, again = f"vitreous predict {run} picture.png", "vitreous train --task text"
+        title, about, scores = "Reader of images", reader(config), reading_scores(result)
+        command, again = f"vitreous predict {run} image.png", "vitreous train --task text"
     header = " | ".join(scores)
     skipped = result["skipped"]
     return f"""# {title}
@@ -70,7 +70,7 @@ def translation_scores(result: Mapping[str, Any]) -> dict[str, str]:
 def reading_scores(result: Mapping[str, Any]) -> dict[str, str]:
     low, high = result["line_accuracy_interval"]
     return {
-        "held-out pictures": str(result["test_count"]),
+        "held-out images": str(result["test_count"]),
         "lines right": f"{result['line_accuracy']:.2%}",
         "95 % interval": f"{low:.2%} to {high:.2%}",
         "characters right": f"{result['character_accuracy']:.2%}",

@@ -1,4 +1,4 @@
-"""The whole description of how a translator, or a reader of pictures, is trained: what its `config.toml`
+"""The whole description of how a translator, or a reader of images, is trained: what its `config.toml`
 holds, and what `--set` can name."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from vitreous.errors import InputError
 from vitreous.models.config import Config, Positive, Probability
+from vitreous.models.legacy import with_current_names
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.settings import check_names, explain
@@ -21,7 +22,7 @@ from vitreous.training.settings import by_epochs, merged, without_none_words
 Kind = TypeVar("Kind", bound="SequenceConfig")
 
 
-class TokeniserConfig(Config):
+class TokenizerConfig(Config):
     """One byte-pair vocabulary, shared by source and target (1706.03762, section 5.1)."""
 
     vocabulary: Positive = Field(default=8000, description="tokens, 259 of them bytes and marks")
@@ -40,7 +41,7 @@ FOR_OTHERS = (
     "ema_decay",
     "loss",
     "distillation",
-    "initialisation",
+    "initialization",
     "freeze",
     "lora",
     "checkpointing",
@@ -53,7 +54,7 @@ class SequenceConfig(CommandConfig):
     source: str = Field(default="", description="the data")
     seed: int = Field(default=0, ge=0)
     test_fraction: Probability = Field(default=0.05, description="of the data, held out; 2,000 at most")
-    tokeniser: TokeniserConfig = TokeniserConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
     training: TrainingConfig = TrainingConfig()
     averaging: AveragingConfig = AveragingConfig()
 
@@ -64,9 +65,9 @@ class SequenceConfig(CommandConfig):
             if getattr(asked, name) != getattr(default, name):
                 instead = "set averaging.checkpoints" if name == "ema_decay" else "leave it out"
                 raise ValueError(f"training.{name} is not for what writes text: {instead}")
-        if asked.optimiser.layer_decay:
+        if asked.optimizer.layer_decay:
             raise ValueError(
-                "training.optimiser.layer_decay knows the layers of an encoder alone: leave it out for what "
+                "training.optimizer.layer_decay knows the layers of an encoder alone: leave it out for what "
                 "writes text"
             )
         if asked.precision == "fp8":
@@ -84,12 +85,12 @@ class TranslationConfig(SequenceConfig):
 
     @model_validator(mode="after")
     def _vocabulary(self) -> TranslationConfig:
-        check_vocabulary(self.tokeniser, self.model)
+        check_vocabulary(self.tokenizer, self.model)
         return self
 
 
 class ReadingConfig(SequenceConfig):
-    """All of the run of a model that reads the text in pictures."""
+    """All of the run of a model that reads the text in images."""
 
     command: ClassVar[str] = "train --task text"
 
@@ -98,19 +99,19 @@ class ReadingConfig(SequenceConfig):
     preprocessing: Preprocessing = Preprocessing()
 
     @model_validator(mode="after")
-    def _same_pictures(self) -> ReadingConfig:
+    def _same_images(self) -> ReadingConfig:
         made, taken = self.preprocessing.size, self.model.encoder.image_size
         if made != taken:
             raise ValueError(f"preprocessing.size is {made}, but the model takes {taken}: make them the same")
-        check_vocabulary(self.tokeniser, self.model.decoder)
+        check_vocabulary(self.tokenizer, self.model.decoder)
         return self
 
 
-def check_vocabulary(tokeniser: TokeniserConfig, decoder: DecoderConfig) -> None:
-    """Every token of the tokeniser must be one of the model's."""
-    if tokeniser.vocabulary > decoder.vocabulary:
+def check_vocabulary(tokenizer: TokenizerConfig, decoder: DecoderConfig) -> None:
+    """Every token of the tokenizer must be one of the model's."""
+    if tokenizer.vocabulary > decoder.vocabulary:
         raise ValueError(
-            f"tokeniser.vocabulary is {tokeniser.vocabulary}, but the model knows {decoder.vocabulary}: "
+            f"tokenizer.vocabulary is {tokenizer.vocabulary}, but the model knows {decoder.vocabulary}: "
             "raise the model's vocabulary, or leave it out"
         )
 
@@ -123,7 +124,7 @@ def with_vocabulary(model: Mapping[str, Any], size: int) -> dict[str, Any]:
 def configure_sequence(base: Kind, *overrides: Mapping[str, Any]) -> Kind:
     """`base` with the leaves of each tree changed, later trees over earlier ones.
 
-    The model's vocabulary follows the tokeniser's unless it is set itself.
+    The model's vocabulary follows the tokenizer's unless it is set itself.
 
     Raises:
         InputError: an unknown setting (with the nearest name), or values that do not fit together.
@@ -132,7 +133,7 @@ def configure_sequence(base: Kind, *overrides: Mapping[str, Any]) -> Kind:
     for override in overrides:
         if problem := check_names(override, type(base)):
             raise InputError(problem)
-        if vocabulary := override.get("tokeniser", {}).get("vocabulary"):
+        if vocabulary := override.get("tokenizer", {}).get("vocabulary"):
             tree["model"] = with_vocabulary(tree["model"], vocabulary)
         tree = merged(tree, by_epochs(override))
     try:
@@ -148,7 +149,7 @@ def read_config(path: Path) -> TranslationConfig | ReadingConfig:
         InputError: there is none, or it is that of a classifier.
     """
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        tree = with_current_names(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"{path.parent} is no run: cannot read {path.name}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

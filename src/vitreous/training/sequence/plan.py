@@ -1,18 +1,18 @@
-"""From what a user gave to a checked configuration, its data, and a tokeniser that knows them."""
+"""From what a user gave to a checked configuration, its data, and a tokenizer that knows them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vitreous.data.pictures import BadFiles
+from vitreous.data.dataset import BadFiles
 from vitreous.data.text.batches import BucketLoader, encode_pairs
 from vitreous.data.text.caption_batches import CaptionLoader
 from vitreous.data.text.captions import CaptionSplits, open_captions
 from vitreous.data.text.digit_lines import DIGIT_LINES
 from vitreous.data.text.fresh_lines import FreshLines
 from vitreous.data.text.parallel import NUMBERS, Parallel, open_parallel
-from vitreous.data.text.tokeniser import Tokeniser
+from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.training.distributed import World
 from vitreous.training.loop import Loader
 from vitreous.training.sequence.config import (
@@ -22,9 +22,9 @@ from vitreous.training.sequence.config import (
 )
 from vitreous.training.sequence.recipes import (
     digit_lines_config,
+    images_config,
     numbers_config,
     pairs_config,
-    pictures_config,
 )
 from vitreous.training.starting import absolute_source
 
@@ -32,11 +32,11 @@ Tree = Mapping[str, Any]
 
 
 class Prepared(NamedTuple):
-    """Training data in batches, the tokeniser that encoded them, how many examples they are made of, of at
-    most how many tokens, how many were left out, by reason, and pictures that could not be read."""
+    """Training data in batches, the tokenizer that encoded them, how many examples they are made of, of at
+    most how many tokens, how many were left out, by reason, and images that could not be read."""
 
     loader: Loader
-    tokeniser: Tokeniser
+    tokenizer: Tokenizer
     examples: int
     longest: int
     skipped: dict[str, int]
@@ -58,7 +58,7 @@ def plan_translation(source: str | None, settings: Tree) -> tuple[TranslationCon
 
 
 def prepare_translation(config: TranslationConfig, data: Parallel, world: World | None = None) -> Prepared:
-    """The tokeniser is trained on the training pairs alone; each process does it.
+    """The tokenizer is trained on the training pairs alone; each process does it.
 
     Raises:
         InputError: there are too few pairs, or the processes cannot share a batch equally.
@@ -66,8 +66,8 @@ def prepare_translation(config: TranslationConfig, data: Parallel, world: World 
     world = world or World()
     world.share(config.training.batch_size)  # or it is said why not
     texts = (text for pair in data.train for text in (pair.source, pair.target))
-    tokeniser = Tokeniser.train(texts, config.tokeniser.vocabulary)
-    encoded = encode_pairs(data.train, tokeniser, config.model.max_length)
+    tokenizer = Tokenizer.train(texts, config.tokenizer.vocabulary)
+    encoded = encode_pairs(data.train, tokenizer, config.model.max_length)
     loader = BucketLoader(
         encoded,
         batch_size=config.training.batch_size,
@@ -76,31 +76,31 @@ def prepare_translation(config: TranslationConfig, data: Parallel, world: World 
         world_size=world.size,
     )
     skipped = {"empty": data.empty, "too_long": encoded.too_long}
-    return Prepared(loader, tokeniser, len(encoded.sources), config.model.max_length, skipped, BadFiles())
+    return Prepared(loader, tokenizer, len(encoded.sources), config.model.max_length, skipped, BadFiles())
 
 
 def plan_reading(source: str | None, settings: Tree) -> tuple[ReadingConfig, CaptionSplits]:
-    """The same for pictures and their texts."""
+    """The same for images and their texts."""
     settings = with_source(source or settings.get("source") or DIGIT_LINES, settings)
-    base = digit_lines_config() if settings["source"] == DIGIT_LINES else pictures_config()
+    base = digit_lines_config() if settings["source"] == DIGIT_LINES else images_config()
     config = configure_sequence(base, settings)
     return config, open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
 
 
 def prepare_reading(config: ReadingConfig, data: CaptionSplits, world: World | None = None) -> Prepared:
-    """The tokeniser is trained on the training texts alone; each process does it.
+    """The tokenizer is trained on the training texts alone; each process does it.
 
     Raises:
-        InputError: there are too few pictures, or the processes cannot share a batch equally.
+        InputError: there are too few images, or the processes cannot share a batch equally.
     """
     world = world or World()
     world.share(config.training.batch_size)  # or it is said why not
-    tokeniser = Tokeniser.train(data.train.texts, config.tokeniser.vocabulary)
+    tokenizer = Tokenizer.train(data.train.texts, config.tokenizer.vocabulary)
     longest = config.model.decoder.max_length
     kind = FreshLines if config.source == DIGIT_LINES else CaptionLoader
     loader = kind(
         data.train,
-        tokeniser,
+        tokenizer,
         preprocessing=config.preprocessing,
         longest=longest,
         batch_size=config.training.batch_size,
@@ -109,7 +109,7 @@ def prepare_reading(config: ReadingConfig, data: CaptionSplits, world: World | N
         world_size=world.size,
     )
     skipped = {"empty": data.empty, "too_long": loader.too_long}
-    return Prepared(loader, tokeniser, loader.examples, longest, skipped, loader.bad)
+    return Prepared(loader, tokenizer, loader.examples, longest, skipped, loader.bad)
 
 
 def with_source(source: str, settings: Tree) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A trained captioner and its tokeniser: pictures in, texts out."""
+"""A trained captioner and its tokenizer: images in, texts out."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from PIL import Image
 
 from vitreous.checkpoints.sequences import load_sequence_model
-from vitreous.data.text.tokeniser import Tokeniser, tokeniser_from_json, up_to_end
+from vitreous.data.text.tokenizer import Tokenizer, tokenizer_from_json, up_to_end
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.decoding import beam_search
 from vitreous.training.sequence.belonging import check_belong
 
-BATCH = 64  # pictures read together
+BATCH = 64  # images read together
 
 
 class ReadText(NamedTuple):
-    """What stands in a picture, its log probability divided by a power of its length, and the tokens that
+    """What stands in an image, its log probability divided by a power of its length, and the tokens that
     were written, with the start mark and the end mark, if it was reached."""
 
     text: str
@@ -29,16 +29,16 @@ class ReadText(NamedTuple):
 
 
 class Reader:
-    """Reads the text in pictures, many at a time.
+    """Reads the text in images, many at a time.
 
     Attributes:
         model: the captioner.
-        tokeniser: the one that it was trained with.
+        tokenizer: the one that it was trained with.
     """
 
-    def __init__(self, model: Captioner, tokeniser: Tokeniser) -> None:
-        check_belong(tokeniser, model.config.decoder)
-        self.model, self.tokeniser = model, tokeniser
+    def __init__(self, model: Captioner, tokenizer: Tokenizer) -> None:
+        check_belong(tokenizer, model.config.decoder)
+        self.model, self.tokenizer = model, tokenizer
 
     @classmethod
     def load(cls, path: Path) -> Reader:
@@ -47,26 +47,26 @@ class Reader:
         Raises:
             InputError: it holds no reader, or it is damaged.
         """
-        model, tokeniser = load_sequence_model(path)
+        model, tokenizer = load_sequence_model(path)
         if not isinstance(model, Captioner):
-            raise InputError(f"{path} translates text, it does not read pictures: use vitreous translate")
-        return cls(model, tokeniser_from_json(tokeniser, where=str(path)))
+            raise InputError(f"{path} translates text, it does not read images: use vitreous translate")
+        return cls(model, tokenizer_from_json(tokenizer, where=str(path)))
 
     @torch.inference_mode()
     def read(
-        self, pictures: Sequence[Image.Image], *, beams: int = 4, batch_size: int = BATCH
+        self, images: Sequence[Image.Image], *, beams: int = 4, batch_size: int = BATCH
     ) -> list[ReadText]:
-        """The text of each picture, in order."""
+        """The text of each image, in order."""
         device = self.model.text.tokens.weight.device
         results: list[ReadText] = []
-        for start in range(0, len(pictures), batch_size):
-            images = self.model.preprocessing(pictures[start : start + batch_size]).to(device)
+        for start in range(0, len(images), batch_size):
+            batch = self.model.preprocessing(images[start : start + batch_size]).to(device)
             found = beam_search(
                 self.model.text,
-                self.model.encode(images),
+                self.model.encode(batch),
                 max_length=self.model.config.decoder.max_length,
                 beams=beams,
             )
             best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
-            results += [ReadText(self.tokeniser.decode(row), score, up_to_end(row)) for row, score in best]
+            results += [ReadText(self.tokenizer.decode(row), score, up_to_end(row)) for row, score in best]
         return results

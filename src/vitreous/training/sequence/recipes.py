@@ -1,4 +1,4 @@
-"""Recipes for what writes text: the two bundled jobs, and rules for a user's own pairs and pictures."""
+"""Recipes for what writes text: the two bundled jobs, and rules for a user's own pairs and images."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from vitreous.data.text.digit_lines import DIGIT_LINES, HEIGHT, WIDTH
 from vitreous.data.text.parallel import NUMBERS
-from vitreous.data.text.tokeniser import SMALLEST
+from vitreous.data.text.tokenizer import SMALLEST
 from vitreous.models.config import ConvolutionStemConfig, PositionConfig, ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.training.config import OptimiserConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.sequence.config import (
     AveragingConfig,
     ReadingConfig,
-    TokeniserConfig,
+    TokenizerConfig,
     TranslationConfig,
 )
 
@@ -36,7 +36,7 @@ def paper_training(width: int, *, steps: int, batch_size: int, warmup: int) -> T
         steps=steps,
         batch_size=batch_size,
         peak_lr=rate,
-        optimiser=OptimiserConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, clip_norm=1.0),
+        optimizer=OptimizerConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, clip_norm=1.0),
         schedule=schedule,
         label_smoothing=0.1,
     )
@@ -50,7 +50,7 @@ def numbers_config() -> TranslationConfig:
     return TranslationConfig(
         source=NUMBERS,
         test_fraction=0.02,
-        tokeniser=TokeniserConfig(vocabulary=400),
+        tokenizer=TokenizerConfig(vocabulary=400),
         model=TransformerConfig(
             vocabulary=400,
             width=96,
@@ -77,7 +77,7 @@ def pairs_config(count: int) -> TranslationConfig:
         width, depth, dropout, vocabulary = 128, 2, 0.2, 2000
     steps = min(max(40 * count // 64, 1000), 100_000)
     return TranslationConfig(
-        tokeniser=TokeniserConfig(vocabulary=vocabulary),
+        tokenizer=TokenizerConfig(vocabulary=vocabulary),
         model=TransformerConfig(
             vocabulary=vocabulary,
             width=width,
@@ -106,7 +106,7 @@ def digit_lines_config() -> ReadingConfig:
     vocabulary = SMALLEST + 11  # ten digits, and the mark of a word's beginning
     return ReadingConfig(
         source=DIGIT_LINES,
-        tokeniser=TokeniserConfig(vocabulary=vocabulary),
+        tokenizer=TokenizerConfig(vocabulary=vocabulary),
         model=CaptionerConfig(
             encoder=ViTConfig(
                 image_size=(HEIGHT, WIDTH),
@@ -138,7 +138,7 @@ def digit_lines_config() -> ReadingConfig:
             steps=2500,
             batch_size=32,
             peak_lr=1.5e-3,
-            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            optimizer=OptimizerConfig(betas=(0.9, 0.98), weight_decay=0.05),
             schedule=ScheduleConfig(warmup=100),
             label_smoothing=0.05,
         ),
@@ -146,12 +146,12 @@ def digit_lines_config() -> ReadingConfig:
     )
 
 
-def pictures_config() -> ReadingConfig:
-    """For somebody's own pictures of lines of text: scaled to a height of 32 and a width of 256 pixels."""
+def images_config() -> ReadingConfig:
+    """For somebody's own images of lines of text: scaled to a height of 32 and a width of 256 pixels."""
     vocabulary = 2 * SMALLEST
     size = (32, 256)
     return ReadingConfig(
-        tokeniser=TokeniserConfig(vocabulary=vocabulary),
+        tokenizer=TokenizerConfig(vocabulary=vocabulary),
         model=CaptionerConfig(
             encoder=ViTConfig(
                 image_size=size,
@@ -182,7 +182,7 @@ def pictures_config() -> ReadingConfig:
             epochs=30,
             batch_size=32,
             peak_lr=5e-4,
-            optimiser=OptimiserConfig(betas=(0.9, 0.98), weight_decay=0.05),
+            optimizer=OptimizerConfig(betas=(0.9, 0.98), weight_decay=0.05),
             schedule=ScheduleConfig(warmup=0.1),
             label_smoothing=0.1,
         ),

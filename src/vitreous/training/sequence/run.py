@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitreous.checkpoints.sequences import SequenceModel, save_sequence_model
 from vitreous.data.text.batches import TextBatch
 from vitreous.data.text.caption_batches import CaptionBatch
-from vitreous.data.text.tokeniser import PAD, Tokeniser
+from vitreous.data.text.tokenizer import PAD, Tokenizer
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
@@ -35,7 +35,7 @@ from vitreous.training.surrounding import surrounded
 
 
 class SequenceRun(RunDirectory[TranslationConfig | ReadingConfig]):
-    """The run directory of a translator or a reader of pictures."""
+    """The run directory of a translator or a reader of images."""
 
     @classmethod
     def begin(
@@ -57,7 +57,7 @@ class SequenceRun(RunDirectory[TranslationConfig | ReadingConfig]):
         """
         config = read_config(path / "config.toml")
         if not isinstance(config, kind):
-            does = "translates" if isinstance(config, TranslationConfig) else "reads pictures"
+            does = "translates" if isinstance(config, TranslationConfig) else "reads images"
             command = f"vitreous {config.command} --resume {quote(str(path))}"
             raise InputError(f"{path} {does}: go on with {command}")
         return cls(path, config)
@@ -107,7 +107,7 @@ def train_sequence_model(
     display: Display | None = None,
     world: World | None = None,
 ) -> TrainedSequence:
-    """Train the run's model from where the run stands, and save it with its tokeniser.
+    """Train the run's model from where the run stands, and save it with its tokenizer.
 
     Args:
         world: the processes that train together; only the first one writes into the run.
@@ -133,16 +133,16 @@ def train_sequence_model(
 
     def save() -> SequenceModel:
         """Where training breaks off, the mean of its last checkpoints is still to come."""
-        return saved(run, learner.gathered(learner.model), prepared.tokeniser, world)
+        return saved(run, learner.gathered(learner.model), prepared.tokenizer, world)
 
     with around as surroundings, kept_if_not_finite(save, run.path / "model"):
         fit(learner, loader, objective, config.training, surroundings)
-    return TrainedSequence(saved(run, learner.result, prepared.tokeniser, world), learner.seconds)
+    return TrainedSequence(saved(run, learner.result, prepared.tokenizer, world), learner.seconds)
 
 
-def saved(run: SequenceRun, model: nn.Module, tokeniser: Tokeniser, world: World) -> SequenceModel:
-    """The model on the CPU, which the first process has written into the run's model/ with its tokeniser."""
+def saved(run: SequenceRun, model: nn.Module, tokenizer: Tokenizer, world: World) -> SequenceModel:
+    """The model on the CPU, which the first process has written into the run's model/ with its tokenizer."""
     result: SequenceModel = model.cpu().eval()  # type: ignore[assignment]
     if world.first:
-        save_sequence_model(result, run.path / "model", tokeniser=tokeniser.to_json())
+        save_sequence_model(result, run.path / "model", tokenizer=tokenizer.to_json())
     return result

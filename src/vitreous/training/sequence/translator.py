@@ -1,4 +1,4 @@
-"""A trained Transformer and its tokeniser: texts in, texts out."""
+"""A trained Transformer and its tokenizer: texts in, texts out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.sequences import load_sequence_model
 from vitreous.data.text.batches import padded
-from vitreous.data.text.tokeniser import END, Tokeniser, tokeniser_from_json, up_to_end
+from vitreous.data.text.tokenizer import END, Tokenizer, tokenizer_from_json, up_to_end
 from vitreous.errors import InputError
 from vitreous.models.decoding import beam_search, greedy
 from vitreous.models.transformer import Transformer
@@ -34,12 +34,12 @@ class Translator:
 
     Attributes:
         model: the Transformer.
-        tokeniser: the one that it was trained with.
+        tokenizer: the one that it was trained with.
     """
 
-    def __init__(self, model: Transformer, tokeniser: Tokeniser) -> None:
-        check_belong(tokeniser, model.config)
-        self.model, self.tokeniser = model, tokeniser
+    def __init__(self, model: Transformer, tokenizer: Tokenizer) -> None:
+        check_belong(tokenizer, model.config)
+        self.model, self.tokenizer = model, tokenizer
 
     @classmethod
     def load(cls, path: Path) -> Translator:
@@ -48,10 +48,10 @@ class Translator:
         Raises:
             InputError: it holds no translator, or it is damaged.
         """
-        model, tokeniser = load_sequence_model(path)
+        model, tokenizer = load_sequence_model(path)
         if not isinstance(model, Transformer):
-            raise InputError(f"{path} reads pictures, not text: use vitreous predict")
-        return cls(model, tokeniser_from_json(tokeniser, where=str(path)))
+            raise InputError(f"{path} reads images, not text: use vitreous predict")
+        return cls(model, tokenizer_from_json(tokenizer, where=str(path)))
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a source text.
@@ -61,7 +61,7 @@ class Translator:
         """
         if not text.strip():
             raise InputError("there is no text to translate in an empty line: write some")
-        ids = [*self.tokeniser.encode(text.strip()), END]
+        ids = [*self.tokenizer.encode(text.strip()), END]
         if len(ids) > self.model.config.max_length:
             raise InputError(
                 f"the text {text[:40]!r}... has {len(ids)} tokens, and the model reads "
@@ -101,9 +101,9 @@ class Translator:
         memory = self.model.encode(source)
         if beams == 1:
             ids = greedy(self.model.text, memory, max_length=limit)
-            return [Translation(self.tokeniser.decode(row), None, up_to_end(row)) for row in ids.tolist()]
+            return [Translation(self.tokenizer.decode(row), None, up_to_end(row)) for row in ids.tolist()]
         found = beam_search(
             self.model.text, memory, max_length=limit, beams=beams, length_penalty=length_penalty
         )
         best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
-        return [Translation(self.tokeniser.decode(row), score, up_to_end(row)) for row, score in best]
+        return [Translation(self.tokenizer.decode(row), score, up_to_end(row)) for row, score in best]

@@ -52,8 +52,8 @@ function reduced([left, top, width, height]) {
     for (let x = 0; x < broad; x++) {
       let sum = 0;
       for (let i = 0; i < FINE * FINE; i++) sum += ink[4 * ((y * FINE + Math.floor(i / FINE)) * fine.width + x * FINE + i % FINE)];
-      const grey = sum / (FINE * FINE);
-      out.data.set([grey, grey, grey, 255], 4 * (y * broad + x));
+      const gray = sum / (FINE * FINE);
+      out.data.set([gray, gray, gray, 255], 4 * (y * broad + x));
     }
   }
   small.getContext("2d").putImageData(out, 0, 0);

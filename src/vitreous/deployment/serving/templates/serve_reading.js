@@ -33,7 +33,7 @@ function point(index) {
 
 function drawSight() {
   overlay(byId("sight"), sight.image, sight.told.values[token], valueOf("opacity") / 100);
-  byId("sight-words").textContent = `Where the decoder looked when it wrote “${sight.told.tokens[token]}”, as the model sees the picture.`;
+  byId("sight-words").textContent = `Where the decoder looked when it wrote “${sight.told.tokens[token]}”, as the model sees the image.`;
 }
 
 const again = () => { if (selected) show(() => work(selected)); };

@@ -1,25 +1,25 @@
-// --- the classes' colours over the picture ------------------------------------------------------------------
+// --- the classes' colors over the image ------------------------------------------------------------------
 
 const NEARLY = 640;  // pixels of the canvas's longer side, at least
 let sight = null, alone = null;  // what is shown; the number of a class that is shown alone
 // Sorted here: an object of JavaScript has names that are numbers first.
 const largestFirst = (shares) => Object.entries(shares).sort((one, other) => other[1] - one[1]);
 const brief = (answer) => largestFirst(answer.shares).slice(0, 2).map(([label]) => label).join(", ");
-const numberOf = new Map(settings.palette.map((colour, number) => [colour.join(), number]));
+const numberOf = new Map(settings.palette.map((color, number) => [color.join(), number]));
 
 async function work(item) {
   const answer = await item.predict();
   const mask = await decoded(answer.mask);
-  const picture = await decoded(URL.createObjectURL(item.file)).catch(() => null);  // a TIFF, which browsers do not show
+  const image = await decoded(URL.createObjectURL(item.file)).catch(() => null);  // a TIFF, which browsers do not show
   return () => {
     alone = null;
-    sight = { answer, picture, classes: classesOf(mask) };
+    sight = { answer, image, classes: classesOf(mask) };
     drawLegend();
     drawSight();
   };
 }
 
-// The class number of each pixel of a mask, whose colours are the palette's.
+// The class number of each pixel of a mask, whose colors are the palette's.
 function classesOf(mask) {
   const canvas = new OffscreenCanvas(mask.naturalWidth, mask.naturalHeight), context = canvas.getContext("2d");
   context.drawImage(mask, 0, 0);
@@ -45,7 +45,7 @@ function drawSight() {
   context.imageSmoothingEnabled = Math.max(width, height) >= 96;
   context.fillStyle = "#888";
   context.fillRect(0, 0, canvas.width, canvas.height);
-  if (sight.picture) context.drawImage(sight.picture, 0, 0, canvas.width, canvas.height);
+  if (sight.image) context.drawImage(sight.image, 0, 0, canvas.width, canvas.height);
   context.imageSmoothingEnabled = false;
   context.drawImage(layer, 0, 0, canvas.width, canvas.height);
   byId("sight-words").textContent = alone === null ? "All classes; the first is left clear."
@@ -54,9 +54,9 @@ function drawSight() {
 
 function drawLegend() {
   byId("legend").replaceChildren(...largestFirst(sight.answer.shares).map(([label, share]) => {
-    const number = settings.labels.indexOf(label), colour = make("i", {});
-    colour.style.background = `rgb(${settings.palette[number]})`;
-    const button = make("button", { type: "button", "aria-pressed": "false" }, colour, label, make("span", {}, percent(share)));
+    const number = settings.labels.indexOf(label), color = make("i", {});
+    color.style.background = `rgb(${settings.palette[number]})`;
+    const button = make("button", { type: "button", "aria-pressed": "false" }, color, label, make("span", {}, percent(share)));
     button.addEventListener("click", () => {
       alone = alone === number ? null : number;
       for (const each of byId("legend").querySelectorAll("button")) each.setAttribute("aria-pressed", String(each === button && alone !== null));

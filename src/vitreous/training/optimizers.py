@@ -1,0 +1,122 @@
+"""Parameter groups and optimizers, all from torch.optim."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.training.config import OptimizerConfig
+
+Group = dict[str, Any]
+IN_A_LAYER = re.compile(r"(^|\.)blocks\.\d+\.")  # of a model, or of one inside an objective
+
+
+def make_optimizers(
+    model: nn.Module, config: OptimizerConfig, peak_lr: float, *, sharded: bool = False
+) -> list[torch.optim.Optimizer]:
+    """The optimizer of every parameter that learns; two of them for Muon, which takes matrices only.
+
+    Each group has `scale`, its share of the schedule's learning rate (layer-wise decay).
+    """
+    groups = parameter_groups(model, config, peak_lr)
+    # PyTorch has no fused SGD for shards.
+    sgd: dict[str, Any] = {"momentum": config.momentum, "fused": not sharded}
+    match config.kind:
+        case "adamw":
+            return [adamw(groups, config)]
+        case "sgd":
+            # Here the decay is a penalty: torch adds it to the gradient, in front of the momentum.
+            return [torch.optim.SGD(groups, lr=peak_lr, **sgd)]
+        case "adafactor":
+            return [torch.optim.Adafactor(groups, lr=peak_lr)]
+        case "muon":
+            hidden, rest = split_for_muon(model, groups)
+            if not hidden:
+                raise InputError(
+                    "Muon is for the matrices of encoder layers, and none of them learns here: use another "
+                    "training.optimizer.kind"
+                )
+            muon = torch.optim.Muon(
+                hidden, lr=peak_lr, momentum=config.momentum, adjust_lr_fn="match_rms_adamw"
+            )
+            return [muon, adamw(rest, config)] if rest else [muon]
+
+
+def adamw(groups: list[Group], config: OptimizerConfig) -> torch.optim.AdamW:
+    return torch.optim.AdamW(groups, betas=config.betas, eps=config.eps, fused=True)
+
+
+def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) -> list[Group]:
+    """Learning parameters, grouped by whether they decay and by their layer's share of the learning rate."""
+    decay = config.weight_decay
+    if config.decay_form == "independent":
+        decay /= peak_lr
+    decaying = {id(weight) for weight in decaying_weights(model)}
+    layers = depth(model) if config.layer_decay else 0
+    groups: dict[tuple[float, float], Group] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad or parameter.numel() == 0:
+            continue
+        scale = config.layer_decay ** (layers + 1 - layer_of(name, layers)) if config.layer_decay else 1.0
+        its_decay = decay if id(parameter) in decaying else 0.0
+        group = groups.setdefault(
+            (scale, its_decay),
+            {"params": [], "lr": peak_lr * scale, "scale": scale, "weight_decay": its_decay},
+        )
+        group["params"].append(parameter)
+    if not groups:
+        raise InputError("nothing learns: training.freeze covers every parameter of the model")
+    return list(groups.values())
+
+
+def decaying_weights(model: nn.Module) -> Iterator[Tensor]:
+    """Matrices and kernels; not biases, norms, LayerScale, class and register tokens, positions, probes."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            yield module.weight
+
+
+def depth(model: nn.Module) -> int:
+    blocks = getattr(model, "blocks", None)
+    if not isinstance(blocks, nn.ModuleList):
+        raise InputError(
+            f"{type(model).__name__} has no encoder layers: set training.optimizer.layer_decay=none"
+        )
+    return len(blocks)
+
+
+def layer_of(name: str, layers: int) -> int:
+    """0 for what makes the tokens, l for encoder layer l, L + 1 for the norm, pooling and head behind them
+    (BEiT, 2106.08254; MAE, 2111.06377)."""
+    if match := re.match(r"blocks\.(\d+)\.", name):
+        return int(match[1]) + 1
+    if name.startswith(("stem.", "prefix", "position.", "embedding_norm.", "layer_positions.")):
+        return 0
+    return layers + 1
+
+
+def split_for_muon(model: nn.Module, groups: list[Group]) -> tuple[list[Group], list[Group]]:
+    """Muon's groups, the matrices of linear maps in the layers of encoders and decoders, and those of
+    everything else: embeddings, projections, heads, tables of positions."""
+    matrices = {
+        id(parameter)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and IN_A_LAYER.search(name)
+        for parameter in module.parameters()
+        if parameter.ndim == 2
+    }
+    hidden = [{**g, "params": [p for p in g["params"] if id(p) in matrices]} for g in groups]
+    rest = [{**g, "params": [p for p in g["params"] if id(p) not in matrices]} for g in groups]
+    return [g for g in hidden if g["params"]], [g for g in rest if g["params"]]
+
+
+def set_rate(optimizers: list[torch.optim.Optimizer], lr: float) -> None:
+    """The learning rate of the next step, each group by its scale."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = lr * group["scale"]

@@ -1,0 +1,88 @@
+"""What version 0.1 wrote still loads: runs of every task, their models and their saved states."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import vitreous as vt
+from vitreous.cli import run as command
+
+from .make_data import make_data
+
+HERE = Path(__file__).parent
+IMAGE_TASKS = ("classification", "multilabel", "segmentation", "masked-patch", "mae", "simmim", "dino")
+EXPECTED = np.load(HERE / "expected.npz")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The runs and the data that they learned from, as they were."""
+    shutil.copytree(HERE / "written", tmp_path / "runs")
+    make_data(tmp_path)
+    for file in tmp_path.glob("runs/*/config.toml"):
+        file.write_text(file.read_text().replace("LEGACY_DATA/", f"{tmp_path}/"))
+    monkeypatch.chdir(tmp_path)
+    return Path("runs")
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    assert command([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@torch.inference_mode()
+def test_models_give_the_outputs_that_they_gave(runs: Path) -> None:
+    for task in IMAGE_TASKS:
+        logits = vt.load(runs / task)(torch.from_numpy(EXPECTED[f"{task}.images"]))
+        np.testing.assert_allclose(logits.numpy(), EXPECTED[task], atol=2e-6, err_msg=task)
+    tokens = torch.tensor([[1, 75, 85], [1, 70, 2]])
+    logits = vt.load(runs / "captioning")(torch.from_numpy(EXPECTED["captioning.images"]), tokens)
+    np.testing.assert_allclose(logits.numpy(), EXPECTED["captioning"], atol=2e-6)
+    logits = vt.load(runs / "translation")(torch.tensor([[70, 80, 90, 2]]), torch.tensor([[1, 75, 85]]))
+    np.testing.assert_allclose(logits.numpy(), EXPECTED["translation"], atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("classification", ["predict", "runs/classification", "photos/val"]),
+        ("multilabel", ["predict", "runs/multilabel", "ml/1.png", "ml/2.png"]),
+        ("captioning", ["predict", "runs/captioning", "cap/1.png", "cap/2.png"]),
+        ("translation", ["translate", "runs/translation", "one two", "three"]),
+    ],
+)
+def test_commands_answer_as_they_did(
+    runs: Path, capsys: pytest.CaptureFixture[str], task: str, words: list[str]
+) -> None:
+    before = json.loads((HERE / f"out-{task}.json").read_text())
+    now = answer(capsys, *words)
+    [key] = [key for key in before if key in ("predictions", "translations")]
+    for one, other in zip(before[key], now[key], strict=True):
+        for name, value in one.items():
+            if isinstance(value, float):
+                assert other[name] == pytest.approx(value, abs=2e-5)
+            elif isinstance(value, str):
+                assert other[name] == value
+
+
+def test_a_segmenter_is_evaluated_as_it_was(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = json.loads((HERE / "out-segmentation.json").read_text())
+    now = answer(capsys, "evaluate", "runs/segmentation")
+    for name in ("test_count", "test_miou", "test_pixel_accuracy"):
+        assert now[name] == pytest.approx(before[name], abs=1e-6)
+
+
+@pytest.mark.parametrize("run", ["classification", "mae"])
+def test_runs_go_on_from_the_state_that_was_saved(
+    runs: Path, capsys: pytest.CaptureFixture[str], run: str
+) -> None:
+    program = "pretrain" if run == "mae" else "train"
+    result = answer(capsys, program, "--resume", f"runs/{run}", "--epochs", "3")
+    rows = [json.loads(line) for line in (runs / run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["epoch"] == 3
+    assert rows[0]["step"] < rows[-1]["step"]
+    assert result["train_count"] == 16

@@ -1,0 +1,159 @@
+"""Who decays, at which rate each layer learns, and what a step of each optimizer does."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from vitreous.errors import InputError
+from vitreous.models.names import create
+from vitreous.models.sequence_config import TransformerConfig
+from vitreous.models.transformer import Transformer
+from vitreous.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingConfig
+from vitreous.pretraining.objectives import build_objective
+from vitreous.training.config import LoRAConfig, OptimizerConfig
+from vitreous.training.lora import add_lora
+from vitreous.training.optimizers import layer_of, make_optimizers, parameter_groups, set_rate
+from vitreous.training.starting import freeze
+
+SMALL: dict[str, Any] = {
+    "image_size": 8,
+    "width": 16,
+    "depth": 2,
+    "heads": 2,
+    "mlp_dim": 16,
+    "num_classes": 3,
+}
+
+
+def names_of(model: nn.Module, parameters: list[torch.Tensor]) -> set[str]:
+    by_id = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {by_id[id(parameter)] for parameter in parameters}
+
+
+def test_only_matrices_and_kernels_decay() -> None:
+    model = create("ViT-Ti/4", **SMALL, registers=2, layer_scale=0.1, pooling="attention")
+    groups = parameter_groups(model, OptimizerConfig(weight_decay=0.1), 1e-3)
+    decaying = {name for g in groups if g["weight_decay"] for name in names_of(model, g["params"])}
+    resting = {name for g in groups if not g["weight_decay"] for name in names_of(model, g["params"])}
+    assert decaying | resting == {name for name, _ in model.named_parameters()}
+    assert {"stem.projection.weight", "blocks.0.attention.qkv.weight", "head.weight"} <= decaying
+    assert all(name.endswith(".weight") and "norm" not in name for name in decaying)
+    assert {"prefix", "position.table", "head.bias", "norm.weight", "pool.probe"} <= resting
+    assert any("gamma" in name for name in resting)
+
+
+def test_independent_decay_does_not_depend_on_the_peak() -> None:
+    """big_vision's w -= rate / peak * decay * w: AdamW, which multiplies by the rate, gets decay / peak."""
+    model = create("ViT-Ti/4", **SMALL)
+    group = parameter_groups(model, OptimizerConfig(weight_decay=1e-4, decay_form="independent"), 1e-3)
+    assert max(g["weight_decay"] for g in group) == pytest.approx(0.1)
+
+
+def test_layer_decay_falls_towards_the_stem() -> None:
+    model = create("ViT-Ti/4", **SMALL)
+    groups = parameter_groups(model, OptimizerConfig(layer_decay=0.5), 1.0)
+    scale = {name: g["scale"] for g in groups for name in names_of(model, g["params"])}
+    assert scale["head.weight"] == scale["norm.weight"] == 1.0
+    assert scale["blocks.1.mlp_norm.weight"] == 0.5
+    assert scale["blocks.0.mlp_norm.weight"] == 0.25
+    assert scale["stem.projection.weight"] == scale["position.table"] == scale["prefix"] == 0.125
+
+
+def test_every_layer_has_a_number() -> None:
+    assert [layer_of(name, 2) for name in ("stem.x", "blocks.0.x", "blocks.1.x", "head.weight")] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+
+
+def test_layer_decay_of_a_model_without_layers_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="no encoder layers"):
+        parameter_groups(create("BiT-R50x1"), OptimizerConfig(layer_decay=0.5), 1.0)
+
+
+def test_rates_follow_the_schedule_by_scale() -> None:
+    optimizers = make_optimizers(create("ViT-Ti/4", **SMALL), OptimizerConfig(layer_decay=0.5), 1.0)
+    set_rate(optimizers, 0.2)
+    assert {round(g["lr"], 6) for o in optimizers for g in o.param_groups} == {0.2, 0.1, 0.05, 0.025}
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor", "muon"])
+def test_every_optimizer_lowers_the_loss(kind: str) -> None:
+    torch.manual_seed(0)
+    model = create("ViT-Ti/4", **SMALL)
+    images, targets = torch.randn(12, 3, 8, 8), torch.arange(12) % 3
+    # Adafactor's rate is relative to each weight's size, and the head begins at zero.
+    rate = {"sgd": 0.1, "adafactor": 1.0}.get(kind, 0.01)
+    optimizers = make_optimizers(model, OptimizerConfig(kind=kind), rate)  # type: ignore[arg-type]
+    losses = []
+    for _ in range(25):
+        loss = nn.functional.cross_entropy(model(images), targets)
+        model.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_muon_takes_the_encoders_matrices_and_adamw_the_rest() -> None:
+    model = create("ViT-Ti/4", **SMALL)
+    muon, adamw = make_optimizers(model, OptimizerConfig(kind="muon"), 1e-3)
+    of_muon = names_of(model, [p for g in muon.param_groups for p in g["params"]])
+    of_adamw = names_of(model, [p for g in adamw.param_groups for p in g["params"]])
+    assert of_muon == {n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim == 2}
+    assert of_muon | of_adamw == {name for name, _ in model.named_parameters()}
+    assert not of_muon & of_adamw
+
+
+def of_muon(model: nn.Module) -> set[str]:
+    muon, *_ = make_optimizers(model, OptimizerConfig(kind="muon"), 1e-3)
+    return names_of(model, [p for g in muon.param_groups for p in g["params"]])
+
+
+LINEAR = ("attention.qkv", "attention.out", "mlp.expand", "mlp.contract")
+
+
+def test_muon_takes_no_tables() -> None:
+    model = create("ViT-Ti/4", **SMALL, position={"kind": "relative"})
+    assert of_muon(model) == {f"blocks.{n}.{part}.weight" for n in (0, 1) for part in LINEAR}
+    add_lora(model, LoRAConfig(rank=2))
+    change = "parametrizations.weight.0"
+    assert of_muon(model) == {
+        f"blocks.{n}.{part}.{change}.{side}" for n in (0, 1) for part in LINEAR for side in "ab"
+    }
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_muon_finds_the_layers_inside_an_objective(objective: ObjectiveName) -> None:
+    """Those of MAE's decoder, too; no embedding, prediction or prototype, and no teacher."""
+    model = create("ViT-Ti/4", **{**SMALL, "num_classes": None}, channels=3)
+    small = {"decoder_width": 16, "decoder_depth": 1, "decoder_heads": 2}
+    settings = {"objective": objective, "mae": small, "dino": {"prototypes": 8, "head_hidden": 8}}
+    expected = {f"model.blocks.{n}.{part}.weight" for n in (0, 1) for part in LINEAR}
+    if objective == "mae":
+        expected |= {f"decoder.blocks.0.{part}.weight" for part in LINEAR}
+    assert of_muon(build_objective(model, PretrainingConfig(**settings), steps=1)) == expected
+
+
+def test_muon_finds_both_stacks_of_a_translator() -> None:
+    config = TransformerConfig(vocabulary=20, width=16, heads=2, mlp_dim=16, depth=1, encoder_depth=1)
+    found = of_muon(Transformer(config))
+    assert {name.split(".blocks.")[0] for name in found} == {"encoder", "text.decoder"}
+    assert not any("tokens" in name for name in found)
+
+
+def test_muon_and_its_companion_may_have_nothing_to_do() -> None:
+    model = create("ViT-Ti/4", **SMALL)
+    freeze(model, ["backbone"])
+    with pytest.raises(InputError, match="Muon is for the matrices of encoder layers"):
+        make_optimizers(model, OptimizerConfig(kind="muon"), 1e-3)
+    matrices = create("ViT-Ti/4", **SMALL)
+    names = of_muon(matrices)
+    for name, parameter in matrices.named_parameters():
+        parameter.requires_grad_(name in names)
+    assert len(make_optimizers(matrices, OptimizerConfig(kind="muon"), 1e-3)) == 1
