@@ -1,0 +1,81 @@
+"""The package has the structure that docs/architecture.md describes: layers, small modules, light imports."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "vitreous"
+
+# Limits only fall: when you make the package smaller, lower the number.
+MOST_LINES = 35_540
+MOST_FILES = 346
+MOST_IN_TRAINING = 83
+MOST_IN_A_FOLDER = 45
+MOST_LINES_IN_A_MODULE = 400
+# Files on the way from a folder of images to changed weights, and from a timm folder to a model.
+MOST_CALLED = {"train": 44, "load": 30}
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def test_each_layer_imports_only_from_those_below() -> None:
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_package_does_not_grow() -> None:
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in modules()}
+    assert sum(lines.values()) <= MOST_LINES
+    assert len(lines) <= MOST_FILES
+    long = {str(path.relative_to(SOURCE)): count for path, count in lines.items()}
+    assert {name: count for name, count in long.items() if count > MOST_LINES_IN_A_MODULE} == {}
+
+
+def test_no_folder_is_crowded() -> None:
+    in_folder = Counter(str(path.parent.relative_to(SOURCE)) for path in modules())
+    assert {name: count for name, count in in_folder.items() if count > MOST_IN_A_FOLDER} == {}
+    assert len(list((SOURCE / "training").rglob("*.py"))) <= MOST_IN_TRAINING
+
+
+def test_the_main_paths_pass_few_files() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "call_paths.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    called = json.loads(done.stdout)
+    assert called.keys() == MOST_CALLED.keys()
+    assert {name: called[name] for name, most in MOST_CALLED.items() if called[name]["count"] > most} == {}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["--version"]])
+def test_help_does_not_wait_for_heavy_imports(words: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from vitreous.cli import run\n"
+        f"assert run({words!r}) == 0\n"
+        "heavy = {'torch', 'numpy', 'sklearn', 'matplotlib', 'PIL', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = "import sys, vitreous; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_resolve() -> None:
+    import vitreous
+
+    for name in vitreous.__all__:
+        assert getattr(vitreous, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'lood'"):
+        _ = vitreous.lood
