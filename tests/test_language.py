@@ -24,7 +24,7 @@ REPLACED = {
     # "is no file" for "is not a file"; "there is no file" and "is no longer" are English
     r"(?<!there )(is|are) no(?= )(?! (longer|more|better|less|worse|larger|smaller|need|one)\b)": "is not a",
     r"\w*(colour|grey|behaviour|neighbour|favour)\w*": "color, gray, behavior",
-    r"\w*(optim|normal|initial|regular|general|visual|recogn|summar|organ|quant)is(e|ed|er|ing|ation)\w*": "-ize",
+    r"\w*(optim|normal|initial|regular|general|visual|recogn|summar|organ|quant)is[ei]\w*": "-ize",
     r"\w*(centre|licence|modelling|labelled|travelled)\w*": "center, license, modeling, labeled",
 }
 FORBIDDEN = re.compile(
