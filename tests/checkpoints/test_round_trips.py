@@ -3,6 +3,7 @@ nothing is left behind."""
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from pathlib import Path
@@ -260,6 +261,50 @@ def test_preprocessing_and_labels_come_along(tiny: Any, tmp_path: Path) -> None:
             again = vt.load(path)
             assert again.preprocessing == model.preprocessing, format
             assert again.labels == model.labels, format
+
+
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [
+        ("classification", "single_label_classification"),
+        ("multilabel", "multi_label_classification"),
+        ("regression", "regression"),
+    ],
+)
+def test_the_task_comes_along(tiny: Any, tmp_path: Path, task: str, problem: str) -> None:
+    model = tiny()
+    model.task = task
+    vt.save(model, tmp_path / "own")
+    vt.save(model, tmp_path / "theirs", format="huggingface")
+    assert json.loads((tmp_path / "own" / "config.json").read_text())["task"] == task
+    assert json.loads((tmp_path / "theirs" / "config.json").read_text())["problem_type"] == problem
+    for folder in ("own", "theirs"):
+        assert vt.load(tmp_path / folder).task == task
+        assert vt.resize(vt.load(tmp_path / folder), 32).task == task
+        assert vt.load(tmp_path / folder, num_classes=5).task == task
+        assert vt.load(tmp_path / folder, num_classes=None).task is None
+
+
+def test_a_pretrained_encoder_with_a_new_head_classifies(tiny: Any, tmp_path: Path) -> None:
+    encoder = tiny(num_classes=None)
+    encoder.task = "mae"
+    vt.save(encoder, tmp_path / "encoder")
+    assert vt.load(tmp_path / "encoder").task == "mae"
+    assert vt.load(tmp_path / "encoder", num_classes=3).task == "classification"
+
+
+@pytest.mark.parametrize(
+    ("folder", "key", "message"),
+    [("own", "task", "task must be a name"), ("theirs", "problem_type", "unknown problem_type 3")],
+)
+def test_a_task_that_is_not_a_name_is_refused(
+    tiny: Any, tmp_path: Path, folder: str, key: str, message: str
+) -> None:
+    vt.save(tiny(), tmp_path / folder, format={"own": "vitreous", "theirs": "huggingface"}[folder])
+    config = tmp_path / folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {key: 3}))
+    with pytest.raises(vt.InputError, match=message):
+        vt.load(tmp_path / folder)
 
 
 def test_saving_over_a_model_replaces_it(tiny: Any, tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_onnx_programs(kind: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(features[0], model.features(images).detach(), atol=1e-4)
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["labels"])[2] == "Vögel"
+    assert json.loads(about["task"]) == model.task
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
 
 

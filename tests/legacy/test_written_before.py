@@ -46,6 +46,23 @@ def test_models_give_the_outputs_that_they_gave(runs: Path) -> None:
     np.testing.assert_allclose(logits.numpy(), EXPECTED["translation"], atol=2e-6)
 
 
+@pytest.mark.parametrize("task", [*IMAGE_TASKS, "captioning", "translation"])
+def test_the_task_that_was_not_stored_is_derived(runs: Path, task: str) -> None:
+    for place in (runs / task, runs / task / "model", runs / task / "model" / "model.safetensors"):
+        assert vt.load(place).task == task
+    alone = shutil.copytree(runs / task / "model", runs / "alone")  # the run around it is lost
+    without = {"multilabel": "classification", **dict.fromkeys(("masked-patch", "mae", "simmim", "dino"))}
+    assert vt.load(alone).task == without.get(task, task)
+
+
+def test_a_folder_of_a_model_predicts_as_its_run_does(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = ["ml/1.png", "ml/2.png"]
+    from_run = answer(capsys, "predict", "runs/multilabel", *images)
+    assert answer(capsys, "predict", "runs/multilabel/model", *images) == from_run
+    vt.save(vt.load(runs / "multilabel"), runs / "copy")
+    assert answer(capsys, "predict", "runs/copy", *images) == from_run
+
+
 @pytest.mark.parametrize(
     ("task", "words"),
     [

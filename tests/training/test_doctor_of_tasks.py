@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 
 from vitreous.checkpoints.native import save_native
-from vitreous.checkpoints.sequences import save_sequence_model
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.models.config import ViTConfig
@@ -74,7 +73,7 @@ def translation(tmp_path: Path) -> RunDirectory[Any]:
     model = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1}
     config = configure_sequence(numbers_config(), {"model": model, "training": {"peak_lr": 0.8}})
     run = SequenceRun.create(tmp_path / "translation", config)
-    save_sequence_model(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
+    save_native(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
     return run
 
 
@@ -82,7 +81,7 @@ def translation(tmp_path: Path) -> RunDirectory[Any]:
 def text(tmp_path: Path) -> RunDirectory[Any]:
     config = digit_lines_config()
     run = SequenceRun.create(tmp_path / "text", config)
-    save_sequence_model(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
+    save_native(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
     return run
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.sequences import load_sequence_model, save_sequence_model
+from vitreous.checkpoints.native import load_native, save_native
 from vitreous.data.text.batches import TextBatch, padded, tokens_to_write
 from vitreous.data.text.parallel import Pair, Parallel, number_pairs
 from vitreous.data.text.tokenizer import PAD, Tokenizer
@@ -155,7 +155,7 @@ def test_a_reader_comes_back_with_its_positions(tmp_path, kind):
     small = {"encoder": {"depth": 1, "width": 32, "position": {"kind": kind}}, "decoder": {"depth": 1}}
     config = configure_sequence(digit_lines_config(), {"model": small})
     model = fresh_model(config).eval()
-    save_sequence_model(model, tmp_path, tokenizer=Tokenizer.train(["0123456789"], 270).to_json())
+    save_native(model, tmp_path, tokenizer=Tokenizer.train(["0123456789"], 270).to_json())
     loaded = Reader.load(tmp_path).model.to("cpu")
     images, ids = torch.randn(2, 1, 12, 80), torch.tensor([[1, 5], [1, 6]])
     with torch.no_grad():
@@ -174,25 +174,25 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path, tiny):
     vocabulary = {"vocabulary": 262}
     model = fresh_model(configure_sequence(tiny, {"model": vocabulary, "tokenizer": vocabulary}))
     tokenizer = Tokenizer.train(["alpha beta gamma"], 270)
-    save_sequence_model(model, tmp_path, tokenizer=tokenizer.to_json())
+    save_native(model, tmp_path, tokenizer=tokenizer.to_json())
     with pytest.raises(vt.InputError, match="do not belong together"):
         Translator.load(tmp_path)
 
 
 def test_damaged_models_are_said(tmp_path, tiny):
     tokenizer = Tokenizer.train(["alpha"], 265).to_json()
-    save_sequence_model(fresh_model(tiny), tmp_path, tokenizer=tokenizer)
+    save_native(fresh_model(tiny), tmp_path, tokenizer=tokenizer)
     config = tmp_path / "config.json"
     told = json.loads(config.read_text())
     config.write_text(json.dumps({**told, "model": {**told["model"], "width": 15}}))
     with pytest.raises(vt.InputError, match="multiple of 2 heads"):
-        load_sequence_model(tmp_path)
+        load_native(tmp_path)
     config.write_text(json.dumps({**told, "model": {**told["model"], "depth": 2}}))
     with pytest.raises(vt.InputError, match="missing weights"):
-        load_sequence_model(tmp_path)
+        load_native(tmp_path)
     config.write_text("{}")
-    with pytest.raises(vt.InputError, match="no model that writes text"):
-        load_sequence_model(tmp_path)
+    with pytest.raises(vt.InputError, match="not the description of a vitreous model"):
+        load_native(tmp_path)
 
 
 def test_texts_that_cannot_be_translated_are_said(tmp_path, tiny, data):

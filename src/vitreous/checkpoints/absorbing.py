@@ -147,8 +147,8 @@ def dropped(model: Model, drop: Sequence[str], limits: Limits) -> Model:
             (tree[branch[0]] if branch else tree)[leaf] = next(iter(limits[field]))
     tree = {name: value for name, value in tree.items() if name in type(model.config).model_fields}
     config = build(type(model.config), tree, {})
-    labels = model.labels if config.num_classes is not None else None
-    rest = empty_model(config, preprocessing=model.preprocessing, labels=labels)
+    labels, task = (None, None) if config.num_classes is None else (model.labels, model.task)
+    rest = empty_model(config, preprocessing=model.preprocessing, labels=labels, task=task)
     wanted = stored(rest)
     fill(rest, {name: w for name, w in stored(model).items() if name in wanted}, where="drop")
     return rest

@@ -10,15 +10,15 @@ from typing import Any
 from vitreous.checkpoints import loading
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.marian import load_marian
+from vitreous.checkpoints.native import SequenceModel, load_native
 from vitreous.checkpoints.places import local_copy
-from vitreous.checkpoints.sequences import SequenceModel, load_sequence_model
 from vitreous.checkpoints.trocr import load_trocr
 from vitreous.errors import InputError
 
 # By what config.json says of itself: `kind` in our own format, `model_type` in that of Hugging Face.
 WRITERS: Mapping[str, Callable[[Path], SequenceModel]] = {
-    "Transformer": lambda folder: load_sequence_model(folder).model,
-    "Captioner": lambda folder: load_sequence_model(folder).model,
+    "Transformer": load_native,  # type: ignore[dict-item]
+    "Captioner": load_native,  # type: ignore[dict-item]
     "marian": load_marian,
     "vision-encoder-decoder": load_trocr,
 }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.algebra import Row, Token, joined, pair, same, tokens_and_positions
-from vitreous.checkpoints.huggingface_preprocessing import labels_of, preprocessing_of
+from vitreous.checkpoints.huggingface_preprocessing import labels_of, preprocessing_of, task_of
 from vitreous.checkpoints.reading import Reading, Told, asked_heads, vit_config
 from vitreous.checkpoints.source import Source, square_grid
 from vitreous.errors import InputError
@@ -114,6 +114,7 @@ def read(source: Source, told: Told) -> Reading:
         labels_of(source),
         (*assumed, *assumed_too),
         tuple(unused),
+        None if family is CLIP else task_of(source),
     )
 
 

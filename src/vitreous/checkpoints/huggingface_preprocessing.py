@@ -115,8 +115,29 @@ def labels_of(source: Source) -> list[str] | None:
     return None if all(label == f"LABEL_{i}" for i, label in enumerate(labels)) else labels
 
 
+# What the outputs of a head mean, as config.json's `problem_type` names it.
+PROBLEMS = {
+    "classification": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regression": "regression",
+}
+
+
+def task_of(source: Source) -> str:
+    """The task that config.json names; classification where it names none.
+
+    Raises:
+        InputError: a problem_type that transformers does not have.
+    """
+    problem = source.config.get("problem_type")
+    for ours, theirs in PROBLEMS.items():
+        if problem in (None, theirs):
+            return ours
+    raise InputError(f"{source.where}: unknown problem_type {problem!r} in config.json")
+
+
 def label_fields(model: Model) -> dict[str, Any]:
-    """id2label and label2id of config.json."""
+    """id2label, label2id and problem_type of config.json."""
     count = model.config.num_classes
     if count is None:
         return {}
@@ -124,4 +145,5 @@ def label_fields(model: Model) -> dict[str, Any]:
     return {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
+        **({"problem_type": PROBLEMS[model.task]} if model.task in PROBLEMS else {}),
     }

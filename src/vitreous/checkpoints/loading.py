@@ -12,18 +12,19 @@ import torch
 from vitreous.checkpoints import bit, dinov2, frankzvit, google, huggingface, timm, torchvision, vit_pytorch
 from vitreous.checkpoints.algebra import read_rows
 from vitreous.checkpoints.building import empty_model, fill, stored
-from vitreous.checkpoints.files import read_json
-from vitreous.checkpoints.native import load_native
+from vitreous.checkpoints.native import load_native, native_folder
 from vitreous.checkpoints.places import local_copy
 from vitreous.checkpoints.reading import Reading, Told
 from vitreous.checkpoints.resizing import resize
 from vitreous.checkpoints.runs import check_finished
 from vitreous.checkpoints.source import Source, open_source
 from vitreous.errors import InputError, nearest
+from vitreous.models.captioner import Captioner
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
 from vitreous.models.segmenter import Segmenter
 from vitreous.models.settings import check_names
+from vitreous.models.transformer import Transformer
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ READERS = {
     "dinov2": Reader(dinov2.recognizes, dinov2.read, dinov2.INTERPOLATION),
     "timm": Reader(timm.recognizes, timm.read, timm.INTERPOLATION),
 }
+HEADED = ("classification", "multilabel", "regression")  # tasks whose head may be replaced
 FORMATS = (*READERS, "vitreous")
 
 
@@ -73,7 +75,12 @@ def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> 
     path = local_copy(source)
     interpolation = overrides.pop("interpolation", None)
     if (folder := native_folder(path)) and format in (None, "vitreous"):
-        model = reconfigured(load_native(folder), overrides)
+        found = load_native(folder)
+        if isinstance(found, Transformer | Captioner):
+            raise InputError(
+                f"{folder} holds a model that writes text: here, one that sees images alone is needed"
+            )
+        model = reconfigured(found, overrides)
         return adapted(model, overrides, interpolation or "timm")
     if format == "vitreous":
         raise InputError(f"{path} is no model folder of vitreous: it has no config.json that says so")
@@ -83,15 +90,6 @@ def load(source: str | Path, *, format: str | None = None, **overrides: Any) -> 
     check_overrides(overrides)
     model = built(READERS[name].read(opened, overrides))
     return adapted(model, overrides, interpolation or READERS[name].interpolation)
-
-
-def native_folder(path: Path) -> Path | None:
-    """The folder of a native model: `path`, the `model` folder of a run, or that of the file at `path`."""
-    for folder in (path, path / "model", path.parent if path.name == "model.safetensors" else path):
-        config = folder / "config.json"
-        if config.is_file() and read_json(config).get("format") == "vitreous":
-            return folder
-    return None
 
 
 def detect(source: Source) -> str:
@@ -113,7 +111,12 @@ def check_overrides(overrides: Told) -> None:
 def built(reading: Reading) -> Model:
     """The model that a reading describes, filled with its weights."""
     where = reading.source.where
-    model = empty_model(reading.config, preprocessing=reading.preprocessing, labels=checked_labels(reading))
+    model = empty_model(
+        reading.config,
+        preprocessing=reading.preprocessing,
+        labels=checked_labels(reading),
+        task=reading.task if reading.config.num_classes is not None else None,
+    )
     weights = read_rows(reading.rows, reading.source.tensors, where=where, ignored=reading.ignored)
     fill(model, weights, where=where)
     if reading.assumed:
@@ -133,7 +136,7 @@ def reconfigured(model: Model, overrides: Told) -> Model:
     if not changes:
         return model
     config = build(type(model.config), model.config.model_dump(), changes)
-    changed = empty_model(config, preprocessing=model.preprocessing, labels=model.labels)
+    changed = empty_model(config, preprocessing=model.preprocessing, labels=model.labels, task=model.task)
     fill(changed, stored(model), where="with " + ", ".join(changes))
     return changed
 
@@ -158,7 +161,8 @@ def with_head(model: Model, num_classes: int | None) -> Model:
     if isinstance(model, Segmenter):
         raise InputError("a segmenter's classes cannot be changed: train it anew with --init, on other masks")
     config = build(type(model.config), model.config.model_dump(), {"num_classes": num_classes})
-    changed = empty_model(config, preprocessing=model.preprocessing)
+    task = None if num_classes is None else model.task if model.task in HEADED else "classification"
+    changed = empty_model(config, preprocessing=model.preprocessing, task=task)
     weights = {name: weight for name, weight in stored(model).items() if not name.startswith("head.")}
     for name, weight in stored(changed).items():
         if name.startswith("head."):

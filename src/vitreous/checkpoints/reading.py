@@ -29,6 +29,7 @@ class Reading(NamedTuple):
     labels: list[str] | None = None
     assumed: tuple[str, ...] = ()  # what the file did not say, in words
     ignored: tuple[str, ...] = ()  # tensors that are known and not needed
+    task: str | None = "classification"  # what the head's outputs mean, where there is a head
 
 
 def vit_config(fields: Mapping[str, Any], told: Told) -> ViTConfig:

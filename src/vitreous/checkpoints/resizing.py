@@ -76,7 +76,7 @@ def resize(
         raise InputError("a BiT has no patches: leave patch_size out")
     config = build(type(model.config), model.config.model_dump(), changes)
     preprocessing = model.preprocessing.model_copy(update={"size": config.image_size})
-    resized = empty_model(config, preprocessing=preprocessing, labels=model.labels)
+    resized = empty_model(config, preprocessing=preprocessing, labels=model.labels, task=model.task)
     weights = stored(model)
     if isinstance(model, ViT):
         weights |= resized_positions(model, config, interpolation) | resized_patches(model, config)

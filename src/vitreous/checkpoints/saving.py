@@ -129,7 +129,7 @@ def in_memory(model: Model) -> Model:
     weights = stored(model)
     if all(w.device.type == "cpu" and w.dtype == torch.float32 for w in weights.values()):
         return model
-    copy = empty_model(model.config, preprocessing=model.preprocessing, labels=model.labels)
+    copy = empty_model(model.config, preprocessing=model.preprocessing, labels=model.labels, task=model.task)
     fill(copy, {name: weight.cpu() for name, weight in weights.items()}, where="save")
     return copy
 

@@ -68,11 +68,10 @@ def predict(
     from vitreous.cli.progress import progress_bar
     from vitreous.data.threads import worker_count
     from vitreous.deployment.predictor import Predictor, find_images
-    from vitreous.evaluation.trained import asks_each_class, open_trained
+    from vitreous.evaluation.trained import open_trained
 
     paths, missing = find_images(images)
-    opened = open_trained(model, **opening(image_size, set))
-    predictor = Predictor(opened, here, independent=asks_each_class(model))
+    predictor = Predictor(open_trained(model, **opening(image_size, set)), here)
     with computing(precision, here), progress_bar("classifying") as progress:
         predictions, bad = predictor.predict(
             paths, top=top, batch_size=batch_size, workers=worker_count(workers), progress=progress

@@ -162,6 +162,7 @@ def told(model: Model) -> dict[str, str]:
     return {
         "preprocessing": json.dumps(model.preprocessing.model_dump(mode="json")),
         "labels": json.dumps(model.labels, ensure_ascii=False),
+        "task": json.dumps(model.task),
     }
 
 

@@ -68,18 +68,15 @@ class Predictor:
     """A model ready to classify.
 
     Args:
-        model: with a head. Its own preprocessing is used, so an image is seen as in training.
+        model: with a head. Its own preprocessing is used, so an image is seen as in training. Where its task
+            is "multilabel", each class is a question of its own, and the probabilities need not sum to one.
         device: where to compute.
-        independent: each class is a question of its own, as in training with binary cross-entropy; then the
-            probabilities need not sum to one.
 
     Raises:
         InputError: the model has no head.
     """
 
-    def __init__(
-        self, model: Model, device: str | torch.device = "cpu", *, independent: bool = False
-    ) -> None:
+    def __init__(self, model: Model, device: str | torch.device = "cpu") -> None:
         classes = model.config.num_classes
         if isinstance(model, Segmenter):
             raise InputError("the model gives each pixel a class, not the image: use SegmentPredictor")
@@ -87,7 +84,6 @@ class Predictor:
             raise InputError("the model has no head, so it cannot classify: train one with vitreous train")
         self.model = model.to(device).eval()
         self.device = device
-        self.independent = independent
         self.labels = model.labels or [str(number) for number in range(classes)]
 
     def predict(
@@ -123,7 +119,7 @@ class Predictor:
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
         """The likeliest labels of every image of a batch, likeliest first."""
         logits = self.model(images.to(self.device)).float()
-        probabilities = logits.sigmoid() if self.independent else logits.softmax(dim=-1)
+        probabilities = logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)
         return [
             tuple(Choice(self.labels[number], value) for value, number in zip(*row, strict=True))

@@ -8,7 +8,6 @@ from typing import Any
 from vitreous.checkpoints import open_model
 from vitreous.errors import InputError
 from vitreous.models.names import Model
-from vitreous.training.run import Run
 
 
 def open_trained(spec: str, **overrides: Any) -> Model:
@@ -23,12 +22,6 @@ def open_trained(spec: str, **overrides: Any) -> Model:
             f"{spec} is a name without weights, and its answers mean nothing: give a run or a checkpoint"
         )
     return model
-
-
-def asks_each_class(spec: str) -> bool:
-    """Whether a run learned a yes or no for each class, because an image may show several."""
-    path = Path(spec)
-    return (path / "config.toml").is_file() and Run.open(path).config.training.loss == "sigmoid"
 
 
 def has_weights(spec: str) -> bool:

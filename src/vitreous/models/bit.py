@@ -64,11 +64,13 @@ class BiT(nn.Module):
         *,
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
+        task: str | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
         self.labels = None if labels is None else list(labels)
+        self.task = task
         self.backbone = backbone(config)
         self.head = (
             nn.Identity() if config.num_classes is None else nn.Linear(config.widths[-1], config.num_classes)

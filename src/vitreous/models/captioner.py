@@ -23,6 +23,9 @@ class Captioner(nn.Module):
         preprocessing: from images to the `images` that the encoder was made for.
     """
 
+    labels = None
+    task = "captioning"
+
     def __init__(self, config: CaptionerConfig, *, preprocessing: Preprocessing | None = None) -> None:
         super().__init__()
         self.config = config

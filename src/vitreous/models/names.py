@@ -131,7 +131,14 @@ def create(name: str, **overrides: Any) -> Model:
 
 
 def build_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
-    """The model of a configuration; `attributes` are its preprocessing and labels."""
+    """Build the model of a configuration with fresh weights.
+
+    Args:
+        attributes: its `preprocessing`, `labels` and `task`. Without a task, a segmenter's is segmentation
+            and that of a model with a head is classification.
+    """
+    if not isinstance(config, SegmenterConfig):
+        attributes.setdefault("task", None if config.num_classes is None else "classification")
     if isinstance(config, BiTConfig):
         return BiT(config, **attributes)
     if isinstance(config, SegmenterConfig):

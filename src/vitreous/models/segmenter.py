@@ -58,7 +58,7 @@ class Segmenter(ViT):
     registers, where there are some, take part in the attention.
 
     Attributes:
-        config, preprocessing, labels: as of a ViT; images are squashed, so that every pixel is seen.
+        config, preprocessing, labels, task: as of a ViT; images are squashed, so that every pixel is seen.
     """
 
     config: SegmenterConfig
@@ -69,9 +69,10 @@ class Segmenter(ViT):
         *,
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
+        task: str | None = "segmentation",
     ) -> None:
         whole = Preprocessing(size=config.image_size, channels=config.channels, resize="squash")
-        super().__init__(config, preprocessing=preprocessing or whole, labels=labels)
+        super().__init__(config, preprocessing=preprocessing or whole, labels=labels, task=task)
         self.head = head(config)
         initialize(self.head)
 

@@ -126,6 +126,9 @@ class Transformer(nn.Module):
         config: the whole description of the function that the model computes.
     """
 
+    labels = None
+    task = "translation"
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config

@@ -28,7 +28,9 @@ class ViT(nn.Module):
     Attributes:
         config: the whole description of the function that the model computes.
         preprocessing: from images to the `images` that the model was made for.
-        labels: the name of each class, or None where nobody said.
+        labels: the name of each class, or None where they are not known.
+        task: what the outputs mean ("classification", "multilabel", "regression" ...) or what the weights
+            were trained for ("mae" ...); None where it is not known.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class ViT(nn.Module):
         *,
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
+        task: str | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
         self.labels = None if labels is None else list(labels)
+        self.task = task
 
         self.stem = parts.stem(config)
         self.prefix = nn.Parameter(torch.zeros(config.prefix, config.width))  # class, distillation, registers

@@ -114,7 +114,7 @@ def learner_of(
     """
     with torch.random.fork_rng(devices=[]):
         model = starting_model(config, labels=())
-        model.labels = None
+        model.labels, model.task = None, config.pretraining.objective
         torch.manual_seed(config.seed)  # the mask token and the heads
         objective = build_objective(model, config.pretraining, steps=steps)
     learner, states = resumed(objective, run.states, config.training, device=device, world=world)

@@ -28,6 +28,8 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     if config.init:
         take_weights(model, checkpoint(config.init, image_size=config.model.image_size), config.init)
     freeze(model, config.training.freeze)
+    if config.training.loss == "sigmoid":
+        model.task = "multilabel"
     return model
 
 

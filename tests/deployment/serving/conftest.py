@@ -58,7 +58,7 @@ def make_vit(classes: int | None = 3) -> ViT:
 
 @pytest.fixture(scope="session")
 def classifier() -> Classifier:
-    return Classifier(make_vit(), CPU, independent=False, most_pixels=MOST_PIXELS)
+    return Classifier(make_vit(), CPU, most_pixels=MOST_PIXELS)
 
 
 @pytest.fixture(scope="session")

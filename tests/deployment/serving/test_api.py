@@ -138,11 +138,11 @@ def test_attention_as_an_image(classifier: Classifier) -> None:
 
 
 def test_a_model_without_a_head_or_without_attention_offers_what_it_can() -> None:
-    bare = Classifier(make_vit(classes=None), CPU, independent=False, most_pixels=MOST_PIXELS)
+    bare = Classifier(make_vit(classes=None), CPU, most_pixels=MOST_PIXELS)
     assert [each.name for each in bare.endpoints] == ["features", "attention"]
     config = BiTConfig(layers=(1,), width_factor=1, image_size=(16, 16), num_classes=3)
     convolutional = BiT(config, preprocessing=Preprocessing(size=(16, 16))).eval()
-    served = Classifier(convolutional, CPU, independent=False, most_pixels=MOST_PIXELS)
+    served = Classifier(convolutional, CPU, most_pixels=MOST_PIXELS)
     assert [each.name for each in served.endpoints] == ["predict", "features"]
     app = app_of(bare)
     refusal = post(app, "/v1/predict", **form(("x.png", image())))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vitreous.checkpoints import save
-from vitreous.checkpoints.sequences import save_sequence_model
+from vitreous.checkpoints.native import save_native
 from vitreous.deployment.serving.endpoints import Question, parse
 from vitreous.deployment.serving.examples import examples_of, image_examples
 from vitreous.deployment.serving.opening import license, open_served
@@ -28,8 +28,8 @@ def checkpoint(tmp_path: Path) -> Path:
 def test_each_kind_is_found_by_its_content(
     tmp_path: Path, reader: ImageReader, translator: TextTranslator, segmenter: ImageSegmenter
 ) -> None:
-    save_sequence_model(reader.model, tmp_path / "a", tokenizer=reader.reader.tokenizer.to_json())
-    save_sequence_model(translator.model, tmp_path / "b", tokenizer=translator.translator.tokenizer.to_json())
+    save_native(reader.model, tmp_path / "a", tokenizer=reader.reader.tokenizer.to_json())
+    save_native(translator.model, tmp_path / "b", tokenizer=translator.translator.tokenizer.to_json())
     save(segmenter.model, tmp_path / "c")
     for name, task in (("a", "reading"), ("b", "translation"), ("c", "segmentation")):
         opened = open_served(str(tmp_path / name), device=CPU)

@@ -65,7 +65,7 @@ def test_only_a_classifier_of_digits_is_drawn_for(classifier: Classifier, reader
 
 
 def test_a_model_without_a_head_has_a_page_of_attention() -> None:
-    bare = Classifier(make_vit(classes=None), CPU, independent=False, most_pixels=MOST_PIXELS)
+    bare = Classifier(make_vit(classes=None), CPU, most_pixels=MOST_PIXELS)
     page = page_of(bare, ABOUT, Examples(), Limits())
     assert '"predict": null' in page
     assert "evidence for the class</option>" not in page

@@ -45,18 +45,17 @@ class Classifier:
     """Answers for a ViT or a BiT.
 
     Args:
-        independent: each class is a question of its own, as for `Predictor`.
         most_pixels: of an image that is sent.
     """
 
     task = "classification"
 
-    def __init__(self, model: Model, device: torch.device, *, independent: bool, most_pixels: int) -> None:
+    def __init__(self, model: Model, device: torch.device, *, most_pixels: int) -> None:
         self.model = model.to(device).eval()
         self.device = device
         self.most_pixels = most_pixels
         headless = model.config.num_classes is None
-        self.predictor = None if headless else Predictor(model, device, independent=independent)
+        self.predictor = None if headless else Predictor(model, device)
         self.endpoints = tuple(self.offered())
 
     def offered(self) -> list[Endpoint]:

@@ -11,14 +11,16 @@ from PIL import Image
 
 from vitreous.checkpoints.files import read_safetensors
 from vitreous.checkpoints.native import load_native
-from vitreous.checkpoints.sequences import load_sequence_model
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadImage, sampled
 from vitreous.data.segmentation.sources import open_masked
 from vitreous.data.sources import open_data
 from vitreous.data.text.captions import open_captions
+from vitreous.models.bit import BiT
 from vitreous.models.captioner import Captioner
 from vitreous.models.names import Model
+from vitreous.models.segmenter import Segmenter
+from vitreous.models.vit import ViT
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.diagnosis.findings import Finding
 from vitreous.training.diagnosis.of_course import course_findings
@@ -41,7 +43,9 @@ def segmenter_findings(path: Path) -> Iterator[Finding]:
     if (path / "model").exists():
         images = open_masked(config.source, config.data).train
         places = range(0, len(images), max(len(images) // SAMPLE, 1))
-        yield from shown(load_native(path / "model"), readable(lambda i: images.pair(i)[0], places))
+        model = load_native(path / "model")
+        assert isinstance(model, Segmenter)  # as the configuration says
+        yield from shown(model, readable(lambda i: images.pair(i)[0], places))
 
 
 def reader_findings(path: Path) -> Iterator[Finding]:
@@ -50,7 +54,7 @@ def reader_findings(path: Path) -> Iterator[Finding]:
     yield from course(path, config.training)
     if (path / "model").exists():
         data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
-        model, _ = load_sequence_model(path)
+        model = load_native(path)
         assert isinstance(model, Captioner)  # as the configuration says
         images = data.test.images
         yield from shown(model.encoder, readable(images.image, sampled(images, SAMPLE)))
@@ -68,6 +72,7 @@ def encoder_findings(path: Path) -> Iterator[Finding]:
     yield from course(path, config.training, config.data)
     if (path / "model").exists():
         model, images = load_native(path / "model"), open_data(config.source, config.data).train
+        assert isinstance(model, ViT | BiT)  # as every encoder
         yield from geometry(model, images)
         yield from shown(model, readable(images.image, sampled(images, SAMPLE)))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from PIL import Image
 
-from vitreous.checkpoints.sequences import load_sequence_model
+from vitreous.checkpoints.native import load_native, read_tokenizer
 from vitreous.data.text.tokenizer import Tokenizer, tokenizer_from_json, up_to_end
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
@@ -47,10 +47,10 @@ class Reader:
         Raises:
             InputError: it holds no reader, or it is damaged.
         """
-        model, tokenizer = load_sequence_model(path)
+        model = load_native(path)
         if not isinstance(model, Captioner):
-            raise InputError(f"{path} translates text, it does not read images: use vitreous translate")
-        return cls(model, tokenizer_from_json(tokenizer, where=str(path)))
+            raise InputError(f"{path} holds a {type(model).__name__}, which does not read text in images")
+        return cls(model, tokenizer_from_json(read_tokenizer(path), where=str(path)))
 
     @torch.inference_mode()
     def read(

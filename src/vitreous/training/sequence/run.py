@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.checkpoints.sequences import SequenceModel, save_sequence_model
+from vitreous.checkpoints.native import SequenceModel, save_native
 from vitreous.data.text.batches import TextBatch
 from vitreous.data.text.caption_batches import CaptionBatch
 from vitreous.data.text.tokenizer import PAD, Tokenizer
@@ -144,5 +144,5 @@ def saved(run: SequenceRun, model: nn.Module, tokenizer: Tokenizer, world: World
     """The model on the CPU, which the first process has written into the run's model/ with its tokenizer."""
     result: SequenceModel = model.cpu().eval()  # type: ignore[assignment]
     if world.first:
-        save_sequence_model(result, run.path / "model", tokenizer=tokenizer.to_json())
+        save_native(result, run.path / "model", tokenizer=tokenizer.to_json())
     return result

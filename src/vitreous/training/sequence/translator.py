@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.sequences import load_sequence_model
+from vitreous.checkpoints.native import load_native, read_tokenizer
 from vitreous.data.text.batches import padded
 from vitreous.data.text.tokenizer import END, Tokenizer, tokenizer_from_json, up_to_end
 from vitreous.errors import InputError
@@ -48,10 +48,10 @@ class Translator:
         Raises:
             InputError: it holds no translator, or it is damaged.
         """
-        model, tokenizer = load_sequence_model(path)
+        model = load_native(path)
         if not isinstance(model, Transformer):
-            raise InputError(f"{path} reads images, not text: use vitreous predict")
-        return cls(model, tokenizer_from_json(tokenizer, where=str(path)))
+            raise InputError(f"{path} holds a {type(model).__name__}, which does not translate: use predict")
+        return cls(model, tokenizer_from_json(read_tokenizer(path), where=str(path)))
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a source text.
