@@ -24,7 +24,7 @@ def main(model_path: str | None = None, image_path: str | None = None) -> None:
     rows, columns = model.config.grid
     for layer, maps in enumerate(attention.maps, start=1):
         # (heads, patches): how the class token (or the mean token) divides its attention over the patches
-        looked = maps[0, :, 0, model.config.prefix :]
+        looked = maps[0, :, 0, model.config.num_prefix_tokens :]
         entropy = -(looked * looked.log()).nansum(-1).mean() / torch.log(torch.tensor(rows * columns))
         print(f"layer {layer:2d}: attention spread over {entropy:.0%} of what an even look would be")
 

@@ -39,10 +39,10 @@ def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     source, target = str(GOLDEN / "google_vit_i21k" / "weights.npz"), str(tmp_path / "m")
     assert run(["convert", source, target, "--format", "timm"]) == 2
     refusal = capsys.readouterr().err.strip().splitlines()[-1]
-    assert refusal.startswith("vitreous: timm cannot hold representation=24")
-    assert "--drop representation" in refusal
+    assert refusal.startswith("vitreous: timm cannot hold representation_size=24")
+    assert "--drop representation_size" in refusal
     assert not list(tmp_path.iterdir())
-    assert run(["convert", source, target, "--format", "timm", "--drop", "representation"]) == 0
+    assert run(["convert", source, target, "--format", "timm", "--drop", "representation_size"]) == 0
     captured = capsys.readouterr()
     assert "largest difference" in captured.out
     assert "left out: representation" in captured.err

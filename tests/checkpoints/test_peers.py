@@ -22,7 +22,7 @@ TOLERANCE = 2e-5
 
 HUGGINGFACE = {
     "ViTForImageClassification": {},
-    "ViTModel with a pooler": {"num_classes": None, "representation": 24},
+    "ViTModel with a pooler": {"num_classes": None, "representation_size": 24},
     "ViTModel": {"num_classes": None, "norm_eps": 1e-12},
     "ViT without biases": {"qkv_bias": False, "mlp": "gelu_tanh"},
     "ViT of oblong images": {"image_size": (24, 40)},
@@ -55,7 +55,9 @@ def test_transformers(name: str, tiny: Any, tmp_path: Path) -> None:
     output = peer.eval()(pixel_values=images)
     if model.config.num_classes is not None:
         theirs = output.image_embeds if "image_embeds" in output else output.logits
-    elif model.config.representation or model.config.pooling == "attention" or model.config.embedding_norm:
+    elif (
+        model.config.representation_size or model.config.pooling == "attention" or model.config.embedding_norm
+    ):
         theirs = output.pooler_output
     else:
         theirs = output.last_hidden_state[:, 0]
@@ -122,7 +124,7 @@ def test_timm_hybrids(name: str, tmp_path: Path) -> None:
     assert (model(images) - peer(images)).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize("fields", [{}, {"representation": 24}])
+@pytest.mark.parametrize("fields", [{}, {"representation_size": 24}])
 @torch.no_grad()
 def test_torchvision(fields: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
     torchvision = pytest.importorskip(
@@ -138,7 +140,7 @@ def test_torchvision(fields: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
         hidden_dim=32,
         mlp_dim=64,
         num_classes=5,
-        representation_size=fields.get("representation"),
+        representation_size=fields.get("representation_size"),
     ).eval()
     state = torch.load(tmp_path / "m.pth", weights_only=True)
     peer.load_state_dict(state)
@@ -192,7 +194,7 @@ def test_vit_pytorch(kind: str, fields: dict[str, Any], tiny: Any, tmp_path: Pat
         dim=32,
         depth=2,
         heads=config.heads,
-        dim_head=config.head_width,
+        dim_head=config.resolved_head_dim,
         mlp_dim=64,
         **pool,
     ).eval()
@@ -204,7 +206,7 @@ def test_vit_pytorch(kind: str, fields: dict[str, Any], tiny: Any, tmp_path: Pat
 @torch.no_grad()
 def test_google_by_a_reader_of_its_own(tiny: Any, tmp_path: Path) -> None:
     """The published layout of vit_jax, computed in NumPy from its names alone, without any code of ours."""
-    model = tiny(mlp="gelu_tanh", representation=24)
+    model = tiny(mlp="gelu_tanh", representation_size=24)
     vt.save(model, tmp_path / "m.npz", format="google")
     images = torch.randn(2, 3, 32, 32)
     with np.load(tmp_path / "m.npz", allow_pickle=False) as weights:

@@ -37,7 +37,7 @@ FIELDS: dict[str, list[Any]] = {
     "qk_norm": [False, False, True],
     "mlp": ["gelu", "gelu_tanh", "quick_gelu", "swiglu"],
     "layer_scale": [None, 0.1],
-    "representation": [None, None, 8],
+    "representation_size": [None, None, 8],
     "head_bias": [True, False],
     "stem": [
         {"kind": "patch"},
@@ -56,7 +56,7 @@ POOLINGS: list[dict[str, Any]] = [
         "pooling": "class+distillation",
         "distillation_token": True,
         "final_norm": "tokens",
-        "representation": None,
+        "representation_size": None,
     },
 ]
 # What a format is made for: half of its examples are such models, the other half anything at all.
@@ -69,7 +69,7 @@ ORDINARY: dict[str, Any] = {
     "norm_eps": 1e-6,
     "mlp": "gelu",
     "final_norm": "tokens",
-    "representation": None,
+    "representation_size": None,
     "num_classes": 3,
     "position": {"kind": "learned"},
     "stem": {"kind": "patch"},
@@ -193,11 +193,13 @@ def test_a_format_of_one_family_says_so(tiny: Any, tmp_path: Path, format: str) 
 
 
 def test_what_is_dropped_is_named(tiny: Any, tmp_path: Path) -> None:
-    model = tiny(representation=24, norm_eps=1e-6)
-    with pytest.raises(vt.InputError, match=r"timm cannot hold representation=24.*--drop representation"):
+    model = tiny(representation_size=24, norm_eps=1e-6)
+    with pytest.raises(
+        vt.InputError, match=r"timm cannot hold representation_size=24.*--drop representation_size"
+    ):
         vt.save(model, tmp_path / "m", format="timm")
     assert not list(tmp_path.iterdir())
-    vt.save(model, tmp_path / "m", format="timm", drop=["representation"])
+    vt.save(model, tmp_path / "m", format="timm", drop=["representation_size"])
     again = vt.load(tmp_path / "m")
     assert again.config.num_classes is None
     images = torch.randn(2, 3, 32, 32)

@@ -59,7 +59,7 @@ def test_rows_sum_to_one_in_every_layer(model: vt.ViT) -> None:
         model(images_for(model))
     config = model.config
     assert [tuple(each.shape) for each in attention.maps] == [
-        (2, config.heads, config.tokens, config.tokens)
+        (2, config.heads, config.sequence_length, config.sequence_length)
     ] * 3
     for each in attention.maps:
         torch.testing.assert_close(each.sum(-1), torch.ones_like(each.sum(-1)))

@@ -117,7 +117,7 @@ def test_rows_are_those_of_the_patches_alone(kind: str, where: str) -> None:
     rows = position_rows(model)
     assert rows.shape == (12, 16)
     module = model.position if where == "stem" else model.layer_positions[0]
-    added = module(torch.zeros(1, model.config.tokens, 16))[0, model.config.prefix :]
+    added = module(torch.zeros(1, model.config.sequence_length, 16))[0, model.config.num_prefix_tokens :]
     torch.testing.assert_close(rows, added)
 
 
@@ -182,7 +182,7 @@ def test_readout_weights_are_what_the_pooling_does(changes: dict[str, Any]) -> N
     model = model_of(**changes)
     weights = readout_weights(model.config)
     assert weights.sum().item() == pytest.approx(1)
-    z = torch.randn(1, model.config.tokens, 16)
+    z = torch.randn(1, model.config.sequence_length, 16)
     if model.config.pooling in ("class", "mean", "mean-all"):
         torch.testing.assert_close((weights @ z), model.pool(z))
 
@@ -244,7 +244,9 @@ def test_tokens_that_stand_out() -> None:
 # --- lens --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{}, {"final_norm": "pooled", "pooling": "mean"}, {"representation": 7}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"final_norm": "pooled", "pooling": "mean"}, {"representation_size": 7}]
+)
 def test_the_last_layer_reads_as_the_model_does(changes: dict[str, Any]) -> None:
     model = model_of(**changes)
     images = images_for(model)
@@ -319,12 +321,14 @@ def relevance_by_autograd(model: vt.ViT, images: Tensor, classes: Tensor) -> Ten
     for hook in hooks:
         hook.remove()
     asked = maps.pop() if pool is not None else None
-    identity = torch.eye(model.config.tokens)
+    identity = torch.eye(model.config.sequence_length)
     total = identity.expand(len(images), -1, -1)
     for weights in maps:
         total = total + (weights.grad * weights).clamp_min(0).mean(1).detach() @ total
     if asked is not None:
-        probe = F.pad((asked.grad * asked).clamp_min(0).mean(1)[:, 0].detach(), (model.config.prefix, 0))
+        probe = F.pad(
+            (asked.grad * asked).clamp_min(0).mean(1)[:, 0].detach(), (model.config.num_prefix_tokens, 0)
+        )
         return to_grid(torch.einsum("bt,bts->bs", probe, total), model.config)
     start = readout_weights(model.config)
     return to_grid(torch.einsum("t,bts->bs", start, total) - start, model.config)

@@ -60,7 +60,7 @@ def test_a_survey_is_the_sum_of_its_parts(kind: str) -> None:
     with vt.capture_attention(model) as attention, torch.no_grad():
         logits = model(images)
     maps = attention.maps
-    weights, token = readout_of(model, images), config.prefix + 1 * 5 + 2
+    weights, token = readout_of(model, images), config.num_prefix_tokens + 1 * 5 + 2
     for layer, each in enumerate(maps):
         torch.testing.assert_close(
             seen.distance[:, layer], attention_distance(each, grid=(3, 5), patch=(8, 4))
@@ -74,7 +74,7 @@ def test_a_survey_is_the_sum_of_its_parts(kind: str) -> None:
     torch.testing.assert_close(seen.lens.classes[:, 0], logits.argmax(-1))
     torch.testing.assert_close(seen.lens.probabilities[:, -1, 0], logits.softmax(-1).amax(-1))
     assert seen.lens.agrees[:, -1].all()
-    torch.testing.assert_close(seen.patches, model.tokens(images)[:, config.prefix :].detach())
+    torch.testing.assert_close(seen.patches, model.tokens(images)[:, config.num_prefix_tokens :].detach())
 
 
 def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_coarse_maps_by_hand() -> None:
 
 def test_coarse_maps_of_a_grid_that_blocks_do_not_divide_still_sum_to_one() -> None:
     config = vt.ViTConfig(**TINY, registers=1)
-    maps = torch.rand(2, config.tokens, config.tokens).softmax(-1)
+    maps = torch.rand(2, config.sequence_length, config.sequence_length).softmax(-1)
     coarse = coarsen(maps, config, 2)
     assert coarse.shape == (2, 2 + 2 * 3, 2 + 2 * 3)
     torch.testing.assert_close(coarse.sum(-1), torch.ones(2, 8))

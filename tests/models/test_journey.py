@@ -23,7 +23,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "registers, padded": {"registers": 3, "pad": True, "image_size": (30, 17), "pooling": "mean-all"},
     "attention pooling": {"pooling": "attention", "class_token": False},
     "distilled": {"pooling": "class+distillation", "distillation_token": True},
-    "two pooled": {"pooling": "class+mean", "final_norm": "pooled", "representation": 9},
+    "two pooled": {"pooling": "class+mean", "final_norm": "pooled", "representation_size": 9},
     "no head": {"num_classes": None, "final_norm": "none"},
     "post-norm": {"norm": "post", "embedding_norm": True},
     "swiglu": {"mlp": "swiglu", "layer_scale": 0.1, "drop_path": 0.2, "dropout": 0.1},

@@ -145,7 +145,7 @@ def test_what_cannot_be_is_said(tmp_path):
         ({"cells": 9}, "cells is 9, but a patch has 8 pixels"),
         ({"num_classes": 300}, "255"),
         ({"pooling": "attention"}, "no token is pooled"),
-        ({"representation": 8}, "no token is pooled"),
+        ({"representation_size": 8}, "no token is pooled"),
     ):
         with pytest.raises(ValidationError, match=said):
             SegmenterConfig(**SMALL | changes)

@@ -90,7 +90,7 @@ def configurations(draw: st.DrawFn) -> ViTConfig:
         qk_norm=draw(st.booleans()),
         mlp=draw(st.sampled_from(["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"])),
         layer_scale=draw(st.sampled_from([None, 0.1])),
-        representation=None if distilled else draw(st.sampled_from([None, 6])),
+        representation_size=None if distilled else draw(st.sampled_from([None, 6])),
         head_bias=draw(st.booleans()),
         dropout=draw(st.sampled_from([0.0, 0.1])),
         attention_dropout=draw(st.sampled_from([0.0, 0.1])),
@@ -107,7 +107,7 @@ def test_every_configuration_runs_and_every_weight_can_learn(config: ViTConfig) 
     images = torch.randn(3, config.channels, *config.image_size)
     output = model(images)
     assert output.shape[0] == 3
-    assert model.tokens(images).shape == (3, config.tokens, config.width)
+    assert model.tokens(images).shape == (3, config.sequence_length, config.width)
     (output * torch.randn_like(output)).sum().backward()
     idle = {name for name, parameter in model.named_parameters() if parameter.grad is None}
     assert idle == set()
@@ -130,7 +130,7 @@ def test_capture_changes_nothing_and_rows_sum_to_one(config: ViTConfig) -> None:
     assert torch.equal(before, during)
     assert len(attention.maps) == config.depth
     for each in attention.maps:
-        assert each.shape == (2, config.heads, config.tokens, config.tokens)
+        assert each.shape == (2, config.heads, config.sequence_length, config.sequence_length)
         torch.testing.assert_close(each.sum(-1), torch.ones(each.shape[:-1]), atol=1e-5, rtol=1e-5)
 
 

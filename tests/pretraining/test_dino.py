@@ -125,13 +125,13 @@ def test_evaluation_changes_nothing(tiny, images):
         {"registers": 2, "pooling": "mean"},
         {"pooling": "attention", "class_token": False},
         {"stem": {"kind": "convolution", "widths": (8, 8, 8), "strides": (2, 2, 2)}},
-        {"num_classes": 10, "representation": 20},
+        {"num_classes": 10, "representation_size": 20},
     ],
 )
 def test_small_crops_go_through_the_models_own_weights(tiny, overrides):
     model = tiny(**overrides)
     features = FeaturesAt(model, (16, 24))(model, torch.randn(3, 3, 16, 24))
-    assert features.shape == (3, 20 if "representation" in overrides else 48)
+    assert features.shape == (3, 20 if "representation_size" in overrides else 48)
     features.square().sum().backward()
     assert model.blocks[0].attention.qkv.weight.grad.abs().sum() > 0
     if overrides.get("position", {}).get("kind") == "learned":

@@ -46,7 +46,7 @@ def plain(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dict[st
         weights.setdefault("stem.projection.bias", torch.zeros(config.width))
     if not config.qkv_bias and "qkv_bias" not in keep:
         fields["qkv_bias"] = True
-        rows = 3 * config.heads * config.head_width
+        rows = 3 * config.heads * config.resolved_head_dim
         weights |= {f"blocks.{i}.attention.qkv.bias": torch.zeros(rows) for i in range(config.depth)}
     if not config.head_bias and config.num_classes is not None:
         fields["head_bias"] = True
@@ -65,7 +65,7 @@ def position_table(model: ViT) -> Tensor | None:
     """The positions at the stem as one table, whatever they are made of; None where they are elsewhere."""
     kind = model.config.position.kind
     if kind == "none":
-        return torch.zeros(model.config.tokens - model.config.registers, model.config.width)
+        return torch.zeros(model.config.sequence_length - model.config.registers, model.config.width)
     rows = getattr(model.position, "rows", None)
     return rows().detach().clone() if rows else None
 
@@ -73,7 +73,7 @@ def position_table(model: ViT) -> Tensor | None:
 def without_patch_bias(config: ViTConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """The patch projection's bias moved into the positions of the patches."""
     bias, table = weights["stem.projection.bias"], weights["position.table"].clone()
-    table[config.positioned :] += bias
+    table[config.num_class_tokens :] += bias
     rest = {name: w for name, w in weights.items() if name != "stem.projection.bias"}
     return rest | {"position.table": table}
 
@@ -115,7 +115,7 @@ def vit_with_head(model: Model, format: str) -> ViT:
 
 # Fields whose change takes no weight away, or only those of the part itself.
 DROPPABLE = (
-    "representation",
+    "representation_size",
     "head",
     "mlp",
     "norm_eps",
@@ -139,9 +139,9 @@ def dropped(model: Model, drop: Sequence[str], limits: Limits) -> Model:
     for field in drop:
         if field not in DROPPABLE:
             raise InputError(f"cannot drop {field!r}: known are {', '.join(DROPPABLE)}")
-        if field in ("head", "representation"):
+        if field in ("head", "representation_size"):
             tree["num_classes"] = None
-            tree |= {"representation": None} if field == "representation" else {}
+            tree |= {"representation_size": None} if field == "representation_size" else {}
         elif field in limits and value_of(model.config, field) not in limits[field]:
             *branch, leaf = field.split(".")
             (tree[branch[0]] if branch else tree)[leaf] = next(iter(limits[field]))

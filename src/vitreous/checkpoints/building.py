@@ -32,8 +32,8 @@ def empty_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
     depth = config.depth if isinstance(config, ViTConfig) else sum(config.layers)
     if depth > DEEPEST:
         raise InputError(f"a model of {depth} layers is refused: {DEEPEST} are the most")
-    if isinstance(config, ViTConfig) and config.tokens > LONGEST:
-        raise InputError(f"a model of {config.tokens} tokens is refused: {LONGEST} are the most")
+    if isinstance(config, ViTConfig) and config.sequence_length > LONGEST:
+        raise InputError(f"a model of {config.sequence_length} tokens is refused: {LONGEST} are the most")
     try:
         with torch.device("meta"):
             return build_model(config, **attributes).eval()
@@ -47,9 +47,13 @@ def compute_positions(model: ViT) -> None:
     config = model.config
     if config.position.kind not in ("sincos-2d", "rotary-2d", "relative"):
         return
-    numbers = config.tokens * (config.tokens if config.position.kind == "relative" else config.width)
+    numbers = config.sequence_length * (
+        config.sequence_length if config.position.kind == "relative" else config.width
+    )
     if numbers > LARGEST_TABLE:
-        raise InputError(f"positions of {config.tokens} tokens are refused: they would not fit into memory")
+        raise InputError(
+            f"positions of {config.sequence_length} tokens are refused: they would not fit into memory"
+        )
     model.position, model.layer_positions = parts.stem_position(config), parts.layer_positions(config)
     shared = parts.inner_position(config) if config.position.where == "every-layer-shared" else None
     for block in model.blocks:

@@ -22,7 +22,7 @@ INTERPOLATION = "dinov2"
 SUFFIXES = (".pth", ".pt")
 LIMITS: Limits = {
     "num_classes": (None,),
-    "representation": (None,),
+    "representation_size": (None,),
     "mlp": ("gelu", "swiglu"),
     "norm_eps": (1e-6,),
     "norm": ("pre",),

@@ -22,7 +22,7 @@ from vitreous.models.names import Model
 INTERPOLATION = "timm"  # the code has none of its own
 SUFFIXES = (".pt", ".pth")
 LIMITS: Limits = {
-    "representation": (None,),
+    "representation_size": (None,),
     "mlp": ("gelu",),
     "norm_eps": (1e-5,),
     "norm": ("pre",),
@@ -96,14 +96,14 @@ def rows(config: ViTConfig) -> list[Row]:
 def qkv(ours: str, theirs: str, config: ViTConfig) -> list[Row]:
     """The interleaved rows put in order, and the misplaced scale moved into the weights: q times sqrt(D_h)
     undoes our scale before the softmax, v divided by sqrt(D) stands for theirs behind it."""
-    factors = torch.tensor([sqrt(config.head_width), 1.0, 1 / sqrt(config.width)]).view(3, 1, 1, 1)
+    factors = torch.tensor([sqrt(config.resolved_head_dim), 1.0, 1 / sqrt(config.width)]).view(3, 1, 1, 1)
 
     def read(t: Tensor) -> Tensor:
         parts = rearrange(t.reshape(len(t), -1), "(K E three) D -> three K E D", three=3, K=config.heads)
         return (parts * factors).reshape(t.shape)
 
     def write(t: Tensor) -> Tensor:
-        parts = t.reshape(3, config.heads, config.head_width, -1) / factors
+        parts = t.reshape(3, config.heads, config.resolved_head_dim, -1) / factors
         return rearrange(parts, "three K E D -> (K E three) D").reshape(t.shape)
 
     return [one(f"{ours}.{name}", f"{theirs}.{name}", read, write) for name in ("weight", "bias")]

@@ -128,7 +128,7 @@ def describe(source: Source, told: Told) -> tuple[ViTConfig, bool, bool]:
         "class_token": "cls" in source.tensors,
     }
     if "pre_logits/kernel" in source.tensors:
-        fields["representation"] = source.size("pre_logits/kernel", 1, ndim=2)
+        fields["representation_size"] = source.size("pre_logits/kernel", 1, ndim=2)
     fields["pooling"] = (
         "class" if fields["class_token"] else "attention" if "MAPHead_0/probe" in source.tensors else "mean"
     )

@@ -154,7 +154,7 @@ def vit_rows(config: ViTConfig, *, numbered: bool, scanned: bool = False) -> lis
     rows += norm("norm", "Transformer/encoder_norm")
     if config.pooling == "attention":
         rows += map_rows(config)
-    if config.representation:
+    if config.representation_size:
         rows += linear("representation.linear", "pre_logits")
     if config.num_classes is not None:
         rows += linear("head", "head")

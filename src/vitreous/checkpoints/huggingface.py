@@ -172,7 +172,7 @@ def describe(source: Source, family: Family, told: Told) -> tuple[dict[str, Any]
         "pooling": pooling_of(source, family, width, distilled=distilled),
     }
     if "pooler.dense.weight" in tensors:
-        fields["representation"] = source.size("pooler.dense.weight", 0, ndim=2)
+        fields["representation_size"] = source.size("pooler.dense.weight", 0, ndim=2)
         if said.get("pooler_act", "tanh") != "tanh":
             raise InputError(
                 f"{source.where}: a pooler with {said['pooler_act']!r} is not known here, only tanh"
@@ -218,7 +218,7 @@ def rows(config: ViTConfig, family: Family) -> list[Row]:
     table += pair("norm", family.last_norm)
     if config.pooling == "attention":
         table += map_rows()
-    if config.representation:
+    if config.representation_size:
         table += pair("representation.linear", "pooler.dense")
     if config.num_classes is None:
         return table
@@ -246,7 +246,7 @@ def embedding_row(config: ViTConfig, family: Family) -> Row:
         tokens.append(Token("embeddings.register_tokens", (1, config.registers, width), positioned=False))
     shape = (-1, width) if family in (CLIP, SIGLIP) else (1, -1, width)
     return tokens_and_positions(
-        tokens, width=width, with_class=config.positioned, position=family.positions, shape=shape
+        tokens, width=width, with_class=config.num_class_tokens, position=family.positions, shape=shape
     )
 
 

@@ -43,7 +43,7 @@ DINOV2_LIMITS: Limits = EVERY | {
     "class_token": (True,),
     "distillation_token": (False,),
     "embedding_norm": (False,),
-    "representation": (None,),
+    "representation_size": (None,),
     "pooling": ("class", "mean", "class+mean"),
 }
 VIT_LIMITS: Limits = EVERY | {
@@ -55,14 +55,14 @@ CLIP_LIMITS: Limits = EVERY | {
     "class_token": (True,),
     "distillation_token": (False,),
     "registers": (0,),
-    "representation": (None,),
+    "representation_size": (None,),
     "pooling": ("class",),
 }
 SIGLIP_LIMITS: Limits = EVERY | {
     "class_token": (False,),
     "registers": (0,),
     "embedding_norm": (False,),
-    "representation": (None,),
+    "representation_size": (None,),
     "num_classes": (None,),
 }
 HEADS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.")
@@ -136,10 +136,10 @@ Form = tuple[ViTConfig, dict[str, Tensor], dict[str, Any]]
 
 def vit_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
     """ViT, or DeiT with its second token."""
-    if config.representation and config.num_classes is not None:
+    if config.representation_size and config.num_classes is not None:
         raise InputError(
             "huggingface cannot hold a representation layer under a head; drop both with "
-            "drop=('representation',) or --drop representation, or the head alone with --drop head"
+            "drop=('representation',) or --drop representation_size, or the head alone with --drop head"
         )
     told: dict[str, Any] = {
         "model_type": "deit" if config.distillation_token else "vit",
@@ -150,8 +150,8 @@ def vit_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
         name = "DeiTForImageClassificationWithTeacher" if config.num_classes is not None else "DeiTModel"
     else:
         name = "ViTForImageClassification" if config.num_classes is not None else "ViTModel"
-    if config.representation:
-        told |= {"pooler_output_size": config.representation, "pooler_act": "tanh"}
+    if config.representation_size:
+        told |= {"pooler_output_size": config.representation_size, "pooler_act": "tanh"}
     prefix = "" if config.num_classes is None else f"{told['model_type']}."
     return config, weights, told | {"architectures": [name], "prefix": prefix}
 

@@ -76,13 +76,13 @@ def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequ
     files of the same names in a folder (`vitreous convert` refuses instead).
 
         save(model, "out.npz", format="google")
-        save(model, "folder", format="huggingface", drop=("representation",))
+        save(model, "folder", format="huggingface", drop=("representation_size",))
 
     Args:
         path: a folder for vitreous, timm and huggingface (for timm also a file, the state dict alone); a file
             for the others.
         format: one of `FORMATS`.
-        drop: parts that the format cannot hold and that are left out: "representation" (and the head on it),
+        drop: parts that the format cannot hold and that are left out: "representation_size" (with its head),
             "head", or an approximation: "mlp", "norm_eps", "stem.standardization" become the format's own.
 
     Returns:

@@ -25,7 +25,7 @@ from vitreous.models.preprocessing import Preprocessing
 
 INTERPOLATION = "timm"
 LIMITS: Limits = {
-    "representation": (None,),
+    "representation_size": (None,),
     "mlp": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"),
     "norm_eps": (1e-6, 1e-5),
     "norm": ("pre",),

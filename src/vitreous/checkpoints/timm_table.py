@@ -44,7 +44,7 @@ def rows(config: ViTConfig, names: Names) -> list[Row]:
         tokens_and_positions(
             tokens,
             width=config.width,
-            with_class=config.positioned,
+            with_class=config.num_class_tokens,
             position="pos_embed",
             shape=(1, -1, config.width),
         )

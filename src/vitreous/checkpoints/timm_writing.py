@@ -41,7 +41,7 @@ def write(model: Model, path: Path) -> None:
         raise InputError("timm cannot hold this BiT, only a ViT")
     config, weights = plain(model, keep=("layer_scale", "qkv_bias"))
     check_limits(config, LIMITS, "timm")
-    if config.pooling == "attention" and (config.prefix or config.mlp == "swiglu"):
+    if config.pooling == "attention" and (config.num_prefix_tokens or config.mlp == "swiglu"):
         raise InputError("timm cannot hold pooling=attention together with class token, registers or swiglu")
     if config.embedding_norm:
         weights = without_patch_bias(config, weights)

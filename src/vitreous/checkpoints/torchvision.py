@@ -60,7 +60,7 @@ def read(source: Source, told: Told) -> Reading:
         "depth": source.count(lambda i: f"{LAYER.format(i)}.ln_1.weight"),
         "mlp_dim": source.size(f"{LAYER.format(0)}.mlp.{first}.weight", 0, ndim=2),
         "num_classes": source.size("heads.head.weight", 0, ndim=2) if head else None,
-        "representation": source.size("heads.pre_logits.weight", 0, ndim=2) if representation else None,
+        "representation_size": source.size("heads.pre_logits.weight", 0, ndim=2) if representation else None,
     }
     config = vit_config(fields, told)
     preprocessing, assumed = assumed_preprocessing(
@@ -98,7 +98,7 @@ def rows(config: ViTConfig, *, published: bool) -> list[Row]:
             *pair(f"{mine}.mlp.contract", f"{theirs}.mlp.{second}"),
         ]
     table += pair("norm", "encoder.ln")
-    if config.representation:
+    if config.representation_size:
         table += pair("representation.linear", "heads.pre_logits")
     return [*table, *(pair("head", "heads.head") if config.num_classes is not None else [])]
 

@@ -32,7 +32,7 @@ from vitreous.models.names import Model
 INTERPOLATION = "timm"  # the code has none of its own
 SUFFIXES = (".pt", ".pth")
 LIMITS: Limits = {
-    "representation": (None,),
+    "representation_size": (None,),
     "mlp": ("gelu",),
     "norm_eps": (1e-5,),
     "norm": ("pre",),
@@ -224,7 +224,7 @@ def write(model: Model, path: Path) -> None:
         last_norm="transformer.norm",
         head="linear_head" if simple else "mlp_head",
         second=3 if simple else 4,
-        projected=simple or not (config.heads == 1 and config.head_width == config.width),
+        projected=simple or not (config.heads == 1 and config.resolved_head_dim == config.width),
     )
     tensors = write_rows(rows(config, names), weights)
     if not simple and not config.class_token:

@@ -181,7 +181,7 @@ def in_short(
     seen: Survey, evidence: Relevance | None, names: Sequence[str], said: Sequence[str], config: ViTConfig
 ) -> dict[str, Any]:
     """The numbers that fit into a few lines of JSON; layers and heads count from 1."""
-    unusual = standing_out(seen.norms[:, config.prefix :])
+    unusual = standing_out(seen.norms[:, config.num_prefix_tokens :])
     return {
         "answers": [{"image": name, "answer": each} for name, each in zip(names, said, strict=False)],
         "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),

@@ -18,9 +18,9 @@ def readout_weights(config: ViTConfig) -> Float[Tensor, "T"]:
     The class token alone (Eq. 4), the mean of the patches, or the halves of both. Attention pooling weighs
     patches by their content, which only `readout_of` an image can tell; here they count alike.
     """
-    weights = torch.zeros(config.tokens)
-    patches = torch.zeros(config.tokens)
-    patches[config.prefix :] = 1 / (config.tokens - config.prefix)
+    weights = torch.zeros(config.sequence_length)
+    patches = torch.zeros(config.sequence_length)
+    patches[config.num_prefix_tokens :] = 1 / (config.sequence_length - config.num_prefix_tokens)
     match config.pooling:
         case "class":
             weights[0] = 1
@@ -30,7 +30,7 @@ def readout_weights(config: ViTConfig) -> Float[Tensor, "T"]:
             weights[0] = 0.5
             weights = weights + patches / 2
         case "mean-all":
-            weights[:] = 1 / config.tokens
+            weights[:] = 1 / config.sequence_length
         case "mean" | "attention":
             weights = patches
     return weights
@@ -81,4 +81,4 @@ def readout_attention(
 
 def to_grid(values: Float[Tensor, "*B T"], config: ViTConfig) -> Float[Tensor, "*B rows columns"]:
     """The patches' part of a value per token, laid out as in the image."""
-    return values[..., config.prefix :].reshape(*values.shape[:-1], *config.grid)
+    return values[..., config.num_prefix_tokens :].reshape(*values.shape[:-1], *config.grid)

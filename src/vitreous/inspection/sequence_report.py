@@ -144,7 +144,7 @@ def letters(
     """The image, and once more for each letter with its attention laid over it."""
     config = reader.model.config.encoder
     shown = enlarged(rgb(reader.model.preprocessing.denormalize(image).cpu()), SHOWN)
-    heads = maps.cross[-1].mean(dim=0)[:, config.prefix :]
+    heads = maps.cross[-1].mean(dim=0)[:, config.num_prefix_tokens :]
     images = [(shown, "the image")]
     labels = words(reader.tokenizer, written[1:])
     for label, weights in zip(labels, heads, strict=True):

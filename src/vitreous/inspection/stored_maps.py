@@ -33,7 +33,7 @@ def coarse_grid(config: ViTConfig, factor: int) -> tuple[int, int]:
 
 def tokens_at(config: ViTConfig, factor: int) -> int:
     rows, columns = coarse_grid(config, factor)
-    return config.prefix + rows * columns
+    return config.num_prefix_tokens + rows * columns
 
 
 def coarsen(maps: Float[Tensor, "*B T T"], config: ViTConfig, factor: int) -> Float[Tensor, "*B S S"]:
@@ -46,8 +46,8 @@ def membership(config: ViTConfig, factor: int) -> Float[Tensor, "S T"]:
     """1 where a token belongs to a coarse token; prefix tokens stay by themselves."""
     rows, columns = config.grid
     row, column = torch.meshgrid(torch.arange(rows) // factor, torch.arange(columns) // factor, indexing="ij")
-    block = row * coarse_grid(config, factor)[1] + column + config.prefix
-    owner = torch.cat([torch.arange(config.prefix), block.flatten()])
+    block = row * coarse_grid(config, factor)[1] + column + config.num_prefix_tokens
+    owner = torch.cat([torch.arange(config.num_prefix_tokens), block.flatten()])
     return torch.nn.functional.one_hot(owner, tokens_at(config, factor)).T.float()
 
 

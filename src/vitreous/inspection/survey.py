@@ -122,19 +122,19 @@ def survey(
 
 def batch_size(config: ViTConfig) -> int:
     """Images whose maps of one layer fit into `MAP_BYTES`."""
-    return max(1, MAP_BYTES // (4 * config.heads * config.tokens**2))
+    return max(1, MAP_BYTES // (4 * config.heads * config.sequence_length**2))
 
 
 @torch.inference_mode()
 def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Survey:
     config = model.config
-    token = config.prefix + patch[0] * config.grid[1] + patch[1]
+    token = config.num_prefix_tokens + patch[0] * config.grid[1] + patch[1]
     images = images.to(next(model.parameters()).device)
     features, said = [], []
     watcher = Watcher(config, token, readout_of(model, images))
     with capture_attention(model, reduce=watcher) as attention:
         for z in layer_tokens(model, images):
-            features.append(z[:, config.prefix :].mean(dim=1).float().cpu())
+            features.append(z[:, config.num_prefix_tokens :].mean(dim=1).float().cpu())
             if config.num_classes is not None:
                 said.append(read(model, z).float().cpu())
     views: list[LayerView] = attention.maps
@@ -147,7 +147,7 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
         # As one block of memory: a small one from each layer, kept, would hold the gaps between them open.
         features=torch.stack(features).unbind(),
         norms=z.float().norm(dim=-1).cpu(),
-        patches=model.norm(z)[:, config.prefix :].float().cpu(),
+        patches=model.norm(z)[:, config.num_prefix_tokens :].float().cpu(),
         lens=follow(torch.stack(said, dim=1)) if said else None,
     )
 
@@ -188,7 +188,7 @@ def follow(said: Float[Tensor, "B layers classes"]) -> Lens:
 @torch.inference_mode()
 def layer_features(model: ViT, images: Float[Tensor, "B C H W"]) -> tuple[Float[Tensor, "B D"], ...]:
     """`Survey.features` alone."""
-    prefix, device = model.config.prefix, next(model.parameters()).device
+    prefix, device = model.config.num_prefix_tokens, next(model.parameters()).device
     parts = [
         [z[:, prefix:].mean(dim=1).float().cpu() for z in layer_tokens(model, batch.to(device))]
         for batch in torch.split(images, batch_size(model.config))

@@ -247,15 +247,17 @@ def alignment_figure(
 
 def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
     """Artifacts: patch tokens of unusually high norm."""
-    patches = norms[:, config.prefix :]
+    patches = norms[:, config.num_prefix_tokens :]
     unusual = standing_out(patches)
     with canvas(6.4, 2.4) as (figure, (axes,)):
         axes.hist(patches.flatten().numpy(), bins=60, color=FIRST, alpha=0.8)
-        for token in range(config.prefix):
+        for token in range(config.num_prefix_tokens):
             axes.axvline(float(norms[:, token].mean()), color=SECOND, linewidth=1.4)
         axes.set_yscale("log")
         axes.set_title("patch tokens by their norm behind the last layer")
-        axes.set_xlabel("norm" + ("; lines: the mean of each prefix token" if config.prefix else ""))
+        axes.set_xlabel(
+            "norm" + ("; lines: the mean of each prefix token" if config.num_prefix_tokens else "")
+        )
     chart = Chart(figure)
     return Exhibit(
         name="norms",

@@ -147,7 +147,7 @@ class ViTConfig(Config):
     qk_norm: bool = False
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"] = "gelu"
     layer_scale: float | None = Field(default=None, description="initial value; None: no LayerScale")
-    representation: Positive | None = Field(
+    representation_size: Positive | None = Field(
         default=None, description="width of the tanh layer before the head, for pre-training (pre_logits)"
     )
     head_bias: bool = True
@@ -182,24 +182,24 @@ class ViTConfig(Config):
         return -(-height // p), -(-width // q)
 
     @property
-    def head_width(self) -> int:
+    def resolved_head_dim(self) -> int:
         """D_h: what one head sees of a token."""
         return self.head_dim or self.width // self.heads
 
     @property
-    def positioned(self) -> int:
+    def num_class_tokens(self) -> int:
         """Tokens in front of the patches that have a position: the class and the distillation token."""
         return int(self.class_token) + int(self.distillation_token)
 
     @property
-    def prefix(self) -> int:
+    def num_prefix_tokens(self) -> int:
         """Tokens in front of the patches: class, distillation, registers."""
-        return self.positioned + self.registers
+        return self.num_class_tokens + self.registers
 
     @property
-    def tokens(self) -> int:
+    def sequence_length(self) -> int:
         """T: the length of the sequence."""
-        return self.prefix + self.grid[0] * self.grid[1]
+        return self.num_prefix_tokens + self.grid[0] * self.grid[1]
 
 
 def check_grid(config: ViTConfig) -> None:
@@ -239,9 +239,9 @@ def check_widths(config: ViTConfig) -> None:
         raise ValueError(f"sincos-2d positions need a width that is a multiple of 4, not {config.width}")
     if kind == "learned-2d" and config.width < 2:
         raise ValueError("learned-2d positions need a width of at least 2")
-    if kind == "rotary-2d" and config.head_width % 4:
+    if kind == "rotary-2d" and config.resolved_head_dim % 4:
         raise ValueError(
-            f"rotary-2d positions need a head_dim that is a multiple of 4, not {config.head_width}"
+            f"rotary-2d positions need a head_dim that is a multiple of 4, not {config.resolved_head_dim}"
         )
     if config.pooling == "attention" and config.width % config.heads:
         raise ValueError(
@@ -260,5 +260,5 @@ def check_tokens(config: ViTConfig) -> None:
         raise ValueError("a distillation token and pooling 'class+distillation' come together or not at all")
     if config.pooling == "class+distillation" and config.final_norm == "pooled":
         raise ValueError("DeiT's two tokens are normalized before pooling: set final_norm='tokens'")
-    if config.representation and config.pooling == "class+distillation":
+    if config.representation_size and config.pooling == "class+distillation":
         raise ValueError("a representation layer does not stand with a distillation token")

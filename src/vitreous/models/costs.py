@@ -71,7 +71,7 @@ def layer_costs(n: int, d: int, kernel: int = KERNEL) -> tuple[LayerCost, ...]:
 def sequence(config: ViTConfig | BiTConfig) -> tuple[int, int]:
     """(n, d): tokens and their width; for a BiT the cells of the last feature map."""
     if isinstance(config, ViTConfig):
-        return config.tokens, config.width
+        return config.sequence_length, config.width
     stride = 4 * 2 ** (len(config.layers) - 1)
     return math.prod(-(-side // stride) for side in config.image_size), config.widths[-1]
 

@@ -135,8 +135,12 @@ def through_embedding(journal: Journal, model: ViT, images: Tensor) -> Tensor:
     if config.pad:
         images = journal.step("padding to whole patches", "", model.sized, images)
     z = through_stem(journal, model, images)
-    if config.prefix:
-        name = "class token in front" if config.prefix == 1 else f"{config.prefix} tokens in front"
+    if config.num_prefix_tokens:
+        name = (
+            "class token in front"
+            if config.num_prefix_tokens == 1
+            else f"{config.num_prefix_tokens} tokens in front"
+        )
         prefix = model.prefix.expand(1, -1, -1)
         z = journal.step(
             name, "x_class, Eq. 1", lambda z: torch.cat([prefix, z], dim=1), z, holders=[model.prefix]
@@ -251,7 +255,7 @@ def through_head(journal: Journal, model: ViT, z: Tensor) -> None:
 def through_maps(journal: Journal, model: Segmenter, z: Tensor) -> None:
     """The patches become a map of each class (2105.05633)."""
     z = journal.optional("LayerNorm", "LN, Eq. 4", model.norm, z)
-    if prefix := model.config.prefix:
+    if prefix := model.config.num_prefix_tokens:
         z = journal.step("patches alone", "2105.05633, 3.1", lambda z: z[:, prefix:], z)
     depth = model.config.decoder_depth
     layers = f"mask Transformer, {depth} layer{'s' if depth > 1 else ''}"

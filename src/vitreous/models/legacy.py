@@ -14,6 +14,7 @@ FIELDS = {
     "normalise_pixels": "normalize_pixels",
     "optimiser": "optimizer",
     "optimisers": "optimizers",
+    "representation": "representation_size",
     "solarise": "solarize",
     "standardisation": "standardization",
     "standardisation_eps": "standardization_eps",

@@ -69,7 +69,7 @@ def stem(config: ViTConfig) -> nn.Module:
 
 def added_position(config: ViTConfig) -> nn.Module:
     """Positions that are summed to the tokens; nothing where they act inside the attention."""
-    options: dict[str, Any] = {"extra": config.positioned, "registers": config.registers}
+    options: dict[str, Any] = {"extra": config.num_class_tokens, "registers": config.registers}
     match config.position.kind:
         case "learned":
             return LearnedPositions(config.grid, config.width, **options)
@@ -102,11 +102,14 @@ def inner_position(config: ViTConfig) -> nn.Module | None:
     """Positions that act on queries and keys."""
     match config.position.kind:
         case "relative":
-            return RelativePositions(config.tokens, config.head_width)
+            return RelativePositions(config.sequence_length, config.resolved_head_dim)
         case "rotary-2d":
             temperature = config.position.temperature or 100.0
             return RotaryPositions2d(
-                config.grid, config.head_width, prefix=config.prefix, temperature=temperature
+                config.grid,
+                config.resolved_head_dim,
+                prefix=config.num_prefix_tokens,
+                temperature=temperature,
             )
         case _:
             return None
@@ -129,7 +132,7 @@ def block(config: ViTConfig, drop_path: float, inner: nn.Module | None) -> nn.Mo
         attention=Attention(
             config.width,
             heads=config.heads,
-            head_dim=config.head_width,
+            head_dim=config.resolved_head_dim,
             qkv_bias=config.qkv_bias,
             norm=partial(norm, config) if config.qk_norm else None,
             inner_position=inner,
@@ -154,15 +157,19 @@ def pooling(config: ViTConfig) -> nn.Module:
         case "class":
             pool = ClassTokenPooling()
         case "mean":
-            pool = MeanPooling(skip=config.prefix)
+            pool = MeanPooling(skip=config.num_prefix_tokens)
         case "mean-all":
             pool = MeanPooling(skip=0)
         case "attention":
             pool = AttentionPooling(
-                config.width, heads=config.heads, mlp=mlp(config), norm=norm(config), skip=config.prefix
+                config.width,
+                heads=config.heads,
+                mlp=mlp(config),
+                norm=norm(config),
+                skip=config.num_prefix_tokens,
             )
         case "class+mean":
-            pool = ClassAndMeanPooling(skip=config.prefix)
+            pool = ClassAndMeanPooling(skip=config.num_prefix_tokens)
         case "class+distillation":
             pool = DistilledPooling()
     if config.final_norm == "pooled":
@@ -176,14 +183,14 @@ def pooled_width(config: ViTConfig) -> int:
 
 def feature_width(config: ViTConfig) -> int:
     """Channels of `ViT.features`."""
-    return config.representation or pooled_width(config)
+    return config.representation_size or pooled_width(config)
 
 
 def representation(config: ViTConfig) -> nn.Module:
     """The hidden tanh layer of the pre-training head (section 3.1), where there is one."""
-    if config.representation is None:
+    if config.representation_size is None:
         return nn.Identity()
-    linear = nn.Linear(pooled_width(config), config.representation)
+    linear = nn.Linear(pooled_width(config), config.representation_size)
     return nn.Sequential(OrderedDict(linear=linear, tanh=nn.Tanh()))
 
 

@@ -48,8 +48,8 @@ class SegmenterConfig(ViTConfig):
         for name, reason in (("pooling", "attention"), ("final_norm", "pooled")):
             if getattr(self, name) == reason:
                 raise ValueError(f"{name} {reason!r} learns nothing here, since no token is pooled")
-        if self.representation is not None:
-            raise ValueError("representation learns nothing here, since no token is pooled: set it to none")
+        if self.representation_size is not None:
+            raise ValueError("representation_size has no effect, since no token is pooled: set it to none")
         return self
 
 
@@ -78,7 +78,7 @@ class Segmenter(ViT):
 
     def masks(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes h w"]:
         """Class logits of each patch, or of each cell of a patch."""
-        return self.head(self.tokens(images)[:, self.config.prefix :])
+        return self.head(self.tokens(images)[:, self.config.num_prefix_tokens :])
 
     def upsample(self, masks: Float[Tensor, "B classes h w"]) -> Float[Tensor, "B classes H W"]:
         """The same at the image's size, what was padded cut off."""

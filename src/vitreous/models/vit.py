@@ -48,7 +48,9 @@ class ViT(nn.Module):
         self.task = task
 
         self.stem = parts.stem(config)
-        self.prefix = nn.Parameter(torch.zeros(config.prefix, config.width))  # class, distillation, registers
+        self.prefix = nn.Parameter(
+            torch.zeros(config.num_prefix_tokens, config.width)
+        )  # class, distillation, registers
         self.position = parts.stem_position(config)
         self.embedding_norm = parts.norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
@@ -74,7 +76,7 @@ class ViT(nn.Module):
         return z
 
     def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
-        """All tokens after the last layer and the final norm; the first `config.prefix` are no patches."""
+        """All tokens after the last layer and the final norm; patches follow `num_prefix_tokens` others."""
         return self.norm(self.encode(self.embed(images)))
 
     def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *features"]:

@@ -68,7 +68,7 @@ class Decoder(nn.Module):
             mlp_dim=config.decoder_mlp_dim,
             norm_eps=encoder.norm_eps,
         )
-        self.prefix = encoder.prefix
+        self.prefix = encoder.num_prefix_tokens
         self.embedding = nn.Linear(encoder.width, vit.width)
         self.mask = nn.Parameter(torch.randn(vit.width) * 0.02)
         table = torch.cat([torch.zeros(self.prefix, vit.width), sincos_of_mae(vit.grid, vit.width)])
@@ -123,7 +123,10 @@ class MAE(nn.Module):
         """Prefix and visible patches after the encoder, in the shuffled order. All patches are embedded, so
         that each has its position, and the visible ones are picked before the first layer."""
         z = self.model.embed(images)
-        prefix, patches = z[:, : self.model.config.prefix], z[:, self.model.config.prefix :]
+        prefix, patches = (
+            z[:, : self.model.config.num_prefix_tokens],
+            z[:, self.model.config.num_prefix_tokens :],
+        )
         visible = take(patches, masking.order[:, : masking.visible])
         return self.model.norm(self.model.encode(torch.cat([prefix, visible], dim=1)))
 

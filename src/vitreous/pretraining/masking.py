@@ -65,7 +65,7 @@ def encode_patches(model: ViT, patches: Float[Tensor, "B N D"]) -> Float[Tensor,
     prefix = model.prefix.expand(patches.shape[0], -1, -1)
     z = model.position(torch.cat([prefix, patches], dim=1))
     tokens = model.norm(model.encode(model.dropout(model.embedding_norm(z))))
-    return tokens[:, model.config.prefix :]
+    return tokens[:, model.config.num_prefix_tokens :]
 
 
 def patch_dim(config: ViTConfig) -> int:

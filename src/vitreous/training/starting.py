@@ -67,7 +67,7 @@ def fitted_to_checkpoint(
 def without_representation(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Fine-tuning puts one linear layer on the pooled token; the pre-training head's hidden layer goes
     (paper, section 3.1)."""
-    return {"representation": None} if "representation" in tree else {}
+    return {"representation_size": None} if "representation_size" in tree else {}
 
 
 @torch.no_grad()

@@ -139,7 +139,7 @@ class ImageReader:
         preprocessing, config = self.model.preprocessing, self.model.config.encoder
         images = preprocessing(question.what).to(self.model.text.tokens.weight.device)
         cross = look(self.model, images, padded([found.ids]).to(images.device)).cross
-        values = chosen(cross, wanted)[:, config.prefix :].reshape(-1, *config.grid)
+        values = chosen(cross, wanted)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
         pixels = preprocessing.denormalize(images)[0].cpu()
         if wanted.format == "png":
             if wanted.token > len(values):

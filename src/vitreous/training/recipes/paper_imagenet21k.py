@@ -22,7 +22,7 @@ from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig,
 def config() -> RunConfig:
     return RunConfig(
         source="imagenet21k",
-        model=config_of("ViT-B/16", num_classes=21843, representation=768, dropout=0.1),
+        model=config_of("ViT-B/16", num_classes=21843, representation_size=768, dropout=0.1),
         preprocessing=Preprocessing(crop_fraction=0.875, interpolation="bilinear"),
         augmentation=AugmentationConfig(
             random_resized_crop=RandomResizedCropConfig(scale=(0.05, 1.0), sampler="uniform"), flip=0.5
