@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from vitreous.cli.segmentation_runs import save
-from vitreous.data.segmentation.palette import mask_image
+from vitreous.data.segmentation.masked import mask_image
 from vitreous.errors import InputError
 
 SMALL = (

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageEnhance
 
 from vitreous.data.augmentation import augment
 from vitreous.data.augmentation.color import jitter, three_augment, turn_hue
@@ -67,7 +67,7 @@ def test_a_shift_is_a_part_of_the_side():
 
 def test_erasing_takes_one_rectangle_of_the_right_area():
     images = torch.full((256, 3, 32, 32), 9.0)
-    erased = augment(images, AugmentationConfig(erasing=0.5), chance(size=256)) != 9
+    erased = augment(images, AugmentationConfig(random_erasing=0.5), chance(size=256)) != 9
     touched = erased.flatten(1).any(1)
     assert 100 < touched.sum() < 156
     for mask in erased[touched].all(dim=1):
@@ -118,7 +118,7 @@ def test_both_mixes_take_turns_and_may_be_left_out():
 
 def test_two_processes_draw_what_one_would():
     config = AugmentationConfig(
-        affine=AffineConfig(rotate=20, translate=0.1), noise=0.1, erasing=0.5, mixup=0.8
+        affine=AffineConfig(rotate=20, translate=0.1), noise=0.1, random_erasing=0.5, mixup=0.8
     )
     images, targets = torch.randn(16, 3, 8, 8), torch.arange(16) % 5
 
@@ -158,6 +158,8 @@ def test_the_lists_differ_as_documented(make_smooth):
     image = make_smooth(0, 24, 32)
     for name in ("paper", "torchvision", "timm"):
         for operation in ("rotate", "color", "solarize", "posterize", "shear-x", "translate-y", "sharpness"):
+            if (name, operation) == ("timm", "posterize"):
+                continue  # timm keeps 4 bits at level 0
             still = LISTS[name].table[operation](
                 image, Strength(0.0, 1, (0, 0), (0, 0, 0), Image.Resampling.NEAREST)
             )
@@ -166,6 +168,38 @@ def test_the_lists_differ_as_documented(make_smooth):
         image, Strength(0.5, 1, (0, 0), (0, 0, 0), Image.Resampling.NEAREST)
     )
     assert np.abs(np.asarray(weak).astype(int) - np.asarray(image)).max() <= 1
+
+
+def at_deits_magnitude(name, image):
+    """An operation of timm's list at magnitude 9 of 10."""
+    chosen = LISTS["timm"]
+    return np.asarray(
+        chosen.table[name](image, Strength(9 / chosen.levels, 1, (0, 0), chosen.fill, chosen.resample))
+    ).astype(int)
+
+
+def test_the_timm_list_has_timms_numbers_at_deits_magnitude():
+    """rand-m9-mstd0.5-inc1: the arguments that timm/data/auto_augment.py computes for level 9."""
+    ramp = Image.fromarray(np.tile(np.arange(256, dtype=np.uint8)[:, None, None], (1, 8, 3)))
+    values = np.asarray(ramp).astype(int)
+    assert np.array_equal(at_deits_magnitude("posterize", ramp), values & 0b1000_0000)  # 1 bit
+    assert np.array_equal(at_deits_magnitude("solarize", ramp), np.where(values < 26, values, 255 - values))
+    assert np.array_equal(
+        at_deits_magnitude("solarize-add", ramp), np.where(values < 128, values + 99, values).clip(0, 255)
+    )
+    for name, kind in (("brightness", ImageEnhance.Brightness), ("contrast", ImageEnhance.Contrast)):
+        assert np.array_equal(at_deits_magnitude(name, ramp), np.asarray(kind(ramp).enhance(1.81)))
+    affine = Image.Transform.AFFINE, Image.Resampling.BICUBIC
+    for name, matrix in (
+        ("shear-x", (1, 0.27, 0, 0, 1, 0)),
+        ("shear-y", (1, 0, 0, 0.27, 1, 0)),
+        ("translate-x", (1, 0, 0.405 * 8, 0, 1, 0)),
+        ("translate-y", (1, 0, 0, 0, 1, 0.405 * 256)),
+    ):
+        expected = ramp.transform(ramp.size, affine[0], matrix, affine[1], fillcolor=(124, 116, 104))
+        assert np.array_equal(at_deits_magnitude(name, ramp), np.asarray(expected)), name
+    rotated = ramp.rotate(27, Image.Resampling.BICUBIC, fillcolor=(124, 116, 104))
+    assert np.array_equal(at_deits_magnitude("rotate", ramp), np.asarray(rotated))
 
 
 def test_rand_augment_draws_for_each_image(make_smooth):

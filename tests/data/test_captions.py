@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.sources.digits import open_digits
+from vitreous.data.sources.bundled import open_digits
 from vitreous.data.text.caption_batches import CaptionLoader
 from vitreous.data.text.captions import Captions, open_captions
 from vitreous.data.text.digit_lines import SIDE, compose

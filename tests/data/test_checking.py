@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.data import duplicates
+from vitreous.data import survey
 from vitreous.data.checking import check
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
@@ -71,5 +71,5 @@ def test_the_same_shape_in_another_color_is_another_image(tmp_path, textured):
 
 def test_a_set_in_which_all_look_alike_is_not_listed_pair_by_pair():
     thumbs = np.tile(np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), (300, 1, 1, 3))
-    pairs = duplicates.near(thumbs, [bytes([i // 256, i % 256]) for i in range(300)])
-    assert len(pairs) < 300 * duplicates.CROWD
+    pairs = survey.near_duplicates(thumbs, [bytes([i // 256, i % 256]) for i in range(300)])
+    assert len(pairs) < 300 * survey.CROWD

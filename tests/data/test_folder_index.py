@@ -5,15 +5,15 @@ import os
 import numpy as np
 import pytest
 
-from vitreous.data import folder_index
-from vitreous.data.file_table import FileTable
-from vitreous.data.folder_index import cache_file, index_folder
+from vitreous.data.sources import folders
+from vitreous.data.sources.files import FileTable
+from vitreous.data.sources.folders import cache_file, index_folder
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(folder_index, "LARGE", 10)
+    monkeypatch.setattr(folders, "LARGE", 10)
     root = tmp_path / "photos"
     for name in ("a", "b"):
         (root / name / "deep").mkdir(parents=True)
@@ -36,7 +36,7 @@ def test_a_large_folder_is_listed_once(root, monkeypatch):
     first = index_folder(root, ("a", "b"))
     assert paths(first) == [f"{name}/{index}.jpg" for name in "ab" for index in range(6)]
     assert cache_file(root, ("a", "b")).exists()
-    monkeypatch.setattr(folder_index, "list_class", None)
+    monkeypatch.setattr(folders, "list_class", None)
     assert paths(index_folder(root, ("a", "b"))) == paths(first)
 
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.data import jpeg
 from vitreous.data.config import RandomResizedCropConfig
 from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import Encoded
+from vitreous.data.decoding import JPEG_END, EncodedImage, truncated_jpeg
 from vitreous.data.randomness import image_chance
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing
@@ -41,7 +40,7 @@ KINDS = [{"subsampling": each} for each in ("4:2:0", "4:2:2", "4:4:4")] + [
 def test_the_upper_rows_are_those_of_the_whole_image(kind, until):
     channels = 1 if kind.get("mode") == "L" else 3
     data = made(**kind)
-    whole, part = (Encoded(Files(data), 0, channels) for _ in range(2))
+    whole, part = (EncodedImage(Files(data), 0, channels) for _ in range(2))
     assert torch.equal(part.pixels(until=until)[:, :until], whole.pixels()[:, :until])
     for least in ((203, 151), (101, 75), (50, 37), (25, 18)):
         rough, upper = whole.rough(least), part.rough(least, until=until)
@@ -52,18 +51,18 @@ def test_the_upper_rows_are_those_of_the_whole_image(kind, until):
 
 def test_a_lower_image_is_said_to_be_where_its_rows_follow_each_other():
     data = made()
-    assert Image.open(io.BytesIO(jpeg.ending_at(data, 48))).size == (151, 48)
-    assert jpeg.ending_at(made(progressive=True), 48) is None
-    assert jpeg.ending_at(data[:-2], 48) is None
-    assert jpeg.ending_at(data + b"more", 48) is None
-    assert jpeg.ending_at(b"\xff\xd8\xff\xd9", 48) is None
+    assert Image.open(io.BytesIO(truncated_jpeg(data, 48))).size == (151, 48)
+    assert truncated_jpeg(made(progressive=True), 48) is None
+    assert truncated_jpeg(data[:-2], 48) is None
+    assert truncated_jpeg(data + b"more", 48) is None
+    assert truncated_jpeg(b"\xff\xd8\xff\xd9", 48) is None
     for length in range(len(data) - 1):
-        jpeg.ending_at(data[:length] + jpeg.END, 48)  # no exception, whatever the head has become
+        truncated_jpeg(data[:length] + JPEG_END, 48)  # no exception, whatever the head has become
 
 
 def test_a_progressive_image_is_decoded_whole():
     data = made(progressive=True)
-    encoded = Encoded(Files(data), 0, 3)
+    encoded = EncodedImage(Files(data), 0, 3)
     assert torch.equal(encoded.pixels(until=20), encoded.pixels())
 
 
@@ -74,9 +73,9 @@ def test_a_truncated_image_is_bad_though_the_crop_has_its_rows(part):
     files = Files(data[: int(part * len(data))])
     preprocessing = Preprocessing(size=(64, 64))
     with pytest.raises(BadImage, match="truncated"):
-        crop_encoded(Encoded(files, 0, 3), (0, 0, 40, 40), preprocessing)
+        crop_encoded(EncodedImage(files, 0, 3), (0, 0, 40, 40), preprocessing)
     with pytest.raises(BadImage, match="truncated"):
-        evaluation_pixels(Encoded(files, 0, 3), Preprocessing(size=(64, 64), crop_fraction=0.5))
+        evaluation_pixels(EncodedImage(files, 0, 3), Preprocessing(size=(64, 64), crop_fraction=0.5))
 
 
 def test_crops_are_those_of_the_whole_image():
@@ -85,7 +84,7 @@ def test_crops_are_those_of_the_whole_image():
     early, whole = (Files(made(400, 300, progressive=each)) for each in (False, True))
     for index in range(40):
         box = random_crop((400, 300), RandomResizedCropConfig(), image_chance(0, 0, index, 0))
-        one, two = (crop_encoded(Encoded(files, 0, 3), box, preprocessing) for files in (early, whole))
+        one, two = (crop_encoded(EncodedImage(files, 0, 3), box, preprocessing) for files in (early, whole))
         assert torch.equal(one, two)
 
 
@@ -99,5 +98,5 @@ def test_no_crop_sees_a_row_that_was_not_decoded(height, part, monkeypatch):
     preprocessing = Preprocessing(size=(512 // part, 512 // part))
     for end in range(height - 40, height + 1):
         box = (end - 512, 3, 512, 512)
-        one, two = (crop_encoded(Encoded(files, 0, 3), box, preprocessing) for files in (early, late))
+        one, two = (crop_encoded(EncodedImage(files, 0, 3), box, preprocessing) for files in (early, late))
         assert torch.equal(one, two)

@@ -14,7 +14,9 @@ from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
 PREPROCESSING = Preprocessing(size=(16, 24))
-CROPS = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(), flip=0.5, erasing=0.3, mixup=0.2)
+CROPS = AugmentationConfig(
+    random_resized_crop=RandomResizedCropConfig(), flip=0.5, random_erasing=0.3, mixup=0.2
+)
 PLAIN = AugmentationConfig()
 
 
@@ -203,7 +205,7 @@ def test_class_balance_draws_every_class_equally_often(tmp_path, make):
 
 
 def test_repeated_augmentation_shows_an_image_several_times_differently(train):
-    twice = AugmentationConfig(repeats=2, random_resized_crop=RandomResizedCropConfig())
+    twice = AugmentationConfig(repeated_augmentation=2, random_resized_crop=RandomResizedCropConfig())
     for batch in loader(train, twice, batch_size=8).epoch(0):
         values, counts = batch.indices.unique(return_counts=True)
         assert counts.tolist() == [2] * 4

@@ -120,3 +120,58 @@ def test_images_of_which_none_can_be_read_say_why(tmp_path):
     rows = [("path", "label"), ("a.jpg", "cat"), ("b.jpg", "dog")]
     with pytest.raises(InputError, match=r"not one of 2 images .*\.jpg \(no image of a known format\)"):
         open_data(write(tmp_path / "list.csv", rows), DataConfig(test_fraction=0.5))
+
+
+def numbers(photos, values):
+    rows = [("path", "label"), *((f"cat/{index % 10}.jpg", value) for index, value in enumerate(values))]
+    return write(photos / "ages.csv", rows)
+
+
+@pytest.mark.parametrize("values", [[f"{n / 8}" for n in range(40)] * 3, [str(n % 178) for n in range(200)]])
+def test_many_different_numbers_are_not_taken_for_classes(photos, values):
+    with pytest.raises(InputError, match=rf"{len(set(values))} different numbers .* add --task regression"):
+        open_data(numbers(photos, values), DataConfig())
+
+
+def test_numbered_classes_stay_classes(photos):
+    splits = open_data(numbers(photos, [str(n % 30) for n in range(120)]), DataConfig())
+    assert len(splits.train.classes) == 30
+
+
+def test_numbers_to_predict_are_float32(photos):
+    splits = open_data(numbers(photos, [f"{n / 8}" for n in range(40)]), DataConfig(), "numbers")
+    assert splits.train.targets.dtype == splits.test.targets.dtype == np.float32
+    assert splits.train.classes == ()
+    assert (splits.summary.classes, splits.summary.multi_label) == (0, False)
+    together = np.concatenate([splits.train.targets, splits.test.targets])
+    assert sorted(together.tolist()) == [n / 8 for n in range(40)]
+    assert len(splits.test) == 8
+
+
+def test_a_label_that_is_not_a_number_is_named(photos):
+    with pytest.raises(InputError, match=r"line 3 of .*ages\.csv has the label 'old', which is not a finite"):
+        open_data(numbers(photos, ["1", "old", "3"]), DataConfig(), "numbers")
+    with pytest.raises(InputError, match="has no numbers to predict"):
+        open_data(str(photos), DataConfig(), "numbers")
+
+
+@pytest.mark.parametrize(
+    ("source", "option", "sentence"),
+    [
+        ("digits", {"streaming": True}, "streaming=true is for hf:NAME alone"),
+        ("list.csv", {"streaming": True}, "streaming=true is for hf:NAME alone"),
+        ("synthetic:20@8", {"label_separator": ";"}, "label_separator=';' is for manifests"),
+    ],
+)
+def test_an_option_without_effect_is_refused(photos, monkeypatch, source, option, sentence):
+    monkeypatch.chdir(photos)
+    write(photos / "list.csv", ROWS)
+    with pytest.raises(InputError, match=sentence):
+        open_data(source, DataConfig(**option))
+
+
+def test_a_validation_fraction_beside_a_validation_part_is_refused(photos):
+    part = ["train"] * 6 + ["valid"] * 2 + ["test"] * 2
+    rows = [(*ROWS[0], "split"), *((*row, part[i % 10]) for i, row in enumerate(ROWS[1:]))]
+    with pytest.raises(InputError, match=r"validation_fraction=0\.1 has no effect"):
+        open_data(write(photos / "list.csv", rows), DataConfig(validation_fraction=0.1))

@@ -14,7 +14,7 @@ from vitreous.cli import run
 from vitreous.data.checking import check
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import Encoded
+from vitreous.data.decoding import EncodedImage
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.data.transforms import evaluation_pixels
@@ -136,14 +136,14 @@ def test_raw_shards_hold_the_pixels_themselves(photos, tmp_path):
     again = open_data(str(tmp_path / "packed"), DataConfig())
     preprocessing = Preprocessing(size=(16, 16), crop_fraction=0.8)
     for index in range(16):
-        small = Encoded(splits.train, index, 3).shrunk(24)
-        raw = Encoded(again.train, index, 3)
+        small = EncodedImage(splits.train, index, 3).shrunk(24)
+        raw = EncodedImage(again.train, index, 3)
         assert raw.size == (24, 32)
         assert torch.equal(raw.pixels(), small)
         assert torch.equal(to_tensor(raw.upright()), small)  # as Pillow reads it
         exact = to_tensor(preprocessing.image(raw.upright())).int()
         assert (evaluation_pixels(raw, preprocessing).int() - exact).abs().max() <= 1
-        gray = Encoded(again.train, index, 1)
+        gray = EncodedImage(again.train, index, 1)
         assert torch.equal(gray.pixels(), to_tensor(gray.image.convert("L")))
 
 
@@ -156,8 +156,8 @@ def test_a_torn_raw_image_is_bad(tmp_path):
     (tmp_path / "a" / "0.ppm").write_bytes(whole[:-1])
     images = open_data(str(tmp_path), DataConfig(test_fraction=0)).train
     with pytest.raises(BadImage, match="truncated"):
-        Encoded(images, 0, 3).pixels()
-    assert Encoded(images, 1, 3).pixels().shape == (3, 6, 8)
+        EncodedImage(images, 0, 3).pixels()
+    assert EncodedImage(images, 1, 3).pixels().shape == (3, 6, 8)
 
 
 def test_packing_twice_gives_the_same_bytes(photos, tmp_path):

@@ -13,15 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitreous.data import resampling, transforms
-from vitreous.data.decoding import Encoded
-from vitreous.data.resampling import resample
-from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, normalize, rows_first
+from vitreous.data import transforms
+from vitreous.data.decoding import EncodedImage
+from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, normalize, resample, rows_first
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 from .test_decoding import Files, save
 
-pytestmark = pytest.mark.skipif(resampling.loops() is None, reason="Numba is not installed")
+pytestmark = pytest.mark.skipif(transforms.loops() is None, reason="Numba is not installed")
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 SIDES = st.integers(1, 90)
 
@@ -79,7 +78,7 @@ def test_rows_first_is_columns_first_of_the_image_on_its_side(size):
 def test_the_evaluations_images_are_pillows(size, mode):
     files = Files(save(Image.fromarray(noise(2, *size)), "PNG"))
     preprocessing = Preprocessing(size=(224, 192), resize=mode, crop_fraction=0.9)
-    ours = evaluation_pixels(Encoded(files, 0, 3), preprocessing)
+    ours = evaluation_pixels(EncodedImage(files, 0, 3), preprocessing)
     assert torch.equal(ours, to_tensor(preprocessing.image(files.image(0))))
 
 
@@ -87,7 +86,7 @@ def test_the_evaluations_images_are_pillows(size, mode):
 def test_rows_below_the_last_one_have_no_weight(height, target, part):
     end = max(round(part * target), 1)
     last = last_row(height, target, end)
-    assert resampling.taps(height, target, 0, end, "bicubic")[2] <= last <= height
+    assert transforms.taps(height, target, 0, end, "bicubic")[2] <= last <= height
 
 
 def test_nothing_outside_of_the_box_is_looked_at():
@@ -107,13 +106,13 @@ def test_without_numba_pillow_and_torch_do_it(monkeypatch):
     pixels = noise(5, 300, 400)
     files = Files(save(Image.fromarray(pixels), "PNG"))
     preprocessing = Preprocessing(size=(64, 64), crop_fraction=0.875)
-    with_numba = evaluation_pixels(Encoded(files, 0, 3), preprocessing)
+    with_numba = evaluation_pixels(EncodedImage(files, 0, 3), preprocessing)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
     crop = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
     batch = torch.randint(0, 256, (8, 3, 224, 224), dtype=torch.uint8)
     numbers = normalize(batch, preprocessing)
     monkeypatch.setattr(transforms, "loops", lambda: None)
-    assert torch.equal(evaluation_pixels(Encoded(files, 0, 3), preprocessing), with_numba)
+    assert torch.equal(evaluation_pixels(EncodedImage(files, 0, 3), preprocessing), with_numba)
     torchs = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
     assert (torchs.int() - crop.int()).abs().float().mean() < 1  # the order of rows and columns differs
     assert torch.equal(normalize(batch, preprocessing), numbers)
@@ -135,7 +134,7 @@ def test_the_loops_need_no_folder_to_be_kept_in(tmp_path):
         "import numba.core.caching as caching\n"
         "caching._CacheLocator.ensure_cache_path = lambda self: (_ for _ in ()).throw(OSError('read-only'))\n"
         "import torch\n"
-        "from vitreous.data.resampling import resample\n"
+        "from vitreous.data.transforms import resample\n"
         "print(resample(torch.full((3, 8, 8), 7, dtype=torch.uint8), (4, 4), 'bicubic').unique().tolist())\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)

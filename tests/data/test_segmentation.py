@@ -11,9 +11,9 @@ from PIL import Image
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.segmentation.digit_pages import open_digit_pages
+from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.segmentation.loading import MaskedEvaluation, MaskLoader
-from vitreous.data.segmentation.palette import colored, mask_image, palette
-from vitreous.data.segmentation.sources import open_masked
+from vitreous.data.segmentation.masked import colored, mask_image, palette
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 

@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitreous.data.text.batches import BucketLoader, Encoded, encode_pairs
-from vitreous.data.text.number_words import LANGUAGES, LARGEST, english, german, korean
-from vitreous.data.text.parallel import Pair, number_pairs, open_parallel
+from vitreous.data.text.parallel import (
+    LANGUAGES,
+    LARGEST,
+    Pair,
+    english,
+    german,
+    korean,
+    number_pairs,
+    open_parallel,
+)
 from vitreous.data.text.tokenizer import END, PAD, SMALLEST, START, Tokenizer, tokenizer_from_json
 from vitreous.errors import InputError
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vitreous.data.config import DataConfig
-from vitreous.data.sources.digits import open_digits
+from vitreous.data.sources.bundled import open_digits
 from vitreous.data.text.digit_lines import compose
 from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokenizer import Tokenizer

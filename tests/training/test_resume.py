@@ -93,7 +93,12 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
             "model": {"channels": 3, "num_classes": 2},
             "preprocessing": {"mean": [0.5] * 3, "std": [0.5] * 3},
             "data": {"workers": 2, "in_memory": False},
-            "augmentation": {"random_resized_crop": {}, "rand_augment": {}, "flip": 0.5, "erasing": 0.3},
+            "augmentation": {
+                "random_resized_crop": {},
+                "rand_augment": {},
+                "flip": 0.5,
+                "random_erasing": 0.3,
+            },
             "training": {"steps": 9, "batch_size": 8, "log_every": 1, "save_every": 1e9},
         },
     )

@@ -19,7 +19,7 @@ from torch import nn
 
 import vitreous as vt
 from vitreous.data.segmentation.loading import MaskBatch
-from vitreous.data.segmentation.palette import mask_image
+from vitreous.data.segmentation.masked import mask_image
 from vitreous.errors import InputError
 from vitreous.evaluation.segmentation import evaluate_segmenter
 from vitreous.models.segmenter import Segmenter

@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data import duplicates
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Indices, Splits
 from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.sources import open_data
-from vitreous.data.survey import Survey, survey
+from vitreous.data.survey import Survey, exact_duplicates, near_duplicates, survey
 
 SHOWN = 100  # images named in a finding
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
@@ -115,9 +114,9 @@ def alike(seen: Survey, labels: str) -> Iterator[Finding]:
     Args:
         labels: what an image's label is called.
     """
-    groups = duplicates.exact(seen.digests)
+    groups = exact_duplicates(seen.digests)
     pairs = [pair for group in groups for pair in pairwise(group)]
-    close = duplicates.near(seen.thumbs, seen.digests)
+    close = near_duplicates(seen.thumbs, seen.digests)
     yield from leaks(seen, pairs, close)
     yield from repeats(seen, pairs, close, labels)
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from vitreous.models.config import Config, Positive, Probability
 
+Targets = Literal["classes", "numbers"]  # what the labels of a source are
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -62,7 +63,9 @@ class RandAugmentConfig(Config):
 
     layers: Positive = Field(default=2, description="operations for each image [N]")
     magnitude: NotNegative = Field(default=9.0, description="[M] of 10; of 30 in torchvision's list")
-    deviation: NotNegative = Field(default=0.0, description="of the magnitude; timm's mstd, 0.5 in DeiT")
+    magnitude_std: NotNegative = Field(
+        default=0.0, description="standard deviation of the magnitude; 0.5 in DeiT"
+    )
     probability: Fraction = Field(default=1.0, description="of each operation; timm uses 0.5")
     operations: Literal["paper", "torchvision", "timm", "big_vision"] = Field(
         default="paper", description="the list of operations and their ranges; the frameworks disagree"
@@ -108,8 +111,8 @@ class AffineConfig(Config):
 class AugmentationConfig(Config):
     """What is done to training images, in the order of the fields. Nothing, unless set."""
 
-    repeats: Positive = Field(
-        default=1, description="repeated augmentation (arXiv 1902.05509): copies of an image in an epoch"
+    repeated_augmentation: Positive = Field(
+        default=1, description="copies of an image in a batch (arXiv 1902.05509)"
     )
     random_resized_crop: RandomResizedCropConfig | None = None
     flip: Fraction = Field(default=0.0, description="probability of mirroring left and right")
@@ -120,7 +123,7 @@ class AugmentationConfig(Config):
     color_jitter: ColorJitterConfig | None = None
     affine: AffineConfig | None = None
     noise: NotNegative = Field(default=0.0, description="standard deviation, of normalized values")
-    erasing: Fraction = Field(default=0.0, description="probability of one erased rectangle (1708.04896)")
+    random_erasing: Fraction = Field(default=0.0, description="probability of one rectangle (1708.04896)")
     mixup: NotNegative = Field(default=0.0, description="alpha of Mixup's Beta (arXiv 1710.09412); 0: none")
     cutmix: NotNegative = Field(default=0.0, description="alpha of CutMix's Beta (arXiv 1905.04899); 0: none")
     mix_probability: Fraction = Field(default=1.0, description="of a batch being mixed at all")

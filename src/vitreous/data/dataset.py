@@ -29,7 +29,8 @@ class BadImage(Exception):
 class ImageDataset(Protocol):
     """Images numbered from 0, each with a target. All sources look like this.
 
-    targets: (N,) int64 class numbers, or (N, classes) float32 for several or soft labels.
+    targets: (N,) int64 class numbers; (N, classes) float32 for several or soft labels; or (N,) float32
+    numbers to predict, where there are no classes.
     """
 
     @property
@@ -51,7 +52,7 @@ class ImageDataset(Protocol):
 
 
 class DataSummary(NamedTuple):
-    """What a recipe is chosen from. Sizes are the median of a sample."""
+    """What a recipe is chosen from. Sizes are the median of a sample. Of a regression, classes is 0."""
 
     images: int
     classes: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -13,9 +14,53 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitreous.data import jpeg
 from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.models.preprocessing import upright
+
+JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
+APPLICATION_1, SCAN = 0xE1, 0xDA
+SEQUENTIAL = (0xC0, 0xC1)  # frames that are not progressive
+
+
+def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """(marker, where its content begins, where it ends) up to the pixels, SCAN; or up to where a file cannot
+    be followed."""
+    place = 2
+    while place + 4 <= len(data) and data[place] == 0xFF:
+        end = place + 2 + int.from_bytes(data[place + 2 : place + 4])
+        yield data[place + 1], place + 4, end
+        if data[place + 1] == SCAN:
+            return
+        place = end
+
+
+def may_be_rotated(data: bytes) -> bool:
+    """Whether the segments before the pixels hold an EXIF or XMP orientation, or cannot be followed."""
+    for marker, start, end in jpeg_segments(data):
+        if marker == SCAN:
+            return False
+        if marker == APPLICATION_1:
+            content = data[start:end]
+            if content.startswith(b"Exif\0\0") or b"tiff:Orientation" in content:
+                return True
+    return True
+
+
+def truncated_jpeg(data: bytes, row: int) -> bytes | None:
+    """The same image, said to be only `row` pixels high, so that nothing below is decoded. Its decoder will
+    complain of bytes behind the end. None where the image is not one scan, whose rows simply follow each
+    other, and where the file has no end: that complaint must not be lost.
+    """
+    if not data.endswith(JPEG_END):
+        return None
+    frame, colors = 0, b""
+    for marker, start, _ in jpeg_segments(data):
+        if marker in SEQUENTIAL:  # precision, height (2), width (2), colors
+            frame, colors = start, data[start + 5 : start + 6]
+        if marker == SCAN and frame and data[start : start + 1] == colors:
+            return data[: frame + 1] + row.to_bytes(2) + data[frame + 3 :]
+    return None
+
 
 try:
     import simplejpeg
@@ -47,7 +92,7 @@ def open_image(data: bytes, name: str) -> Image.Image:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     # Pillow's readers let through whatever a broken file makes them stumble on; each one is reported.
     except Exception as error:
-        raise BadImage(name, reason(error)) from error
+        raise BadImage(name, decoding_error(error)) from error
     if image.width * image.height > MAX_PIXELS:
         raise BadImage(name, f"{image.width}x{image.height} pixels, more than {MAX_PIXELS}")
     return image
@@ -58,7 +103,7 @@ def load_pixels(image: Image.Image, name: str) -> Image.Image:
     try:
         image.load()
     except Exception as error:  # as above
-        raise BadImage(name, reason(error)) from error
+        raise BadImage(name, decoding_error(error)) from error
     return image
 
 
@@ -67,7 +112,7 @@ def decode(data: bytes, name: str) -> Image.Image:
     return load_pixels(open_image(data, name), name)
 
 
-def reason(error: Exception) -> str:
+def decoding_error(error: Exception) -> str:
     """Why an image cannot be read, in a few words without addresses."""
     if isinstance(error, UnidentifiedImageError):
         return "no image of a known format"
@@ -81,7 +126,7 @@ def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
     it; None for any other file: another format or color space, a turned image, a giant, a broken one. (The
     gray of a colored image would differ a little: the brightness that was stored, not what RGB comes to.)
     """
-    if simplejpeg is None or not data.startswith(jpeg.BEGINNING) or jpeg.may_be_turned(data):
+    if simplejpeg is None or not data.startswith(JPEG_START) or may_be_rotated(data):
         return None
     try:
         height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
@@ -107,14 +152,14 @@ def upright_size(image: Image.Image, name: str) -> tuple[int, int]:
     try:
         orientation = int(image.getexif().get(ORIENTATION, 1))
     except Exception as error:  # as in open_image
-        raise BadImage(name, f"its EXIF data is broken: {reason(error)}") from error
+        raise BadImage(name, f"its EXIF data is broken: {decoding_error(error)}") from error
     width, height = image.size
     # Of a TIFF, Pillow tells the upright size itself.
     turned = orientation >= 5 and image.format != "TIFF"
     return (width, height) if turned else (height, width)
 
 
-class Encoded:
+class EncodedImage:
     """One image, decoded when its pixels are asked for: the header tells its upright size before.
 
     Raises BadImage.
@@ -171,7 +216,7 @@ class Encoded:
         assert self.data is not None
         height, width = self.size
         row = -(-(until + BORDER * part) // BLOCK) * BLOCK
-        early = jpeg.ending_at(self.data, row) if row < height else None
+        early = truncated_jpeg(self.data, row) if row < height else None
         colors = "GRAY" if self.channels == 1 else "RGB"
         whole = np.empty((-(-height // part), -(-width // part), 1 if colors == "GRAY" else 3), np.uint8)
         if part > 1:  # simplejpeg takes the largest reduction that leaves as much
@@ -197,4 +242,4 @@ class Encoded:
         try:
             return upright(self.image, self.channels)
         except Exception as error:  # as in open_image
-            raise BadImage(self.name, reason(error)) from error
+            raise BadImage(self.name, decoding_error(error)) from error

@@ -19,7 +19,7 @@ from vitreous.data.augmentation.geometry import flip_
 from vitreous.data.augmentation.mixing import mix, soft
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Indices, blocks_of
-from vitreous.data.decoding import Encoded
+from vitreous.data.decoding import EncodedImage
 from vitreous.data.memory import tried
 from vitreous.data.randomness import BatchChance
 from vitreous.data.sampling import Order, balanced, repeated, shuffled, shuffled_by_blocks
@@ -134,8 +134,10 @@ class TrainLoader:
             order = shuffled_by_blocks(blocks, seed=self.seed, epoch=epoch)
         else:
             order = shuffled(len(self.images), seed=self.seed, epoch=epoch)
-        if self.augmentation.repeats > 1:
-            order = repeated(order, self.augmentation.repeats, self.batch_size * self.world_size)
+        if self.augmentation.repeated_augmentation > 1:
+            order = repeated(
+                order, self.augmentation.repeated_augmentation, self.batch_size * self.world_size
+            )
         return order
 
     def batch(self, order: Order, epoch: int, step: int, executor: Executor | None = None) -> Batch:
@@ -216,7 +218,7 @@ class EvaluationLoader:
 
     def decode(self, index: int) -> UInt8[Tensor, "C H W"]:
         """One image. Raises BadImage."""
-        encoded = Encoded(self.images, index, self.preprocessing.channels)
+        encoded = EncodedImage(self.images, index, self.preprocessing.channels)
         return evaluation_pixels(encoded, self.preprocessing, compiled=len(self.images) >= MANY)
 
     def batch(self, indices: Indices, executor: Executor | None) -> Batch:

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Splits
-from vitreous.data.decoding import Encoded
+from vitreous.data.decoding import EncodedImage
 from vitreous.data.sources.shards import CLASSES
 from vitreous.data.threads import in_order, pool, worker_count
 from vitreous.errors import InputError
@@ -138,7 +138,7 @@ def shrink(images: ImageDataset, packing: Packing, index: int) -> bytes | BadIma
     """One image upright, its shorter side no longer than wanted; a JPEG that is small enough and upright
     stays the file that it is."""
     try:
-        image = Encoded(images, index, 3)
+        image = EncodedImage(images, index, 3)
         if image.data is not None and image.plain and not packing.raw and min(image.size) <= packing.size:
             image.pixels()  # whole?
             return image.data

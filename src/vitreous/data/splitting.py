@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from vitreous.errors import InputError
 
 
 def strata(targets: NDArray[Any]) -> NDArray[np.int64]:
-    """A class number for each image; of several labels, the strongest one counts."""
+    """Return a class number for each image: of several labels the strongest, of numbers to predict 0."""
+    if targets.ndim == 1 and targets.dtype.kind == "f":
+        return np.zeros(len(targets), dtype=np.int64)
     return targets.astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1).astype(np.int64)
 
 
@@ -52,17 +54,41 @@ def by_name(
     part = np.array([dict.fromkeys(VALIDATION, "val").get(name.lower(), name.lower()) for name in names])
     if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
         raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
-    train, validation, test = (
-        Subset(images, np.flatnonzero(part == name)) for name in ("train", "val", "test")
-    )
-    if not len(train):
+    parts: dict[str, ImageDataset] = {
+        name: Subset(images, np.flatnonzero(part == name))
+        for name in ("train", "val", "test")
+        if name in part
+    }
+    if "train" not in parts:
         raise InputError(f"{where} has no image in the split 'train': name some")
-    if len(validation) and len(test):
-        return train, validation, test
-    held = validation if len(validation) else test
-    if not len(held):
+    return with_own_parts(parts.pop("train"), parts, config, where=where)
+
+
+def with_own_parts(
+    train: ImageDataset, held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
+) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+    """Return (train, validation, test) of a source that may have held-out parts of its own.
+
+    A single held-out part, whatever its name, is the test set: nothing is selected on it. With both, the
+    first one is for validation. Without any, the training images are split.
+
+    Args:
+        held_out: by name, the test part as "test".
+
+    Raises:
+        InputError: a part is to be split off that the source has already.
+    """
+    if not held_out:
         return split(train, config)
-    return *carve(train, config), held
+    if len(held_out) == 1:
+        return *carve(train, config), next(iter(held_out.values()))
+    if config.validation_fraction:
+        raise InputError(
+            f"{where} has a validation part, so data.validation_fraction={config.validation_fraction:g} has "
+            "no effect: leave it out"
+        )
+    validation = next(part for name, part in held_out.items() if name != "test")
+    return train, validation, held_out["test"]
 
 
 def carve(train: ImageDataset, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None]:

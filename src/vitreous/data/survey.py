@@ -1,8 +1,9 @@
-"""One look at every image of a data set: what is cheap to know and enough to find what is wrong."""
+"""One pass over every image of a dataset: enough to find duplicates and errors."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,15 +13,79 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Splits
-from vitreous.data.decoding import Encoded
+from vitreous.data.decoding import EncodedImage
 from vitreous.data.splitting import strata
 from vitreous.data.threads import in_order, pool, worker_count
+
+ALIKE = 0.995  # correlation of two thumbnails that show the same
+CLOSE = 10.0  # of 255: mean difference of such thumbnails, at most
+FLAT = 4.0  # of 255: standard deviation of a thumbnail with next to nothing on it
+MOST_PAIRED = 20_000  # images of which every pair is compared; of more, those with alike hashes
+ROWS = 1024  # images compared with all others at a time
+BANDS = 4  # of the 64 bits: two hashes that differ in fewer bits than this agree in a whole band
+CROWD = 64  # images that are all alike; beyond, that says nothing
+
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]  # of the images' numbers
+
+
+def exact_duplicates(digests: list[bytes]) -> list[list[int]]:
+    """Groups of two or more images with the same pixels."""
+    groups: defaultdict[bytes, list[int]] = defaultdict(list)
+    for index, digest in enumerate(digests):
+        groups[digest].append(index)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def near_duplicates(thumbs: NDArray[np.uint8], digests: list[bytes]) -> list[tuple[int, int]]:
+    """Pairs that look the same and are not: thumbnails that agree but for some brightness and contrast."""
+    gray = thumbs.astype(np.float32).mean(axis=3)
+    shapes = gray.reshape(len(gray), -1)
+    shapes = shapes - shapes.mean(axis=1, keepdims=True)
+    shapes /= np.maximum(np.linalg.norm(shapes, axis=1, keepdims=True), FLAT * np.sqrt(shapes.shape[1]))
+    candidates = all_pairs(shapes) if len(gray) <= MOST_PAIRED else hashed_pairs(gray)
+    colors = thumbs.reshape(len(thumbs), -1).astype(np.int16)
+    found: set[tuple[int, int]] = set()
+    for one, two in candidates:
+        alike = (shapes[one] * shapes[two]).sum(axis=1) > ALIKE
+        close = np.abs(colors[one] - colors[two]).mean(axis=1) < CLOSE
+        found |= set(zip(one[alike & close].tolist(), two[alike & close].tolist(), strict=True))
+    return sorted(pair for pair in found if digests[pair[0]] != digests[pair[1]])
+
+
+def all_pairs(shapes: NDArray[np.float32]) -> Iterator[Pairs]:
+    """Of all pairs, those whose thumbnails agree."""
+    for first in range(0, len(shapes), ROWS):
+        agree = np.triu(shapes[first : first + ROWS] @ shapes[first:].T > ALIKE, k=1)
+        agree[agree.sum(axis=1) > CROWD] = False
+        one, two = np.nonzero(agree)
+        yield one + first, two + first
+
+
+def hashed_pairs(gray: NDArray[np.float32]) -> Iterator[Pairs]:
+    """Pairs whose hashes agree in a whole band: some of those that look alike, without comparing all."""
+    bands = difference_hash(gray).view(np.uint16).reshape(len(gray), BANDS)
+    for band in range(BANDS):
+        order = np.argsort(bands[:, band], kind="stable")
+        edges = np.flatnonzero(np.diff(bands[order, band])) + 1
+        for group in np.split(order, edges):
+            if 1 < len(group) <= CROWD:
+                members = np.sort(group)
+                one, two = np.triu_indices(len(members), k=1)
+                yield members[one], members[two]
+
+
+def difference_hash(gray: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """(N,): 64 bits for each thumbnail, whether brightness grows from each cell to the next on its right."""
+    rows = gray.reshape(len(gray), 8, 2, -1).mean(axis=2)  # (N, 8, 16)
+    cells = (rows[:, :, 1::2] > rows[:, :, 0::2]).reshape(len(gray), 64)
+    return np.packbits(cells, axis=1).view(np.uint64).ravel()
+
 
 THUMB = 16  # pixels: the side of a thumbnail
 AHEAD = 256  # images in the making
 
 
-class Look(NamedTuple):
+class ImageFacts(NamedTuple):
     """What one image tells."""
 
     digest: bytes  # of the upright pixels: equal images in files that differ are equal
@@ -54,7 +119,7 @@ def survey(splits: Splits, *, workers: int | None = None) -> Survey:
     names: list[str] = []
     owners: list[int] = []
     labels: list[int] = []
-    looks: list[Look] = []
+    facts: list[ImageFacts] = []
     counts = np.zeros(len(splits.train.classes), dtype=np.int64)
     for number, images in enumerate(parts.values()):
         groups = strata(images.targets)
@@ -65,16 +130,16 @@ def survey(splits: Splits, *, workers: int | None = None) -> Survey:
             names.append(images.name(index))
             owners.append(number)
             labels.append(int(groups[index]))
-            looks.append(seen)
+            facts.append(seen)
             counts[classes_of(images.targets[index])] += 1
     return Survey(
         names,
         np.array(owners, dtype=np.int64),
         np.array(labels, dtype=np.int64),
-        [seen.digest for seen in looks],
-        np.array([seen.thumb for seen in looks], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3),
-        np.array([seen.size for seen in looks], dtype=np.int64).reshape(-1, 2),
-        np.array([seen.gray for seen in looks], dtype=bool),
+        [seen.digest for seen in facts],
+        np.array([seen.thumb for seen in facts], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3),
+        np.array([seen.size for seen in facts], dtype=np.int64).reshape(-1, 2),
+        np.array([seen.gray for seen in facts], dtype=bool),
         counts,
         splits.train.classes,
         tuple(parts),
@@ -87,22 +152,22 @@ def classes_of(target: Any) -> Any:
     return np.flatnonzero(target) if np.ndim(target) else target
 
 
-def look_at_all(images: ImageDataset, workers: int | None) -> Iterator[Look | BadImage]:
+def look_at_all(images: ImageDataset, workers: int | None) -> Iterator[ImageFacts | BadImage]:
     """In order."""
     with pool(worker_count(workers) or 1) as executor:
         assert executor is not None
-        yield from in_order(executor, partial(look, images), range(len(images)), ahead=AHEAD)
+        yield from in_order(executor, partial(examine, images), range(len(images)), ahead=AHEAD)
 
 
-def look(images: ImageDataset, index: int) -> Look | BadImage:
+def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:
     """One image."""
     try:
-        encoded = Encoded(images, index, 3)
+        encoded = EncodedImage(images, index, 3)
         pixels = encoded.pixels().permute(1, 2, 0).contiguous().numpy()
     except BadImage as bad:
         return bad
     small = Image.fromarray(pixels).resize((THUMB, THUMB), Image.Resampling.BOX)
-    return Look(
+    return ImageFacts(
         hashlib.blake2b(pixels.tobytes() + bytes(str(pixels.shape), "ascii"), digest_size=16).digest(),
         np.asarray(small),
         encoded.size,

@@ -13,7 +13,7 @@ from torch import Tensor
 from vitreous.data.augmentation.per_image import change_colors
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Indices, sampled
-from vitreous.data.decoding import Encoded
+from vitreous.data.decoding import EncodedImage
 from vitreous.data.memory import Kept, budget
 from vitreous.data.randomness import image_chance
 from vitreous.data.transforms import (
@@ -59,7 +59,7 @@ class TrainingImages:
         areas = []
         for index in sampled(self.images, SAMPLE):
             try:
-                height, width = Encoded(self.images, index, self.preprocessing.channels).size
+                height, width = EncodedImage(self.images, index, self.preprocessing.channels).size
             except BadImage:
                 continue  # counted when it is decoded
             scale = min(shorter_side(self.preprocessing, ENOUGH) / min(height, width), 1)
@@ -70,7 +70,7 @@ class TrainingImages:
 
     def decode_to_keep(self, index: int) -> UInt8[Tensor, "C H W"]:
         """At the model's size; or large enough to be cropped, if it will be."""
-        encoded = Encoded(self.images, index, self.preprocessing.channels)
+        encoded = EncodedImage(self.images, index, self.preprocessing.channels)
         if not self.augmentation.random_resized_crop:
             return evaluation_pixels(encoded, self.preprocessing)
         return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
@@ -109,7 +109,7 @@ class TrainingImages:
                 return pixels
             size = (pixels.shape[1], pixels.shape[2])
             return crop_pixels(pixels, random_crop(size, crop, chance), size, self.preprocessing)
-        encoded = Encoded(self.images, index, self.preprocessing.channels)
+        encoded = EncodedImage(self.images, index, self.preprocessing.channels)
         if not crop:
             return evaluation_pixels(encoded, self.preprocessing)
         return crop_encoded(encoded, random_crop(encoded.size, crop, chance), self.preprocessing)

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitreous.data.segmentation.masked import Mask
-from vitreous.data.segmentation.palette import mask_image, overlaid, palette
+from vitreous.data.segmentation.masked import Mask, mask_image, overlaid, palette
 from vitreous.evaluation.segmentation import masks_of
 from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
+from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.segmentation.masked import MaskedDataset
-from vitreous.data.segmentation.sources import open_masked
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.training.config import RunConfig

@@ -9,8 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from vitreous.data.segmentation.masked import IGNORED, Mask
-from vitreous.data.segmentation.palette import overlaid, palette
+from vitreous.data.segmentation.masked import IGNORED, Mask, overlaid, palette
 from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
 from vitreous.inspection.confusion import MOST_CLASSES, confusion_exhibit

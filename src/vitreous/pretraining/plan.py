@@ -10,10 +10,9 @@ import torch
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.dataset import DataSummary
-from vitreous.data.folder_index import index_folder
 from vitreous.data.sources import Splits, open_data, summarize
 from vitreous.data.sources.files import FileImages
-from vitreous.data.sources.folders import subfolders
+from vitreous.data.sources.folders import index_folder, subfolders
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig

@@ -20,6 +20,6 @@ def augment(
         images = affine(images, config.affine, chance)
     if config.noise:
         images = images + config.noise * chance.normal(*images.shape[1:]).to(images.device)
-    if config.erasing:
-        images = erase(images, config.erasing, chance)
+    if config.random_erasing:
+        images = erase(images, config.random_erasing, chance)
     return images

@@ -55,7 +55,7 @@ def rand_augment(image: Image.Image, config: RandAugmentConfig, chance: Chance) 
     names = list(chosen.table)
     for _ in range(config.layers):
         name = names[int(chance.integers(len(names)))]
-        magnitude = config.magnitude + config.deviation * chance.standard_normal()
+        magnitude = config.magnitude + config.magnitude_std * chance.standard_normal()
         sign = 1 if chance.random() < 0.5 else -1
         place = (chance.random(), chance.random())
         if chance.random() < config.probability:
@@ -120,13 +120,27 @@ def posterize(image: Image.Image, strength: Strength) -> Image.Image:
     return ImageOps.posterize(image, 8 - round(4 * strength.level))
 
 
+def posterize_timm(image: Image.Image, strength: Strength) -> Image.Image:
+    """Keep 4 bits at level 0, none at level 1, as timm's PosterizeIncreasing."""
+    return keep_bits(image, 4 - int(4 * strength.level))
+
+
 def posterize_less(image: Image.Image, strength: Strength) -> Image.Image:
-    bits = int(4 * strength.level)  # none at all at the weakest: black
+    return keep_bits(image, int(4 * strength.level))
+
+
+def keep_bits(image: Image.Image, bits: int) -> Image.Image:
+    """Keep the `bits` highest bits of each value; 0 leaves black."""
     return ImageOps.posterize(image, bits) if bits else Image.new(image.mode, image.size)
 
 
 def solarize(image: Image.Image, strength: Strength) -> Image.Image:
     return ImageOps.solarize(image, 256 - round(256 * strength.level))
+
+
+def solarize_timm(image: Image.Image, strength: Strength) -> Image.Image:
+    """Invert from 256 at level 0, from 0 at level 1, as timm's SolarizeIncreasing."""
+    return ImageOps.solarize(image, 256 - int(256 * strength.level))
 
 
 def solarize_less(image: Image.Image, strength: Strength) -> Image.Image:
@@ -187,6 +201,8 @@ TORCHVISION: dict[str, Operation] = {
 TIMM: dict[str, Operation] = {
     **{name: operation for name, operation in TORCHVISION.items() if name != "identity"},
     "invert": invert,
+    "posterize": posterize_timm,
+    "solarize": solarize_timm,
     "solarize-add": solarize_add,
     "translate-x": translate_x(0.45),
     "translate-y": translate_y(0.45),
@@ -207,11 +223,11 @@ BIG_VISION: dict[str, Operation] = {
 }
 
 GRAY, BLACK, MEAN = (128, 128, 128), (0, 0, 0), (124, 116, 104)
-NEAREST, BILINEAR = Image.Resampling.NEAREST, Image.Resampling.BILINEAR
+NEAREST, BICUBIC = Image.Resampling.NEAREST, Image.Resampling.BICUBIC
 
 LISTS = {
     "paper": Operations(TORCHVISION, GRAY, NEAREST, levels=10),
     "torchvision": Operations(TORCHVISION, BLACK, NEAREST, levels=30),
-    "timm": Operations(TIMM, MEAN, BILINEAR, levels=10),
+    "timm": Operations(TIMM, MEAN, BICUBIC, levels=10),
     "big_vision": Operations(BIG_VISION, GRAY, NEAREST, levels=10),
 }

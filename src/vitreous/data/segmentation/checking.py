@@ -16,10 +16,16 @@ from vitreous.data.checking import SHOWN, DataReport, Finding, alike, broken, lo
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadFiles, BadImage, DataSummary, Indices, Splits
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
-from vitreous.data.segmentation.folders import LAYOUT, MaskedFiles, layout, matched, size_of, split
-from vitreous.data.segmentation.masked import IGNORED, MaskedDataset
-from vitreous.data.segmentation.masks import Legend, read_legend
-from vitreous.data.segmentation.sources import open_masked
+from vitreous.data.segmentation.folders import (
+    LAYOUT,
+    MaskedFiles,
+    layout,
+    matched,
+    open_masked,
+    size_of,
+    split,
+)
+from vitreous.data.segmentation.masked import IGNORED, Legend, MaskedDataset, read_legend
 from vitreous.data.survey import survey
 from vitreous.data.threads import in_order, pool, worker_count
 from vitreous.errors import InputError

@@ -14,8 +14,19 @@ from PIL import Image
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import EXTENSIONS, decode, open_image
-from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskedSubset, MaskSplits
-from vitreous.data.segmentation.masks import Legend, check_mode, class_numbers, open_mask, read_legend
+from vitreous.data.segmentation.digit_pages import CLASSES, DIGIT_PAGES, open_digit_pages
+from vitreous.data.segmentation.masked import (
+    IGNORED,
+    Legend,
+    Mask,
+    MaskedDataset,
+    MaskedSubset,
+    MaskSplits,
+    check_mode,
+    class_numbers,
+    open_mask,
+    read_legend,
+)
 from vitreous.data.splitting import VALIDATION
 from vitreous.data.threads import worker_count
 from vitreous.errors import InputError
@@ -285,3 +296,23 @@ def carved(images: MaskedDataset, fraction: float, seed: int) -> tuple[MaskedDat
     mixed = np.random.default_rng(seed).permutation(len(images))
     count = min(max(round(fraction * len(images)), 1), len(images) - 1)
     return MaskedSubset(images, np.sort(mixed[count:])), MaskedSubset(images, np.sort(mixed[:count]))
+
+
+def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | None = None) -> MaskSplits:
+    """The parts of a source.
+
+    Args:
+        spec: "digit-pages", or a folder of images and masks.
+        classes: those that a model knows; the source's must be these.
+
+    Raises:
+        InputError: nothing of these, or what `open_masked_folder` raises.
+    """
+    if spec == DIGIT_PAGES:
+        if classes not in (None, CLASSES):
+            raise InputError(f"{DIGIT_PAGES} has other classes than the model, which knows {listed(classes)}")
+        return open_digit_pages(config)
+    root = Path(spec).expanduser()
+    if not root.is_dir():
+        raise InputError(f"there is no folder {spec}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
+    return open_masked_folder(root, config, classes=classes)

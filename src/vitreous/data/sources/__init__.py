@@ -8,17 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import BadImage, DataSummary, ImageDataset, sampled
 from vitreous.data.dataset import Splits as Splits
-from vitreous.data.decoding import Encoded
+from vitreous.data.decoding import EncodedImage
 from vitreous.data.sources.binaries import open_cifar10, open_cifar100, open_mnist
-from vitreous.data.sources.digits import open_digits
+from vitreous.data.sources.bundled import open_digits, open_synthetic
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
 from vitreous.data.sources.shards import open_shards
-from vitreous.data.sources.synthetic import open_synthetic
 from vitreous.data.splitting import split, strata
 from vitreous.errors import InputError
 
@@ -31,22 +30,50 @@ FORMS = (
 Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]
 
 
-def open_data(spec: str, config: DataConfig, *, empty: list[Path] | None = None) -> Splits:
-    """Train, validation and test images of a source.
+def open_data(
+    spec: str, config: DataConfig, targets: Targets = "classes", *, empty: list[Path] | None = None
+) -> Splits:
+    """Open the train, validation and test images of a source.
 
     Args:
-        empty: takes the class folders without an image, which are an error where it is not given.
+        targets: whether labels are classes, or "numbers" to predict: then targets are float32 (N,), and there
+            are no classes.
+        empty: receives the class folders without an image, which are an error where it is not given.
 
     Raises:
-        InputError: what is no DATA.
+        InputError: DATA is not one of the known forms, or an option has no effect on it.
     """
-    train, validation, test = open_parts(spec, config, empty)
+    refuse_ignored(spec, config, targets)
+    train, validation, test = open_parts(spec, config, targets, empty)
     return Splits(train, validation, test, spec, summarize(train))
 
 
-def open_parts(spec: str, config: DataConfig, empty: list[Path] | None) -> Parts:
-    """(train, validation, test), by the form of the specification."""
+def refuse_ignored(spec: str, config: DataConfig, targets: Targets) -> None:
+    """Raise InputError for an option that this form of DATA would ignore."""
+    is_manifest, is_hub = Path(spec).suffix in SUFFIXES, spec.startswith("hf:")
+    ignored = (
+        (config.streaming and not is_hub, "data.streaming=true is for hf:NAME alone"),
+        (
+            config.label_separator != "|" and not (is_manifest and targets == "classes"),
+            f"data.label_separator={config.label_separator!r} is for manifests of classes alone",
+        ),
+        (config.class_balance and targets == "numbers", "data.class_balance=true needs classes, not numbers"),
+    )
+    for wrong, why in ignored:
+        if wrong:
+            raise InputError(f"{why}, and {spec} ignores it: leave it out")
+    if targets == "numbers" and not (is_manifest or is_hub):
+        raise InputError(
+            f"{spec} has no numbers to predict: a regression needs a manifest (.csv, .tsv or .parquet) whose "
+            "column label holds a number for each image, or hf:NAME"
+        )
+
+
+def open_parts(spec: str, config: DataConfig, targets: Targets, empty: list[Path] | None) -> Parts:
+    """Return (train, validation, test), by the form of the specification."""
     kind, colon, rest = spec.partition(":")
+    if kind == "hf" and colon:
+        return open_hub(rest, config, targets)
     if spec == "digits":
         return open_digits(config)
     if colon and kind in PREFIXES:
@@ -58,10 +85,10 @@ def open_parts(spec: str, config: DataConfig, empty: list[Path] | None) -> Parts
     if spec.endswith(".tar"):
         return open_shards(spec, config)
     if path.is_file() and path.suffix in SUFFIXES:
-        return open_manifest(path, config)
+        return open_manifest(path, config, targets)
     if path.exists():
         raise InputError(f"{spec} is a file of no known form: DATA is {FORMS}")
-    close = get_close_matches(kind, ["digits", *PREFIXES], n=1, cutoff=0.7)
+    close = get_close_matches(kind, ["digits", "hf", *PREFIXES], n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
 
@@ -83,7 +110,6 @@ PREFIXES: dict[str, Callable[[str, DataConfig], Parts]] = {
     "cifar10": binary(open_cifar10),
     "cifar100": binary(open_cifar100),
     "mnist": binary(open_mnist),
-    "hf": open_hub,
 }
 
 
@@ -92,7 +118,7 @@ def summarize(train: ImageDataset) -> DataSummary:
     sizes, gray, reason = [], True, ""
     for index in sampled(train, SAMPLE):
         try:
-            encoded = Encoded(train, index, 3)
+            encoded = EncodedImage(train, index, 3)
             mode = encoded.image.mode
         except BadImage as bad:
             reason = reason or f"{bad.name} ({bad.reason})"

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.data.decoding import decode
+from vitreous.data.sources.manifests import numbers_of, refuse_numbers
 from vitreous.data.sources.parquet_stream import open_stream
-from vitreous.data.splitting import VALIDATION, carve, split
+from vitreous.data.splitting import VALIDATION, with_own_parts
 from vitreous.errors import InputError
 
 PREFERRED = ("label", "fine_label", "labels")
@@ -26,12 +28,12 @@ PREFERRED = ("label", "fine_label", "labels")
 class HubImages:
     """One split of a data set, memory-mapped by Arrow; encoded bytes are taken as they are."""
 
-    def __init__(self, table: Any, image: str, label: str, *, name: str) -> None:
+    def __init__(self, table: Any, image: str, label: str, *, name: str, kind: Targets = "classes") -> None:
         import datasets
 
         self.source = name
         self.column = table.cast_column(image, datasets.Image(decode=False))[image]
-        self.classes, self.targets = labels(table, label, name)
+        self.classes, self.targets = labels(table, label, name, kind)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -55,8 +57,12 @@ class HubImages:
         return decode(self.encoded(index), self.name(index))
 
 
-def open_hub(spec: str, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
-    """(train, validation, test). A single held-out split, often called validation, is the test set."""
+def open_hub(
+    spec: str, config: DataConfig, kind: Targets = "classes"
+) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+    """Return (train, validation, test)."""
+    if config.streaming and kind == "numbers":
+        raise InputError("data.streaming=true streams classes alone: leave it out for a regression")
     if config.streaming:
         return open_stream(spec, config)
     tables = load(spec)
@@ -64,17 +70,11 @@ def open_hub(spec: str, config: DataConfig) -> tuple[ImageDataset, ImageDataset 
         raise InputError(f"hf:{spec} has no split 'train', only: {', '.join(tables)}")
     image, label = columns(tables["train"], spec)
     parts = {
-        name: HubImages(table, image, label, name=f"hf:{spec}/{name}")
+        name: HubImages(table, image, label, name=f"hf:{spec}/{name}", kind=kind)
         for name, table in tables.items()
         if name in ("train", "test", *VALIDATION) and labeled(table, label)
     }
-    train = parts.pop("train")
-    if not parts:
-        return split(train, config)
-    if len(parts) == 1:
-        return *carve(train, config), next(iter(parts.values()))
-    validation = next(part for name, part in parts.items() if name != "test")
-    return train, validation, parts["test"]
+    return with_own_parts(parts.pop("train"), parts, config, where=f"hf:{spec}")
 
 
 def load(spec: str) -> dict[str, Any]:
@@ -118,15 +118,18 @@ def labeled(table: Any, label: str) -> bool:
     return len(values) > 0 and values[0] not in (-1, None)
 
 
-def labels(table: Any, label: str, name: str) -> tuple[tuple[str, ...], np.ndarray[Any, np.dtype[np.int64]]]:
-    """(classes, targets) of a column of class labels, numbers or words."""
+def labels(table: Any, label: str, name: str, kind: Targets) -> tuple[tuple[str, ...], NDArray[Any]]:
+    """Return (classes, targets) of a column of class labels, words, or numbers."""
     import datasets
 
-    kind, values = table.features[label], list(table[label])
-    if isinstance(kind, datasets.ClassLabel):
-        return tuple(kind.names), np.array(values, dtype=np.int64)
+    feature, values = table.features[label], list(table[label])
+    if isinstance(feature, datasets.ClassLabel) and kind == "classes":
+        return tuple(feature.names), np.array(values, dtype=np.int64)
     if any(isinstance(value, list) or value is None for value in values):
         raise InputError(f"{name}: the column {label!r} has not one label for each image")
+    if kind == "numbers":
+        return (), numbers_of(values, f"{name}: the column {label!r}")
+    refuse_numbers([str(value) for value in values], f"{name}: the column {label!r}")
     classes = sorted(set(values))
     number = {value: index for index, value in enumerate(classes)}
     return tuple(map(str, classes)), np.array([number[value] for value in values], dtype=np.int64)

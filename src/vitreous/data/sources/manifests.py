@@ -9,6 +9,7 @@ images are split class by class.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.file_table import FileTable
-from vitreous.data.sources.files import FileImages
+from vitreous.data.sources.files import FileImages, FileTable
 from vitreous.data.splitting import by_name, split
 from vitreous.errors import InputError
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
+MANY_NUMBERS = 20  # different labels, all of them numbers, from which they may be numbers to predict
 COLUMNS = "the columns path, label and, if wanted, split"
 
 
@@ -38,15 +39,26 @@ class Rows(NamedTuple):
 
 
 def open_manifest(
-    path: Path, config: DataConfig
+    path: Path, config: DataConfig, labels: Targets = "classes"
 ) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
-    """(train, validation, test). Raises InputError that names the line."""
+    """Return (train, validation, test).
+
+    Args:
+        labels: whether the column label holds classes, or numbers to predict.
+
+    Raises:
+        InputError: which names the line.
+    """
     rows = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
     if not rows.paths:
         raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
-    targets, classes = read_labels(rows, config.label_separator, path)
-    table = FileTable.of(rows.paths)
-    images = FileImages(path.parent, table, targets, classes)
+    classes: tuple[str, ...] = ()
+    if labels == "numbers":
+        targets: NDArray[Any] = read_numbers(rows, path)
+    else:
+        refuse_numbers(rows.labels, str(path))
+        targets, classes = read_labels(rows, config.label_separator, path)
+    images = FileImages(path.parent, FileTable.of(rows.paths), targets, classes)
     if not rows.splits:
         return split(images, config)
     return by_name(images, rows.splits, config, where=str(path))
@@ -146,6 +158,51 @@ def read_labels(rows: Rows, separator: str, path: Path) -> tuple[NDArray[Any], t
         for name, weight in label.items():
             row[number[name]] = weight
     return targets, classes
+
+
+def refuse_numbers(labels: Sequence[str], where: str) -> None:
+    """Raise InputError for labels that are not classes but many different numbers."""
+    values = set(labels)
+    if len(values) < MANY_NUMBERS or any(number_in(text) is None for text in values):
+        return
+    fractions = any(not float(text).is_integer() for text in values)
+    if fractions or 2 * len(values) > len(labels):
+        raise InputError(
+            f"{where} has {len(values)} different numbers as labels of {len(labels)} images: add --task "
+            "regression to predict numbers, or write classes as words, as in 'class 12'"
+        )
+
+
+def read_numbers(rows: Rows, path: Path) -> NDArray[np.float32]:
+    """Return the numbers of the column label. Raises InputError that names a line without one."""
+    numbers = [number_in(text) for text in rows.labels]
+    if None in numbers:
+        row = numbers.index(None)
+        raise InputError(
+            f"{rows.lines[row]} of {path} has the label {rows.labels[row]!r}, which is not a finite number: "
+            "write one, as in 12.5, or remove the line"
+        )
+    return np.array(numbers, dtype=np.float32)
+
+
+def numbers_of(values: Sequence[Any], where: str) -> NDArray[np.float32]:
+    """Return values as finite numbers, (N,). Raises InputError where one is not."""
+    try:
+        numbers = np.array(values, dtype=np.float32)
+    except (TypeError, ValueError):
+        numbers = np.array([np.nan])
+    if numbers.ndim != 1 or not np.isfinite(numbers).all():
+        raise InputError(f"{where} is to be predicted as numbers, but not every value is a finite number")
+    return numbers
+
+
+def number_in(text: str) -> float | None:
+    """Return the finite number that a text is, or None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def parse_label(text: str, separator: str, path: Path) -> dict[str, float]:

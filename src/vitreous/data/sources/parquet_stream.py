@@ -23,7 +23,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.data.decoding import decode
 from vitreous.data.sampling import WINDOW
-from vitreous.data.splitting import VALIDATION, carve, split
+from vitreous.data.splitting import VALIDATION, with_own_parts
 from vitreous.errors import InputError
 
 HELD = 2 * WINDOW  # row groups in memory: those being mixed, and the next
@@ -118,12 +118,7 @@ def open_stream(
         name: StreamedImages(system, files, columns, name=f"hf:{spec}/{name}")
         for name, files in by_part.items()
     }
-    train = parts.pop("train")
-    if not parts:
-        return split(train, config)
-    if len(parts) == 1:
-        return *carve(train, config), next(iter(parts.values()))
-    return train, next(part for name, part in parts.items() if name != "test"), parts["test"]
+    return with_own_parts(parts.pop("train"), parts, config, where=f"hf:{spec}")
 
 
 def find_files(spec: str) -> tuple[Any, list[str]]:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vitreous.data.dataset import ImageDataset, Subset
-from vitreous.data.file_table import FileTable
-from vitreous.data.sources.files import FileImages
+from vitreous.data.sources.files import FileImages, FileTable
 from vitreous.data.sources.manifests import SUFFIXES, read_parquet, read_text
 from vitreous.data.text.digit_lines import DIGIT_LINES, digit_lines
 from vitreous.errors import InputError

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset
-from vitreous.data.sources.digits import open_digits
+from vitreous.data.sources.bundled import open_digits
 from vitreous.errors import InputError
 
 DIGIT_LINES = "digit-lines"

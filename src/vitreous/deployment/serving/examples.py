@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitreous.data.config import DataConfig
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
-from vitreous.data.sources.digits import open_digits
+from vitreous.data.sources.bundled import open_digits
 from vitreous.data.text.digit_lines import DIGIT_LINES, compose
 from vitreous.data.text.parallel import NUMBERS, open_parallel
 from vitreous.errors import InputError

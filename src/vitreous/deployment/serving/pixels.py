@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import Encoded, decode, load_pixels
+from vitreous.data.decoding import EncodedImage, decode, load_pixels
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.inspection.images import enlarged, overlay, png, rgb
 from vitreous.models.preprocessing import Preprocessing
@@ -42,9 +42,9 @@ class OneImage:
         return decode(self.data, self.called)
 
 
-def checked(data: bytes, name: str, *, channels: int, most: int) -> Encoded:
+def checked(data: bytes, name: str, *, channels: int, most: int) -> EncodedImage:
     """An image whose header has been read, of at most `most` pixels. Raises BadImage."""
-    encoded = Encoded(OneImage(data, name), 0, channels)
+    encoded = EncodedImage(OneImage(data, name), 0, channels)
     height, width = encoded.size
     if height * width > most:
         raise BadImage(name, f"{width}x{height} pixels are over the {most} that are allowed")

@@ -13,7 +13,7 @@ from vitreous.checkpoints.files import read_safetensors
 from vitreous.checkpoints.native import load_native
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadImage, sampled
-from vitreous.data.segmentation.sources import open_masked
+from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.sources import open_data
 from vitreous.data.text.captions import open_captions
 from vitreous.models.bit import BiT

@@ -25,11 +25,13 @@ def config() -> RunConfig:
         model=config_of("ViT-S/16", num_classes=1000, drop_path=0.1),
         preprocessing=Preprocessing(crop_fraction=0.875, mean=IMAGENET_MEAN, std=IMAGENET_STD),
         augmentation=AugmentationConfig(
-            repeats=3,
+            repeated_augmentation=3,
             random_resized_crop=RandomResizedCropConfig(scale=(0.08, 1.0)),
             flip=0.5,
-            rand_augment=RandAugmentConfig(magnitude=9, deviation=0.5, probability=0.5, operations="timm"),
-            erasing=0.25,
+            rand_augment=RandAugmentConfig(
+                magnitude=9, magnitude_std=0.5, probability=0.5, operations="timm"
+            ),
+            random_erasing=0.25,
             mixup=0.8,
             cutmix=1.0,
         ),

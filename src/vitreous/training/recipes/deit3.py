@@ -26,7 +26,7 @@ def config() -> RunConfig:
         model=config_of("ViT-S/16", num_classes=1000, drop_path=0.05, layer_scale=1e-4),
         preprocessing=Preprocessing(crop_fraction=1.0, mean=IMAGENET_MEAN, std=IMAGENET_STD),
         augmentation=AugmentationConfig(
-            repeats=3,
+            repeated_augmentation=3,
             random_resized_crop=RandomResizedCropConfig(scale=(0.08, 1.0)),
             flip=0.5,
             three_augment=True,

@@ -27,8 +27,10 @@ def config() -> RunConfig:
         augmentation=AugmentationConfig(
             random_resized_crop=RandomResizedCropConfig(scale=(0.08, 1.0)),
             flip=0.5,
-            rand_augment=RandAugmentConfig(magnitude=9, deviation=0.5, probability=0.5, operations="timm"),
-            erasing=0.25,
+            rand_augment=RandAugmentConfig(
+                magnitude=9, magnitude_std=0.5, probability=0.5, operations="timm"
+            ),
+            random_erasing=0.25,
             mixup=0.8,
             cutmix=1.0,
         ),

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
+from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.segmentation.masked import MaskSplits
-from vitreous.data.segmentation.sources import open_masked
 from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 from vitreous.training.plan import data_config, overruled
