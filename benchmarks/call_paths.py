@@ -2,8 +2,8 @@
 
     python benchmarks/call_paths.py
 
-- train: from a folder of images to changed weights: opening the folder, and what is called from the end of one
-  optimizer step to the end of the third one after it (progress is printed in between).
+- train: from a folder of images to changed weights: opening the folder, and what is called from the end of
+  one optimizer step to the end of the third one after it (progress is printed in between).
 - load: from a timm checkpoint folder to a model (`vt.load`).
 
 `sys.setprofile` records the file of every function of src/vitreous that is called, in all threads, after one
