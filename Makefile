@@ -1,45 +1,66 @@
 # The two commands of the README: `make demo` and `make test`. Both set up .venv on first use.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet
+# The oldest PyTorch that pyproject.toml allows, for `make test-lowest`; any index that has its CPU build will do.
+LOWEST_TORCH ?= 2.11.0
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow docs docs-messages lint format clean
+.PHONY: demo test test-slow test-lowest docs docs-messages lint format clean
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(PIP) --upgrade pip
+	$(PIP) --editable '.[train]'
 	touch $@
 
-demo: .venv/installed
+.venv/dev: .venv/train
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+.venv/slow: .venv/dev
+	$(PIP) --editable '.[dev,slow,docs]'
+	$(PIP) --no-deps timm vit-pytorch
+	touch $@
+
+demo: .venv/train
 	$(BIN)/vitreous train
 
-test: .venv/installed lint
-	$(BIN)/python -m pytest -n 2 -m "not slow" --jaxtyping-packages=vitreous,beartype.beartype
+test: .venv/dev lint
+	$(BIN)/python -m pytest -rs -n 2 -m "not slow" --jaxtyping-packages=vitreous,beartype.beartype
 
-test-slow: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable '.[dev,peers]'
-	$(BIN)/python -m pip install --quiet --no-deps timm vit-pytorch
-	$(BIN)/python -m pytest -m slow --timeout 3600
+# The tests of pages need a browser of the system: `apt-get install chromium`, or CHROMIUM=/path/to/it.
+test-slow: .venv/slow
+	$(BIN)/python -m pytest -rs -m slow --timeout 3600
 
-docs: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
+# A selection on the oldest PyTorch, in an environment of its own: what touches torch's own interfaces.
+test-lowest: export PIP_CONSTRAINT :=
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --upgrade pip
+	.venv-lowest/bin/python -m pip install --quiet --extra-index-url $(TORCH_INDEX) 'torch==$(LOWEST_TORCH)' --editable '.[dev]'
+	.venv-lowest/bin/python -m pytest -rs -n 2 -m "not slow" tests/golden tests/layers tests/models tests/checkpoints \
+	  tests/training/test_engine.py tests/training/test_resume.py tests/deployment/test_exporting.py
+
+docs: .venv/dev
+	$(PIP) --editable '.[dev,docs]'
 	$(BIN)/python docs/build.py
 
-docs-messages: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
+docs-messages: .venv/dev
+	$(PIP) --editable '.[dev,docs]'
 	$(BIN)/python docs/messages.py
 
-lint: .venv/installed
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: .venv/installed
+format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv dist build
+	rm -rf .venv .venv-lowest dist build

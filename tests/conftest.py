@@ -1,6 +1,10 @@
-"""What tests share: a quiet, repeatable PyTorch, and a few images."""
+"""What tests share: a quiet, repeatable PyTorch, a few images, and a browser."""
 
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,3 +30,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels[..., shade] += 150
             Image.fromarray(pixels).save(where / "photos" / name / f"{number}.jpg")
     return where
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The system's Chromium without a window, driven by Playwright, or a skip that says what is missing.
+
+    CHROMIUM is the path to another one.
+    """
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright: make test-slow installs it")
+    names = os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome"
+    found = next(filter(None, (shutil.which(name) for name in names if name)), None)
+    if found is None:
+        pytest.skip("no browser: apt-get install chromium, or set CHROMIUM to the path of one")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=600_000)
+        yield opened
+        opened.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs a browser runs with `make test-slow`, which installs its driver."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)

@@ -1,7 +1,8 @@
-"""The one error that a user can cause and mend."""
+"""The one error that a user can cause and fix."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 
 class InputError(Exception):
@@ -16,3 +17,26 @@ def nearest(name: str, known: Sequence[str]) -> str:
     by_lower = {each.lower(): each for each in known}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     return f"did you mean {by_lower[close[0]]!r}?" if close else f"known are: {', '.join(known)}"
+
+
+def require_packages(*modules: str, extra: str, what: str) -> None:
+    """Refuse what needs packages that are not installed.
+
+    Args:
+        modules: names as they are imported; none of them is imported here.
+        extra: which of the project's extras brings them.
+        what: needs them; the subject of the sentence.
+
+    Raises:
+        InputError: one is missing; the message has the line that installs it.
+    """
+    if missing := [name for name in modules if not is_installed(name)]:
+        raise InputError(f"{what} needs {', '.join(missing)}: pip install 'vitreous[{extra}]'")
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module could be imported, by its name alone."""
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # it is imported, and without a spec: a stand-in
+        return True

@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 
 import vitreous as vt
 
+pytestmark = pytest.mark.slow  # writes its checkpoints with transformers
+
 Damage = Callable[[dict[str, Any], dict[str, torch.Tensor]], Any]
 
 

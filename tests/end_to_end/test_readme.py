@@ -45,6 +45,8 @@ def test_every_block_runs(folder: Path) -> None:
             continue
         for command in commands(text):
             words = shlex.split(command)
+            if words[:2] == ["pip", "install"]:  # tests/test_packaging.py
+                continue
             assert words[0] == "vitreous", command
             ran.add(words[1])
             if words[1] == "serve":

@@ -320,19 +320,6 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
 # --- the page in a browser ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Headless Chromium, or a skip that says what is missing."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = Path("/usr/bin/chromium")
-    if not chromium.exists():
-        pytest.skip("no browser at /usr/bin/chromium: the page was not tried in one")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=str(chromium), args=["--no-sandbox"], timeout=120_000)
-        yield opened
-        opened.close()
-
-
 class Opened:
     """A report in a browser tab without a network, and what went wrong there."""
 

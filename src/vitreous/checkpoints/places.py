@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
 OLDER_FILES = ["config.json", "preprocessor_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth"]
@@ -34,11 +34,10 @@ def from_hub(name: str) -> Path:
     match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", name)
     if not match:
         raise InputError(f"{name!r}: a model on the hub is written hf:org/name or hf:org/name@revision")
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ImportError:
-        raise InputError(f"{name} needs huggingface_hub: pip install 'vitreous[hub]'") from None
+    require_packages("huggingface_hub", extra="hub", what=name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
     try:
         folder = Path(snapshot_download(match[1], revision=match[2], allow_patterns=FILES))
         if not list(folder.glob("*.safetensors")):

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from vitreous.cli.looking import Shown, named_images, parse_patch, refuse, told, writing_into
 from vitreous.cli.options import Device, ImageSize, Json, Settings, opening
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 UNASKED = 24  # images where none are named
 
@@ -37,6 +37,7 @@ def inspect(
         Files, folders, globs; by default held-out shown of the run, or handwritten digits. For a run of
         vitreous translate: texts.
     """
+    require_packages("matplotlib", extra="train", what="inspect")
     from vitreous.cli.segmentation_runs import inspect_segmenter, is_segmenter
     from vitreous.cli.sequence_runs import kind_of_run
 

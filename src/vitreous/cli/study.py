@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from vitreous.cli.options import ConfigFile, Device, Json, Out, Settings, print_json, settings_tree
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 if TYPE_CHECKING:
     from vitreous.studies.findings import Findings
@@ -36,6 +36,7 @@ def study(
     data
         What `vitreous train` takes.
     """
+    require_packages("matplotlib", "scipy", extra="train", what="a study")
     from vitreous.studies.catalog import study_named, titles
 
     if name == "complexity":

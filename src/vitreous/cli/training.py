@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vitreous.cli.options import print_json
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +39,7 @@ def in_processes(
         carry_out: what came out; None in all processes but the first.
         show: prints a result for people.
     """
+    require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
     from vitreous.training.device import pick_device
     from vitreous.training.distributed import joined
     from vitreous.training.signals import Interrupted

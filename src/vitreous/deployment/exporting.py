@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.checkpoints.saving import in_memory
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, nearest, require_packages
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 
@@ -29,7 +29,6 @@ TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other
 BATCHES = 1, 3  # images to compare with; the example that the program is traced with has two
 LARGEST_ONNX = 1_900_000_000  # bytes of weights; a file of protocol buffers ends at 2 GiB
 LEAST = -3e38  # less than any number of an image
-EXTRA = "pip install 'vitreous[export]'"
 
 
 class Outputs(nn.Module):
@@ -113,11 +112,7 @@ def format_of(path: Path, format: str | None = None) -> str:
 
 def check_onnx(model: Model) -> None:
     """Raises InputError where ONNX cannot be had, or cannot hold the model."""
-    try:
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"export to ONNX needs {error.name}: {EXTRA}, or write a .pt2 file") from None
+    require_packages("onnx", "onnxruntime", "onnxscript", extra="export", what="export to ONNX")
     size = sum(parameter.numel() * 4 for parameter in model.parameters())
     if size > LARGEST_ONNX:
         raise InputError(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vitreous.data.dataset import Splits
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 from vitreous.evaluation.features import cached_features
 from vitreous.evaluation.fewshot import SHOTS, FewShot, fewshot
 from vitreous.evaluation.knn import NEIGHBORS, knn_hits
@@ -85,9 +85,10 @@ def probe(
     Raises:
         InputError: no held-out part, several labels for an image, or too few images of a class.
     """
+    require_packages("scipy", extra="train", what="probe")
     held_out = splits.test or splits.validation
     if held_out is None:
-        raise InputError(f"{splits.name} has no held-out part to judge on: set data.test_fraction")
+        raise InputError(f"{splits.name} has no held-out part to evaluate on: set data.test_fraction")
     classes = len(splits.train.classes)
     started = time.perf_counter()
     train, test = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitreous.data.text.parallel import Pair, open_parallel
-from vitreous.errors import InputError
+from vitreous.errors import require_packages
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.training.sequence.config import TranslationConfig
 from vitreous.training.sequence.plan import absolute_sources
@@ -97,11 +97,10 @@ def evaluate_translator(
 
 def scores(texts: Sequence[str], wanted: Sequence[str]) -> tuple[float, float, str]:
     """BLEU and chrF of a corpus, and sacrebleu's signature of the first."""
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
-    except ImportError:
-        raise InputError("BLEU and chrF need sacrebleu: pip install 'vitreous[text]'") from None
+    require_packages("sacrebleu", extra="text", what="a translator's BLEU and chrF")
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
     bleu = BLEU()
     score = bleu.corpus_score(list(texts), [list(wanted)]).score
     chrf = CHRF().corpus_score(list(texts), [list(wanted)]).score

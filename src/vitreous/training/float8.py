@@ -6,13 +6,11 @@ their own types.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 MULTIPLE = 16  # of both sides of a matrix, for the hardware's float8 products
 FIRST_CAPABILITY = (8, 9)  # NVIDIA's Ada and Hopper multiply float8
@@ -26,8 +24,7 @@ def check_float8(device: torch.device) -> None:
             "--precision fp8 needs a GPU that multiplies in 8 bits (NVIDIA Ada, Hopper or later), and this "
             f"is {name}: use --precision auto"
         )
-    if find_spec("torchao") is None:
-        raise InputError("--precision fp8 needs torchao: pip install 'vitreous[quant]'")
+    require_packages("torchao", extra="quant", what="--precision fp8")
 
 
 def into_float8(model: nn.Module, *, emulate: bool = False) -> None:

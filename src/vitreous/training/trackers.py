@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Literal
 
-from vitreous.errors import InputError
+from vitreous.errors import require_packages
 from vitreous.training.config import CommandConfig
 from vitreous.training.journal import Row, Tracker
 from vitreous.training.settings import leaves
@@ -19,12 +19,8 @@ def open_tracker(name: Name, run: str, config: CommandConfig) -> Tracker:
     Raises:
         InputError: it is not installed.
     """
-    try:
-        library = import_module(name)
-    except ImportError:
-        raise InputError(
-            f"training.track names {name}, which is not installed: pip install 'vitreous[track]'"
-        ) from None
+    require_packages(name, extra="track", what=f"training.track = {name!r}")
+    library = import_module(name)
     settings = {key: str(value) for key, value in leaves(config).items()}
     return MLflow(library, run, settings) if name == "mlflow" else Wandb(library, run, settings)
 

@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,21 +89,6 @@ def at_an_address(served: Served, examples: Examples) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Headless Chromium, or a skip that says what is missing."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = Path("/usr/bin/chromium")
-    if not chromium.exists():
-        pytest.skip("no browser at /usr/bin/chromium: the page was not tried in one")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(
-            executable_path=str(chromium), args=["--no-sandbox"], timeout=PATIENCE
-        )
-        yield opened
-        opened.close()
 
 
 class Visit:

@@ -12,11 +12,12 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset, Subset
 from vitreous.data.decoding import decode
 from vitreous.data.splitting import carve
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 
 def open_digits(config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
     """(train, validation, test): scikit-learn's own stratified split, so that others can repeat it."""
+    require_packages("sklearn", extra="train", what="digits")
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

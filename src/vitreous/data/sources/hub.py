@@ -20,7 +20,7 @@ from vitreous.data.decoding import decode
 from vitreous.data.sources.manifests import numbers_of, refuse_numbers
 from vitreous.data.sources.parquet_stream import open_stream
 from vitreous.data.splitting import VALIDATION, with_own_parts
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 PREFERRED = ("label", "fine_label", "labels")
 
@@ -79,10 +79,9 @@ def open_hub(
 
 def load(spec: str) -> dict[str, Any]:
     """Every split, by name."""
-    try:
-        import datasets
-    except ImportError:
-        raise InputError("hf: needs the datasets library: pip install 'vitreous[data]'") from None
+    require_packages("datasets", extra="data", what="hf:")
+    import datasets
+
     name, _, config = spec.partition("@")
     try:
         if any((Path(name) / file).exists() for file in ("dataset_dict.json", "state.json")):

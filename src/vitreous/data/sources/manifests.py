@@ -21,7 +21,7 @@ from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.sources.files import FileImages, FileTable
 from vitreous.data.splitting import by_name, split
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 MANY_NUMBERS = 20  # different labels, all of them numbers, from which they may be numbers to predict
@@ -107,10 +107,9 @@ def column(lines: Sequence[Sequence[str]], header: Sequence[str], name: str) -> 
 
 def read_parquet(path: Path) -> Rows:
     """Parquet, by pyarrow."""
-    try:
-        from pyarrow import ArrowInvalid, parquet
-    except ImportError:
-        raise InputError(f"{path} needs pyarrow: pip install 'vitreous[data]'") from None
+    require_packages("pyarrow", extra="data", what=str(path))
+    from pyarrow import ArrowInvalid, parquet
+
     try:
         table = parquet.read_table(path)
     except ArrowInvalid as error:

@@ -24,7 +24,7 @@ from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.data.decoding import decode
 from vitreous.data.sampling import WINDOW
 from vitreous.data.splitting import VALIDATION, with_own_parts
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 HELD = 2 * WINDOW  # row groups in memory: those being mixed, and the next
 PARTS = ("train", "test", *VALIDATION)
@@ -127,10 +127,9 @@ def find_files(spec: str) -> tuple[Any, list[str]]:
         from fsspec.implementations.local import LocalFileSystem
 
         return LocalFileSystem(), [str(path) for path in folder.rglob("*.parquet")]
-    try:
-        from huggingface_hub import HfFileSystem
-    except ImportError:
-        raise InputError("streaming needs huggingface_hub: pip install 'vitreous[hub]'") from None
+    require_packages("huggingface_hub", extra="hub", what="streaming")
+    from huggingface_hub import HfFileSystem
+
     system = HfFileSystem()
     name, _, part = spec.partition("@")
     root = f"datasets/{name}@refs%2Fconvert%2Fparquet"
@@ -142,11 +141,10 @@ def find_files(spec: str) -> tuple[Any, list[str]]:
 
 def parquet_file(opened: Any, name: str) -> Any:
     """A Parquet file of which nothing but the end has been read."""
-    try:
-        from pyarrow import ArrowInvalid
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise InputError("streaming needs pyarrow: pip install 'vitreous[data]'") from None
+    require_packages("pyarrow", extra="data", what="streaming")
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import ParquetFile
+
     try:
         return ParquetFile(opened)
     except ArrowInvalid as error:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 LARGEST = 999_999
 
@@ -177,10 +177,9 @@ def two_files(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
 def hugging_face(name: str) -> Iterator[tuple[str, str]]:
     """The training split of a data set whose rows are {"translation": {"de": ..., "en": ...}}, in that
     order."""
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise InputError("hf: needs the datasets library: pip install 'vitreous[data]'") from None
+    require_packages("datasets", extra="data", what="hf:")
+    from datasets import load_dataset
+
     path, _, configuration = name.partition(":")
     try:
         rows: Iterable[Any] = load_dataset(path, configuration or None, split="train")

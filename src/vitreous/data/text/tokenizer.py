@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 
 PAD, START, END = 0, 1, 2
 SPECIAL = ("<pad>", "<s>", "</s>")
@@ -100,15 +100,14 @@ def up_to_end(ids: Sequence[int]) -> list[int]:
 
 def tokenizers_library() -> Any:
     """The library, which only text needs."""
-    try:
-        import tokenizers
-        import tokenizers.decoders
-        import tokenizers.models
-        import tokenizers.normalizers
-        import tokenizers.pre_tokenizers
-        import tokenizers.trainers
-    except ImportError:
-        raise InputError("text needs the tokenizers library: pip install 'vitreous[text]'") from None
+    require_packages("tokenizers", extra="text", what="text")
+    import tokenizers
+    import tokenizers.decoders
+    import tokenizers.models
+    import tokenizers.normalizers
+    import tokenizers.pre_tokenizers
+    import tokenizers.trainers
+
     return tokenizers
 
 

@@ -7,14 +7,11 @@ uploads    from a request's body to images or texts, within limits
 app        the HTTP side; `running` starts and stops it
 """
 
-from importlib.util import find_spec
+from vitreous.errors import require_packages
 
-from vitreous.errors import InputError
-
-NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
+NEEDED = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
 
 
 def check_installed() -> None:
     """Raises InputError if the extra "serve" is missing."""
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise InputError(f"serving needs {', '.join(missing)}: pip install 'vitreous[serve]'")
+    require_packages(*NEEDED, extra="serve", what="serving")
