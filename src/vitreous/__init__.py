@@ -9,10 +9,17 @@
 Everything is imported on first use, so that `import vitreous` itself costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
+    from vitreous.api.checking import check_data as check_data
+    from vitreous.api.checking import doctor as doctor
+    from vitreous.api.checking import pack_data as pack_data
+    from vitreous.api.deployment import benchmark as benchmark
+    from vitreous.api.deployment import export as export
+    from vitreous.api.features import embed as embed
+    from vitreous.api.features import probe as probe
     from vitreous.checkpoints import save as save
     from vitreous.checkpoints.any_kind import load as load
     from vitreous.checkpoints.resizing import resize as resize
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-HOME = {
+_MODULES = {
     "BiT": "models.bit",
     "BiTConfig": "models.bit",
     "Captioner": "models.captioner",
@@ -48,23 +55,30 @@ HOME = {
     "Translator": "training.sequence.translator",
     "ViT": "models.vit",
     "ViTConfig": "models.config",
+    "benchmark": "api.deployment",
     "capture_attention": "inspection.capture",
+    "check_data": "api.checking",
     "create": "models.names",
+    "doctor": "api.checking",
+    "embed": "api.features",
+    "export": "api.deployment",
     "load": "checkpoints.any_kind",
+    "pack_data": "api.checking",
+    "probe": "api.features",
     "resize": "checkpoints.resizing",
     "save": "checkpoints",
 }
 
-__all__ = ["__version__", *sorted(HOME)]
+__all__ = ["__version__", *sorted(_MODULES)]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in HOME:
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
         raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
-    value = getattr(import_module(f"vitreous.{HOME[name]}"), name)
+    value: object = getattr(_import_module(f"vitreous.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *HOME])
+    return __all__

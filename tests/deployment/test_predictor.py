@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.deployment.predictor import Failure, Predictor, find_images
+from vitreous.data.image_list import Failure, find_images
+from vitreous.deployment.predictor import Predictor
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing

@@ -23,7 +23,7 @@ from vitreous.studies import complexity
 from vitreous.studies import laboratory as laboratory_module
 from vitreous.studies.catalog import NAMES, study_named
 from vitreous.studies.findings import Findings, Row, carry_out, verdict
-from vitreous.studies.laboratory import Laboratory, Result
+from vitreous.studies.laboratory import Laboratory, TrialResult
 from vitreous.studies.results_folder import results_folder, written
 from vitreous.studies.selection import select
 from vitreous.studies.study import Effect, Part, Scale, Trial, Variant, settings_of
@@ -257,7 +257,7 @@ def test_two_that_should_be_alike() -> None:
 
 def test_data_that_are_too_small_are_said_to_be() -> None:
     study = study_named("positions")
-    results = [Result(accuracy, 360, 10, 10, 1.0) for accuracy in (0.9, 0.8)]
+    results = [TrialResult(accuracy, 360, 10, 10, 1.0) for accuracy in (0.9, 0.8)]
     rows = [Row(Variant(each.name, each.trial, each.paper), results) for each in some_variants()]
     table = markdown(Findings(study, "digits", 2, 1.0, rows))
     assert "too small to show it" in table

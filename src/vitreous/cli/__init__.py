@@ -62,6 +62,13 @@ COMMANDS = {
             "vitreous probe ViT-Ti/16 photos/ --image-size 32 --shots 1 --json",
         ),
     ),
+    "embed": Command(
+        "The features of images, as a file.",
+        (
+            "vitreous embed runs/mine photos/ --out features.npz",
+            "vitreous embed ViT-Ti/16 photo.jpg --image-size 32 --out one.npz --json",
+        ),
+    ),
     "inspect": Command(
         "The paper's figures for a model, as one page to explore.",
         ("vitreous inspect runs/mine", "vitreous inspect ViT-Ti/16 photo.jpg --json"),

@@ -37,17 +37,14 @@ def check(
     workers
         threads; one per core if not given
     """
-    from vitreous.data.checking import check_source
-    from vitreous.data.segmentation.checking import check_masks
-    from vitreous.data.text.checking import check_texts
+    import vitreous as vt
 
-    look = {"classes": check_source, "text": check_texts, "segmentation": check_masks}[task]
-    report = look(source, workers=workers)
+    report = vt.check_data(source, task=task, workers=workers)
     if json:
         print_json({"data": source, **report.to_json()})
     else:
         print_report(source, report)
-    return 0
+    return 1 if report.errors else 0
 
 
 def pack(
@@ -81,30 +78,23 @@ def pack(
     seed
         of the split, where the source has none
     """
-    from vitreous.data.config import DataConfig
-    from vitreous.data.packing import Packing
-    from vitreous.data.packing import pack as pack_data
-    from vitreous.data.sources import open_data
-    from vitreous.errors import InputError
+    import vitreous as vt
 
-    if size < 1 or per_shard < 1 or not 1 <= (quality or 90) <= 95:
-        raise InputError("--size and --per-shard count from 1, and --quality goes from 1 to 95")
-    if raw and quality is not None:
-        raise InputError("--raw writes no JPEGs: leave out --quality, or --raw")
-    splits = open_data(source, DataConfig(split_seed=seed))
-    packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
-    packed = pack_data(splits, destination, packing, strict=strict)
+    packed = vt.pack_data(
+        source,
+        destination,
+        size=size,
+        quality=quality,
+        raw=raw,
+        per_shard=per_shard,
+        workers=workers,
+        strict=strict,
+        seed=seed,
+    )
     for name, reason in packed.bad:
         print(f"vitreous: left out {name}: {reason}", file=sys.stderr)
-    result = {
-        "data": str(destination),
-        "images": packed.images,
-        "shards": packed.shards,
-        "bytes": packed.bytes,
-        "failed": [{"path": name, "reason": reason} for name, reason in packed.bad],
-    }
     if json:
-        print_json(result)
+        print_json(packed.to_json())
     else:
         megabytes = packed.bytes / 1e6
         print(f"{packed.images} images in {packed.shards} shards, {megabytes:.1f} MB: {destination}")
@@ -121,14 +111,14 @@ def print_report(source: str, report: DataReport) -> None:
     for finding in report.findings:
         print(f"\n{finding.severity}: {finding.found} {finding.what}: {finding.advice}")
         for image in finding.images[:SHOWN]:
-            print(f"  {describe(image)}")
+            print(f"  {finding_subject(image)}")
         if finding.found > SHOWN and len(finding.images) > SHOWN:
             print(f"  ... {finding.found - SHOWN} more")
     if not report.findings:
         print("nothing is wrong with it")
 
 
-def describe(image: object) -> str:
+def finding_subject(image: object) -> str:
     """An image, a pair of them, or an image and what is wrong."""
     if isinstance(image, dict):
         return ": ".join(map(str, image.values()))

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
-from vitreous.cli.options import ImageSize, Json, Out, Settings, opening, print_json
+from vitreous.cli.options import (
+    ConfigFile,
+    ImageSize,
+    Json,
+    Out,
+    Settings,
+    parse_settings,
+    parse_size,
+    print_json,
+)
 
 
 def export(
@@ -17,6 +25,7 @@ def export(
     format: str | None = None,
     image_size: ImageSize = None,
     settings: Settings = None,
+    config: ConfigFile = None,
     json: Json = False,
 ) -> None:
     """Write a model as a program for other engines, and compare what both make of the same images.
@@ -31,32 +40,25 @@ def export(
     out
         The file: .onnx (ONNX), or .pt2 (torch.export); by default the model's name with .onnx.
     format
-        onnx or torch, where the ending is not to tell.
+        onnx or torch, where the suffix of the file does not say.
     """
-    from vitreous.checkpoints import open_model
-    from vitreous.deployment.exporting import export as export_model
-    from vitreous.deployment.exporting import format_of
-    from vitreous.training.run import check_finished
+    import vitreous as vt
 
-    path = out or Path(named(model) + (".pt2" if format == "torch" else ".onnx"))
-    format = format_of(path, format)
-    check_finished(Path(model))
-    opened = open_model(model, **opening(image_size, settings))
-    print(f"vitreous: tracing the model and writing {path} ...", file=sys.stderr)
-    began = time.perf_counter()
-    written = export_model(opened, path, format)
-    seconds = time.perf_counter() - began
+    print("vitreous: tracing the model ...", file=sys.stderr)
+    started = time.perf_counter()
+    written = vt.export(
+        model,
+        out,
+        format=format,
+        image_size=parse_size(image_size),
+        settings=parse_settings(settings),
+        config=config,
+    )
+    seconds = time.perf_counter() - started
     if json:
-        print_json({"model": model, **written._asdict(), "path": str(path), "seconds": round(seconds, 2)})
+        print_json({"model": model, **written.to_json(), "seconds": round(seconds, 2)})
         return
     print(
-        f"{path} ({written.format}), {written.bytes / 1e6:.1f} MB, largest difference "
+        f"{written.path} ({written.format}), {written.bytes / 1e6:.1f} MB, largest difference "
         f"{written.max_abs_difference:.1e}"
     )
-
-
-def named(model: str) -> str:
-    """A file's name for MODEL: "ViT-Ti/16" is ViT-Ti-16, runs/mine is mine."""
-    path = Path(model)
-    name = path.resolve().name if path.exists() else model.rpartition(":")[2].replace("/", "-")
-    return name.removesuffix(path.suffix) if path.is_file() else name

@@ -98,12 +98,12 @@ def some_images(images: ImageDataset) -> list[tuple[Image.Image, str]]:
 def named_images(paths: tuple[str, ...]) -> list[tuple[Image.Image, str]]:
     """The images of files, folders and globs."""
     from vitreous.data.dataset import BadImage
-    from vitreous.deployment.predictor import Files, find_images
+    from vitreous.data.image_list import ImageList, find_images
 
     found, missing = find_images(paths)
     if missing:
         raise InputError(f"{missing[0].path}: {missing[0].reason}")
-    files = Files(found)
+    files = ImageList(found)
     try:
         return [(files.image(row), Path(path).name) for row, path in enumerate(found)]
     except BadImage as bad:

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from vitreous.cli.images import opened, tell_failed
-from vitreous.cli.options import print_json
+from vitreous.cli.images import opened
+from vitreous.cli.options import print_json, tell_failed
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from vitreous.deployment.predictor import Failure
+    from vitreous.data.image_list import Failure
     from vitreous.inspection.model_report import ModelReport
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json as json_module
 import os
 import sys
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    from vitreous.data.image_list import Failure
 
 
 def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
@@ -76,21 +78,16 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
 
 
 def resized(text: str | None) -> dict[str, Any]:
-    """What --image-size changes of a model that is opened: nothing where it is not given."""
+    """Return the field of the model that --image-size changes: nothing where it is not given."""
     size = parse_size(text)
     return {"image_size": size} if size else {}
 
 
 def opening(image_size: str | None, settings: Sequence[str] | None) -> dict[str, Any]:
-    """What --image-size and --set change of a model that is opened: --set model.heads=12 tells what a bare
-    state dict does not."""
-    tree = settings_tree(None, settings)
-    fields = tree.pop("model", {})
-    if tree:
-        raise InputError(
-            f"--set {next(iter(tree))} is none of the model's settings: write --set model.heads=12"
-        )
-    return {**fields, **resized(image_size)}
+    """Return the fields of the model that --image-size and --set change."""
+    from vitreous.api.arguments import model_fields
+
+    return model_fields(settings_tree(None, settings), parse_size(image_size))
 
 
 def check_shard(shard: bool | None) -> None:
@@ -123,28 +120,32 @@ def with_leaves(settings: dict[str, Any], leaves: Mapping[str, Any]) -> dict[str
 
 
 def settings_tree(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
-    """The settings of a TOML file and of --set, as one tree; --set wins."""
-    from vitreous.models.settings import parse_value, set_leaf
+    """Return the settings of a TOML file and of --set as one tree; --set wins."""
+    from vitreous.api import arguments
 
-    tree = read_toml(config) if config else {}
+    return arguments.settings_tree(parse_settings(settings), config)
+
+
+def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
+    """Return --set model.depth=6 as {"model.depth": 6}."""
+    from vitreous.models.settings import parse_value
+
+    parsed: dict[str, Any] = {}
     for setting in settings or ():
         name, equals, value = setting.partition("=")
         if not equals or not name:
-            raise InputError(f"--set {setting!r} is no setting: write --set training.peak_lr=1e-3")
-        set_leaf(tree, name.strip(), parse_value(value.strip()))
-    return tree
+            raise InputError(f"--set {setting!r} is not a setting: write --set training.peak_lr=1e-3")
+        parsed[name.strip()] = parse_value(value.strip())
+    return parsed
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file, or one sentence that says what is wrong with it."""
-    from vitreous.models.legacy import with_current_names
-
-    try:
-        return with_current_names(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no TOML: {error}") from None
+def tell_failed(failed: Iterable[Failure]) -> int:
+    """Print a line on stderr for each image that could not be read. The exit code: 1 if there are any."""
+    code = 0
+    for each in failed:
+        print(f"vitreous: {each.path}: {each.reason}", file=sys.stderr)
+        code = 1
+    return code
 
 
 def print_json(result: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.images import tell_failed
 from vitreous.cli.options import (
     BatchSize,
     Device,
@@ -20,6 +19,7 @@ from vitreous.cli.options import (
     Workers,
     opening,
     print_json,
+    tell_failed,
 )
 from vitreous.errors import InputError
 
@@ -66,8 +66,9 @@ def predict(
         with computing(precision, here):
             return read_images(Path(model), images, device=device, json=json)
     from vitreous.cli.progress import progress_bar
+    from vitreous.data.image_list import find_images
     from vitreous.data.threads import worker_count
-    from vitreous.deployment.predictor import Predictor, find_images
+    from vitreous.deployment.predictor import Predictor
     from vitreous.evaluation.trained import open_trained
 
     paths, missing = find_images(images)

@@ -6,10 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.cli.images import tell_failed
 from vitreous.cli.kinds import kind_in
 from vitreous.cli.looking import Shown, named_images, parse_patch, told, writing_into
-from vitreous.cli.options import print_json, resized
+from vitreous.cli.options import print_json, resized, tell_failed
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def segment_images(
 ) -> int:
     """`vitreous predict`: a mask and an overlay for each image, and what part of it each class has."""
     from vitreous.data.dataset import BadImage
-    from vitreous.deployment.predictor import Failure, Files, find_images
+    from vitreous.data.image_list import Failure, ImageList, find_images
     from vitreous.deployment.segmenting import SegmentPredictor
     from vitreous.training.device import pick_device
     from vitreous.training.run import default_path
@@ -92,7 +91,7 @@ def segment_images(
     predictor = SegmentPredictor(opened(model, image_size, device), pick_device(device))
     folder = out or default_path(Path(model).name, root=Path("segmented"))
     names = names_for(paths, folder)
-    files = Files(paths)
+    files = ImageList(paths)
     predictions: list[dict[str, Any]] = []
     for row, path in enumerate(paths):
         try:
@@ -191,7 +190,7 @@ def inspect_segmenter(
 def unasked_images(model: str, segmenter: Segmenter) -> Shown:
     """Held-out images of the run."""
     from vitreous.data.dataset import BadImage
-    from vitreous.deployment.predictor import Failure
+    from vitreous.data.image_list import Failure
     from vitreous.evaluation.held_out import held_out_masks
 
     source, part, images = held_out_masks(model, None, {}, tuple(segmenter.labels or ()) or None)

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from vitreous.cli.images import opened, tell_failed
+from vitreous.cli.images import opened
 from vitreous.cli.kinds import kind_in
-from vitreous.cli.options import print_json
+from vitreous.cli.options import print_json, tell_failed
 
 Kind = Literal["Transformer", "Captioner"]
 

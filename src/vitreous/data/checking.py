@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,6 +16,7 @@ from vitreous.data.dataset import Indices, Splits
 from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.sources import open_data
 from vitreous.data.survey import Survey, exact_duplicates, near_duplicates, survey
+from vitreous.results import Result
 
 SHOWN = 100  # images named in a finding
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
@@ -39,7 +41,8 @@ class Finding(NamedTuple):
         return self._asdict()
 
 
-class DataReport(NamedTuple):
+@dataclass(frozen=True)
+class DataReport(Result):
     """Counts and findings of a data set."""
 
     images: dict[str, int]  # by split
@@ -53,6 +56,18 @@ class DataReport(NamedTuple):
             "findings": [finding.to_json() for finding in self.findings],
         }
 
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each finding."""
+        return [
+            {"severity": each.severity, "found": each.found, "what": each.what, "advice": each.advice}
+            for each in self.findings
+        ]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that spoil a training or its accuracy."""
+        return tuple(each for each in self.findings if each.severity == "error")
+
 
 def check_source(source: str, *, workers: int | None = None) -> DataReport:
     """Open DATA and look at every image. A class folder without one, with which nothing can be trained, is
@@ -65,12 +80,12 @@ def check_source(source: str, *, workers: int | None = None) -> DataReport:
             "this looks like a folder of images with masks: check it, and train, with --task segmentation"
         )
         finding = Finding("masks", "warning", "classes are named images and masks", advice, 2, ())
-        report = report._replace(findings=(finding, *report.findings))
+        report = replace(report, findings=(finding, *report.findings))
     advice = "add some, or remove the folders: nothing can be trained with them"
     finding = Finding(
         "empty", "error", "class folders hold no image", advice, len(empty), tuple(map(str, empty[:SHOWN]))
     )
-    return report._replace(findings=(finding, *report.findings)) if empty else report
+    return replace(report, findings=(finding, *report.findings)) if empty else report
 
 
 def looks_masked(classes: Sequence[str]) -> bool:

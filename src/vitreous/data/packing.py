@@ -9,10 +9,11 @@ import tarfile
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -22,6 +23,7 @@ from vitreous.data.decoding import EncodedImage
 from vitreous.data.sources.shards import CLASSES
 from vitreous.data.threads import in_order, pool, worker_count
 from vitreous.errors import InputError
+from vitreous.results import Result
 
 AHEAD = 64  # images in the making
 
@@ -37,13 +39,24 @@ class Packing(NamedTuple):
     workers: int | None = None
 
 
-class Packed(NamedTuple):
-    """What was written."""
+@dataclass(frozen=True)
+class Packed(Result):
+    """What was written into `folder`; `bad` was left out."""
 
+    folder: Path
     images: int
     shards: int
     bytes: int
     bad: BadFiles
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "data": str(self.folder),
+            "images": self.images,
+            "shards": self.shards,
+            "bytes": self.bytes,
+            "failed": [{"path": name, "reason": reason} for name, reason in self.bad],
+        }
 
 
 def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False) -> Packed:
@@ -100,7 +113,7 @@ def write_shards(splits: Splits, folder: Path, packing: Packing, bad: BadFiles) 
                     break
                 images, shards, size = images + written, shards + 1, size + shard.stat().st_size
     (folder / CLASSES).write_text("".join(f"{name}\n" for name in splits.train.classes), encoding="utf-8")
-    return Packed(images, shards, size, bad)
+    return Packed(folder, images, shards, size, bad)
 
 
 class Sample(NamedTuple):

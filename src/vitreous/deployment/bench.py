@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model
+from vitreous.results import Result
 from vitreous.training.precision import Precision
 
 Call = Callable[[], object]
@@ -35,11 +37,30 @@ class Contender(NamedTuple):
     ratio: float
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True)
+class Comparison(Result):
     """absent: the peers that could not be imported, with the reason."""
 
+    config: ViTConfig
+    way: Way
     contenders: tuple[Contender, ...]
     absent: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "image_size": list(self.config.image_size),
+            "batch_size": self.way.batch,
+            "training": self.way.training,
+            "precision": self.way.precision,
+            "compiled": self.way.compiled,
+            "device": str(self.way.device),
+            "contenders": self.table(),
+            "absent": self.absent,
+        }
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each implementation."""
+        return [each._asdict() for each in self.contenders]
 
 
 class Way(NamedTuple):
@@ -87,7 +108,7 @@ def compare(config: ViTConfig, way: Way, peers: Sequence[str] | None = None) -> 
         )
         for name, taken in times.items()
     )
-    return Comparison(contenders, absent)
+    return Comparison(config, way, contenders, absent)
 
 
 def take_turns(calls: dict[str, Call], way: Way) -> dict[str, list[float]]:

@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from vitreous.checkpoints.saving import in_memory
 from vitreous.errors import InputError, nearest, require_packages
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
+from vitreous.results import Result
 
 TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order
 BATCHES = 1, 3  # images to compare with; the example that the program is traced with has two
@@ -57,13 +59,17 @@ class Format(NamedTuple):
     run: Callable[[Path, Tensor], list[Tensor]]
 
 
-class Exported(NamedTuple):
+@dataclass(frozen=True)
+class Exported(Result):
     """What was written, and how far its outputs are from the model's."""
 
     path: Path
     format: str
     bytes: int
     max_abs_difference: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "path": str(self.path)}
 
 
 def export(model: Model, path: Path, format: str | None = None) -> Exported:

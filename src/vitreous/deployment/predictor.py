@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor
 
-from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import EXTENSIONS, decode
+from vitreous.data.image_list import Failure, ImageList
 from vitreous.data.loading import EvaluationLoader
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
-
-NO_SUCH = "no such file or folder"
 
 
 @dataclass(frozen=True)
@@ -56,14 +49,6 @@ class Prediction:
         }
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A file that could not be classified, and why."""
-
-    path: str
-    reason: str
-
-
 class Predictor:
     """A model ready to classify.
 
@@ -88,32 +73,36 @@ class Predictor:
 
     def predict(
         self,
-        paths: Sequence[str | Path],
+        images: Sequence[Any] | ImageList,
         *,
         top: int = 5,
         batch_size: int = 64,
         workers: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> tuple[list[Prediction], list[Failure]]:
-        """Classify files; those that cannot be decoded are failures, and do not keep the others waiting.
+        """Classify images; those that cannot be decoded are failures, and do not stop the others.
 
         Args:
+            images: paths of files, or what else an `ImageList` takes.
             top: how many of the likeliest labels to name.
             progress: called behind each batch with the files done and the files in all.
         """
-        files = Files(paths)
+        files = images if isinstance(images, ImageList) else ImageList(images)
         loader = EvaluationLoader(
             files, preprocessing=self.model.preprocessing, batch_size=batch_size, workers=workers
         )
         predictions: list[Prediction] = []
         for batch in loader:
             choices = self.choices(batch.images, top=top)
-            names = (files.name(index) for index in batch.indices.tolist())
-            predictions += [Prediction(name, best) for name, best in zip(names, choices, strict=True)]
+            indices = batch.indices.tolist()
+            predictions += [
+                Prediction(files.name(index), best) for index, best in zip(indices, choices, strict=True)
+            ]
             if progress:
                 progress(len(predictions) + len(loader.bad), len(files))
         reasons = dict(loader.bad)
-        return predictions, [Failure(path, reasons[path]) for path in files.paths if path in reasons]
+        names = map(files.name, range(len(files)))
+        return predictions, [Failure(name, reasons[name]) for name in names if name in reasons]
 
     @torch.inference_mode()
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
@@ -125,66 +114,3 @@ class Predictor:
             tuple(Choice(self.labels[number], value) for value, number in zip(*row, strict=True))
             for row in zip(values.tolist(), classes.tolist(), strict=True)
         ]
-
-
-class Files:
-    """Images of a list of paths, without targets."""
-
-    classes: tuple[str, ...] = ("",)
-
-    def __init__(self, paths: Sequence[str | Path]) -> None:
-        self.paths = [str(path) for path in paths]
-        self.targets = np.zeros(len(paths), dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def name(self, index: int) -> str:
-        return self.paths[index]
-
-    def encoded(self, index: int) -> bytes:
-        try:
-            return Path(self.paths[index]).read_bytes()
-        except OSError as error:
-            raise BadImage(self.paths[index], error.strerror or str(error)) from error
-
-    def image(self, index: int) -> Image.Image:
-        return decode(self.encoded(index), self.name(index))
-
-
-def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
-    """The files that are meant by files, folders (with everything below them) and globs, each once; and what
-    was asked for in vain.
-
-    A file is taken whatever its name; in folders those that are named like images are.
-
-    Raises:
-        InputError: nothing was found at all.
-    """
-    found: dict[str, None] = {}
-    missing: list[Failure] = []
-    for each in wanted:
-        files = matches(each)
-        found.update(dict.fromkeys(files))
-        if not files:
-            missing.append(Failure(each, "a folder without images" if Path(each).is_dir() else NO_SUCH))
-    if not found:
-        tried = "; ".join(f"{failure.path}: {failure.reason}" for failure in missing)
-        raise InputError(f"no image found ({tried}): give files, folders or globs such as 'photos/*.jpg'")
-    return list(found), missing
-
-
-def matches(wanted: str) -> list[str]:
-    """The files of one argument, in order."""
-    path = Path(wanted).expanduser()
-    if path.is_dir():
-        return [str(file) for file in sorted(path.rglob("*")) if is_image(file)]
-    if path.exists():
-        return [wanted]
-    below = (Path(file) for file in sorted(glob.glob(str(path), recursive=True)))
-    return [str(file) for file in below if file.is_file()]
-
-
-def is_image(path: Path) -> bool:
-    """Named like an image, and not hidden."""
-    return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()

@@ -82,6 +82,29 @@ def extract(
     """
     if images.targets.ndim != 1:
         raise InputError("a probe needs one class for each image, and these images have several labels")
+    values, indices, _ = embed_dataset(
+        model, images, device=device, batch_size=batch_size, workers=workers, progress=progress
+    )
+    return Features(values, images.targets[indices].astype(np.int64))
+
+
+def embed_dataset(
+    model: Model,
+    images: ImageDataset,
+    *,
+    device: str | torch.device = "cpu",
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Float[np.ndarray, "N D"], Int[np.ndarray, " N"], dict[str, str]]:
+    """Compute the features of every image once, in evaluation mode; the model's mode is restored.
+
+    Returns:
+        the features, the index of each one's image, and why other images could not be decoded, by name.
+
+    Raises:
+        InputError: no image can be decoded.
+    """
     loader = EvaluationLoader(
         images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers
     )
@@ -97,8 +120,8 @@ def extract(
                 progress(sum(map(len, indices)), len(images))
     model.train(training)
     if not values:
-        raise InputError("none of the images could be decoded: there is nothing to probe with")
-    return Features(np.concatenate(values), images.targets[np.concatenate(indices)].astype(np.int64))
+        raise InputError("none of the images could be decoded: there are no features to compute")
+    return np.concatenate(values), np.concatenate(indices), dict(loader.bad)
 
 
 def content_key(model: Model, images: ImageDataset, precision: str = "fp32") -> str:

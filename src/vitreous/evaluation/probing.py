@@ -17,13 +17,15 @@ from vitreous.evaluation.knn import NEIGHBORS, knn_hits
 from vitreous.evaluation.linear import linear_probe
 from vitreous.evaluation.scores import Interval, wilson_interval
 from vitreous.models.names import Model
+from vitreous.results import Result
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(Result):
     """Accuracy of classifiers that stand on frozen features, on images that they were not fitted to.
 
     Attributes:
+        data: the name of the data.
         fewshot: closed-form linear accuracy, by the number of images of each class.
         knn: accuracy of weighted nearest neighbors among all training images.
         linear: accuracy of logistic regression on all training images.
@@ -31,6 +33,7 @@ class Probe:
         fitting: seconds for the three probes.
     """
 
+    data: str
     fewshot: dict[int, FewShot]
     knn: float
     linear: float
@@ -46,6 +49,7 @@ class Probe:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "data": self.data,
             "fewshot": {
                 str(number): {"mean": result.mean, "interval": list(result.interval)}
                 for number, result in self.fewshot.items()
@@ -63,6 +67,24 @@ class Probe:
             "seconds_fitting": self.fitting,
         }
 
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each probe: its accuracy and the interval of it."""
+        measured = [
+            (f"linear, {number} of each class", few.mean, few.interval)
+            for number, few in self.fewshot.items()
+        ]
+        measured += [
+            (name, accuracy, self.interval(accuracy))
+            for name, accuracy in (
+                (f"{NEIGHBORS} nearest neighbors", self.knn),
+                ("logistic regression", self.linear),
+            )
+        ]
+        return [
+            {"probe": name, "accuracy": accuracy, "low": interval[0], "high": interval[1]}
+            for name, accuracy, interval in measured
+        ]
+
 
 def probe(
     model: Model,
@@ -73,6 +95,7 @@ def probe(
     draws: int = 3,
     device: str | torch.device = "cpu",
     precision: str = "fp32",
+    batch_size: int = 64,
     workers: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Probe:
@@ -92,7 +115,15 @@ def probe(
     classes = len(splits.train.classes)
     started = time.perf_counter()
     train, test = (
-        cached_features(model, part, device=device, precision=precision, workers=workers, progress=progress)
+        cached_features(
+            model,
+            part,
+            device=device,
+            precision=precision,
+            batch_size=batch_size,
+            workers=workers,
+            progress=progress,
+        )
         for part in (splits.train, held_out)
     )
     extracted = time.perf_counter()
@@ -101,6 +132,7 @@ def probe(
     linear = linear_probe(train, test, classes=classes, seed=seed)
     count = len(test.targets)
     return Probe(
+        data=splits.name,
         fewshot=few,
         knn=neighbors / count,
         linear=linear.hits / count,

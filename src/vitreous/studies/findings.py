@@ -11,7 +11,8 @@ import numpy as np
 
 from vitreous.evaluation.fewshot import summary
 from vitreous.evaluation.scores import Interval
-from vitreous.studies.laboratory import Laboratory, Result
+from vitreous.results import Result
+from vitreous.studies.laboratory import Laboratory, TrialResult
 from vitreous.studies.study import Effect, Study, Variant
 
 
@@ -20,7 +21,7 @@ class Row:
     """A variant and its results, one for each seed."""
 
     variant: Variant
-    results: Sequence[Result]
+    results: Sequence[TrialResult]
 
     @property
     def accuracies(self) -> list[float]:
@@ -63,7 +64,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Findings(Result):
     """All of a study: rows in its order, and a verdict on each effect."""
 
     study: Study
@@ -89,21 +90,7 @@ class Findings:
             "differs": self.study.differs,
             "seeds": self.seeds,
             "epochs": self.epochs,
-            "rows": [
-                {
-                    "variant": row.variant.name,
-                    "paper": row.variant.paper or None,
-                    "ours": row.mean,
-                    "interval": list(row.interval),
-                    "accuracies": row.accuracies,
-                    "parameters": row.results[0].parameters,
-                    "macs": row.results[0].macs,
-                    "seconds": sum(result.seconds for result in row.results),
-                    "group": row.variant.group or None,
-                    "x": row.variant.x,
-                }
-                for row in self.rows
-            ],
+            "rows": self.table(),
             "effects": [
                 {
                     "claim": each.effect.claim,
@@ -114,6 +101,24 @@ class Findings:
                 for each in self.verdicts
             ],
         }
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each variant."""
+        return [
+            {
+                "variant": row.variant.name,
+                "paper": row.variant.paper or None,
+                "ours": row.mean,
+                "interval": list(row.interval),
+                "accuracies": row.accuracies,
+                "parameters": row.results[0].parameters,
+                "macs": row.results[0].macs,
+                "seconds": sum(result.seconds for result in row.results),
+                "group": row.variant.group or None,
+                "x": row.variant.x,
+            }
+            for row in self.rows
+        ]
 
 
 def verdict(effect: Effect, first: Sequence[float], second: Sequence[float]) -> Verdict:
@@ -135,7 +140,7 @@ def carry_out(study: Study, laboratory: Laboratory, seeds: int, *, tell: Callabl
     """
     base = laboratory.base()
     variants = study.variants(base)
-    results: list[list[Result]] = [[] for _ in variants]
+    results: list[list[TrialResult]] = [[] for _ in variants]
     for seed in range(seeds):
         for place, variant in enumerate(variants):
             result = laboratory.run(variant.trial, seed)

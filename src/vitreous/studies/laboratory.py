@@ -38,7 +38,7 @@ from vitreous.training.state import write_text
 
 
 @dataclass(frozen=True)
-class Result:
+class TrialResult:
     """What one trial with one seed gave.
 
     Attributes:
@@ -80,7 +80,7 @@ class Laboratory:
             )
         return planned.config
 
-    def run(self, trial: Trial, seed: int) -> Result:
+    def run(self, trial: Trial, seed: int) -> TrialResult:
         """The result of a trial, from the cache or new.
 
         Raises:
@@ -89,13 +89,13 @@ class Laboratory:
         """
         return self.perform(trial, seed)[1]
 
-    def perform(self, trial: Trial, seed: int) -> tuple[Path, Result]:
+    def perform(self, trial: Trial, seed: int) -> tuple[Path, TrialResult]:
         """(the run directory, the result)."""
         config, splits = self.prepare(trial, seed)
         folder = self.cache / key(config, splits)
         kept = folder / "result.json"
         if kept.is_file():
-            return folder, Result(**json.loads(kept.read_text(encoding="utf-8")))
+            return folder, TrialResult(**json.loads(kept.read_text(encoding="utf-8")))
         run = Run(folder, config) if (folder / "config.toml").is_file() else Run.create(folder, config)
         learn = self.pretrained if trial.objective else self.classified
         result = learn(run, splits)
@@ -149,20 +149,20 @@ class Laboratory:
                 save_native(model, fresh)
         return str(fresh)
 
-    def classified(self, run: Run, splits: Splits) -> Result:
+    def classified(self, run: Run, splits: Splits) -> TrialResult:
         """Learn the labels; judge on the held-out part."""
         if splits.test is None:
             raise InputError(f"{self.source} has no held-out part to judge on: set data.test_fraction")
         trained = train_classifier(run, splits, device=self.device)
         evaluation = evaluate(trained.model, splits.test, device=self.device, batch_size=256)
-        return Result(
+        return TrialResult(
             evaluation.accuracy, evaluation.count, *size_of(run.config, trained.model), trained.seconds
         )
 
-    def pretrained(self, run: Run, splits: Splits) -> Result:
+    def pretrained(self, run: Run, splits: Splits) -> TrialResult:
         """Learn without labels."""
         done = pretrain(run, splits, device=self.device)
-        return Result(None, 0, *size_of(run.config, done.encoder), done.seconds)
+        return TrialResult(None, 0, *size_of(run.config, done.encoder), done.seconds)
 
 
 def fitted(config: RunConfig, splits: Splits) -> RunConfig:

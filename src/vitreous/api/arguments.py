@@ -1,0 +1,148 @@
+"""What the arguments of the API mean: a model, its settings, a size, a device."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+ImageSize = int | tuple[int, int]
+Settings = Mapping[str, Any]
+
+
+def settings_tree(settings: Settings | None, config: str | Path | None = None) -> dict[str, Any]:
+    """Merge settings over those of a TOML file.
+
+    Args:
+        settings: dotted names, {"training.peak_lr": 1e-3}, or a tree, {"training": {"peak_lr": 1e-3}}.
+        config: the TOML file.
+
+    Raises:
+        InputError: the file cannot be read, or a name is both a setting and a group of settings.
+    """
+    from vitreous.models.settings import set_leaf
+
+    tree = read_toml(Path(config)) if config else {}
+    for name, value in leaves_of(settings or {}):
+        set_leaf(tree, name, value)
+    return tree
+
+
+def leaves_of(settings: Settings, group: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of each setting of a tree."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves_of(value, f"{group}{name}.")
+        else:
+            yield f"{group}{name}", value
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file, with the names that settings have today.
+
+    Raises:
+        InputError: it cannot be read, or is not TOML.
+    """
+    from vitreous.models.legacy import with_current_names
+
+    try:
+        return with_current_names(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+
+
+def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str, Any]:
+    """Return the fields of the model's configuration that settings and `image_size` change.
+
+    Raises:
+        InputError: a setting is not one of the model's.
+    """
+    others = [name for name in tree if name != "model"]
+    if others:
+        raise InputError(
+            f"--set {others[0]} is none of the model's settings: the settings here begin with model., such "
+            "as --set model.heads=12"
+        )
+    return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
+
+
+def resolve_model(model: Any, *, weights: bool = False, **fields: Any) -> Any:
+    """Return the model that MODEL means, in evaluation mode.
+
+    Args:
+        model: a run directory, a checkpoint in any format, `hf:org/name`, a model name such as "ViT-B/16", a
+            `Run`, or a PyTorch module.
+        weights: whether a mere name, whose weights are fresh, is refused.
+        fields: of the model's configuration, to be changed.
+
+    Raises:
+        InputError: MODEL is none of these, or its run has not finished; or fields for a module.
+    """
+    from torch import nn
+
+    from vitreous.checkpoints import open_model
+    from vitreous.evaluation.trained import open_trained
+    from vitreous.training.run import check_finished
+
+    if not isinstance(model, str | Path | nn.Module) and hasattr(model, "path"):
+        model = model.path  # a Run
+    if isinstance(model, nn.Module):
+        if fields:
+            raise InputError(
+                f"{next(iter(fields))} does not go with a model that is loaded already: use vitreous.resize, "
+                "or vitreous.load with it"
+            )
+        return checked_module(model)
+    if not isinstance(model, str | Path):
+        raise InputError(
+            f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {model!r:.60}"
+        )
+    check_finished(Path(model))
+    return (open_trained if weights else open_model)(str(model), **fields)
+
+
+def checked_module(model: nn.Module) -> nn.Module:
+    """Return a module of vitreous. Raises InputError for any other."""
+    if not hasattr(model, "preprocessing") or not hasattr(model, "config"):
+        raise InputError(
+            f"{type(model).__name__} is not a model of vitreous: vitreous.load reads its saved state dict"
+        )
+    return model
+
+
+def model_name(model: Any) -> str:
+    """Return what a report calls MODEL."""
+    path = getattr(model, "path", model)
+    return str(path) if isinstance(path, str | Path) else type(model).__name__
+
+
+@contextmanager
+def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar in a terminal or a notebook while the context lasts; nothing elsewhere.
+
+    Yields:
+        a function to be called with the count that is done and the whole count.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    visible = shown and (console.is_terminal or console.is_jupyter)
+    with Progress(console=console, transient=True, disable=not visible) as bar:
+        task = bar.add_task(what)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance

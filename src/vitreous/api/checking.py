@@ -1,0 +1,109 @@
+"""`vitreous.check_data`, `pack_data` and `doctor`: what is wrong with data or a run; shards for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.errors import InputError, nearest
+from vitreous.results import Result
+
+if TYPE_CHECKING:
+    from vitreous.data.checking import DataReport
+    from vitreous.data.packing import Packed
+    from vitreous.training.diagnosis.findings import Finding
+
+
+@dataclass(frozen=True)
+class Diagnosis(Result):
+    """What `doctor` found in a run or a data set."""
+
+    subject: str
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"subject": self.subject, "findings": self.table()}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each finding."""
+        return [finding._asdict() for finding in self.findings]
+
+
+def doctor(subject: Any) -> Diagnosis:
+    """Diagnose why a model does not learn, or why its accuracy may not be true.
+
+    Args:
+        subject: a run directory, a `Run`, or DATA as `train` takes it.
+
+    Raises:
+        InputError: the subject is neither, or the data of the run is not where it was.
+    """
+    from vitreous.training.diagnosis.examine import examine_data, examine_run
+
+    path = getattr(subject, "path", subject)
+    is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
+    findings = examine_run(Path(path)) if is_run else examine_data(path)
+    return Diagnosis(str(path), tuple(findings))
+
+
+def check_data(data: str, *, task: str = "classes", workers: int | None = None) -> DataReport:
+    """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
+
+    Args:
+        data: a folder, a manifest, shards, "digits" ...
+        task: "classes", "text" (a manifest whose label is the text) or "segmentation" (a folder with images/
+            and masks/).
+        workers: threads; one for each core by default.
+
+    Raises:
+        InputError: there are no such data, or no such task.
+    """
+    from vitreous.data.checking import check_source
+    from vitreous.data.segmentation.checking import check_masks
+    from vitreous.data.text.checking import check_texts
+
+    checks = {"classes": check_source, "text": check_texts, "segmentation": check_masks}
+    if task not in checks:
+        raise InputError(f"unknown task {task!r}: {nearest(task, list(checks))}")
+    return checks[task](data, workers=workers)
+
+
+def pack_data(
+    data: str,
+    out: str | Path,
+    *,
+    size: int = 256,
+    quality: int | None = None,
+    raw: bool = False,
+    per_shard: int = 5000,
+    workers: int | None = None,
+    strict: bool = False,
+    seed: int = 0,
+) -> Packed:
+    """Write tar shards of images that are resized once; `train` reads them fast.
+
+    Args:
+        data: DATA as `train` takes it.
+        out: a new folder.
+        size: pixels of the shorter side; smaller images keep theirs.
+        quality: of the JPEGs, 1 to 95; by default 90.
+        raw: pixels instead of JPEGs: nothing to decode, and nearly ten times as large.
+        per_shard: images in each file.
+        workers: threads; one for each core by default.
+        strict: an image that cannot be read is an error.
+        seed: of the split, where the data has none of its own.
+
+    Raises:
+        InputError: values that do not fit together, or a folder that is not empty.
+    """
+    from vitreous.data.config import DataConfig
+    from vitreous.data.packing import Packing, pack
+    from vitreous.data.sources import open_data
+
+    if size < 1 or per_shard < 1 or not 1 <= (quality or 90) <= 95:
+        raise InputError("--size and --per-shard count from 1, and --quality goes from 1 to 95")
+    if raw and quality is not None:
+        raise InputError("--raw writes no JPEGs: leave out --quality, or --raw")
+    packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
+    return pack(open_data(data, DataConfig(split_seed=seed)), Path(out), packing, strict=strict)

@@ -1,0 +1,99 @@
+"""`vitreous.export` and `benchmark`: a model as a program for other engines, and its speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.api.arguments import ImageSize, Settings, model_fields, model_name, resolve_model, settings_tree
+from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    from vitreous.deployment.bench import Comparison
+    from vitreous.deployment.exporting import Exported
+
+
+def export(
+    model: Any,
+    out: str | Path | None = None,
+    *,
+    format: str | None = None,
+    image_size: ImageSize | None = None,
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+) -> Exported:
+    """Write a model as a program for other engines, and compare the outputs of both.
+
+    The program takes any number of normalized images of one size ("images") and gives "logits" and
+    "features". Labels and preprocessing are in the file.
+
+    Args:
+        model: a run, a checkpoint in any format, a model name, or a model.
+        out: the file: .onnx (ONNX) or .pt2 (torch.export); by default the model's name with .onnx.
+        format: "onnx" or "torch", where the suffix of `out` does not say.
+        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+
+    Raises:
+        InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
+            format, or a program whose outputs differ.
+    """
+    from vitreous.deployment.exporting import export as export_program
+    from vitreous.deployment.exporting import format_of
+
+    fields = model_fields(settings_tree(settings, config), image_size)
+    path = (
+        Path(out) if out else Path(file_stem(model_name(model)) + (".pt2" if format == "torch" else ".onnx"))
+    )
+    format = format_of(path, format)
+    return export_program(resolve_model(model, **fields), path, format)
+
+
+def file_stem(model: str) -> str:
+    """Return a file name for MODEL: "ViT-Ti-16" for "ViT-Ti/16", "mine" for runs/mine."""
+    path = Path(model)
+    name = path.resolve().name if path.exists() else model.rpartition(":")[2].replace("/", "-")
+    return name.removesuffix(path.suffix) if path.is_file() else name
+
+
+def benchmark(
+    model: str = "ViT-Ti/16",
+    *,
+    image_size: ImageSize | None = None,
+    batch_size: int = 16,
+    train: bool = False,
+    compile: bool = False,
+    peers: Sequence[str] | None = None,
+    rounds: int = 10,
+    device: str = "auto",
+    precision: str = "fp32",
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+) -> Comparison:
+    """Measure the speed of a ViT, side by side with the peers that are installed.
+
+    Args:
+        model: a name, ViT-Ti/16, ViT-B/16 ...
+        batch_size: images of a call.
+        train: time a training step (AdamW) instead of inference.
+        compile: through torch.compile, all of them.
+        peers: timm, huggingface, torchvision, vit-pytorch; by default those that can be imported.
+        rounds: calls of each.
+
+    Raises:
+        InputError: an unknown model, peer, device or precision; a model that the peers do not have.
+    """
+    from vitreous.deployment.bench import Way, compare
+    from vitreous.models.config import ViTConfig
+    from vitreous.models.names import config_of
+    from vitreous.training.device import pick_device
+    from vitreous.training.precision import answering_precision
+
+    if batch_size < 1 or rounds < 1:
+        raise InputError("--batch-size and --rounds count from 1")
+    fields = config_of(model, **model_fields(settings_tree(settings, config), image_size))
+    if not isinstance(fields, ViTConfig):
+        raise InputError(f"{model} is not a ViT, and the peers are: compare a name such as ViT-B/16")
+    here = pick_device(device)
+    way = Way(batch_size, rounds, train, answering_precision(precision, here), compile, here)
+    return compare(fields, way, peers)

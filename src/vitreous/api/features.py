@@ -1,0 +1,209 @@
+"""`vitreous.embed` and `probe`: the frozen features of a model, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitreous.api.arguments import (
+    ImageSize,
+    Settings,
+    model_fields,
+    progress_bar,
+    resolve_model,
+    settings_tree,
+)
+from vitreous.data.image_list import Failure, image_list
+from vitreous.errors import InputError
+from vitreous.results import Result
+
+if TYPE_CHECKING:
+    from vitreous.evaluation.probing import Probe
+
+
+@dataclass(frozen=True)
+class Embeddings(Result):
+    """The features of images: what the head of the model sees.
+
+    Attributes:
+        values: one row of D numbers for each image.
+        paths: the path of each row's image; `image[3]` for an image that was given in memory.
+        failed: images that could not be read, and why.
+    """
+
+    values: NDArray[np.float32]
+    paths: tuple[str, ...]
+    failed: tuple[Failure, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "count": len(self.paths),
+            "width": self.values.shape[1],
+            "paths": list(self.paths),
+            "failed": [asdict(each) for each in self.failed],
+        }
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each image: its path and its D numbers."""
+        columns = [f"feature_{column}" for column in range(self.values.shape[1])]
+        return [
+            {"path": path, **dict(zip(columns, row, strict=True))}
+            for path, row in zip(self.paths, self.values.tolist(), strict=True)
+        ]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the features: .npz (arrays "features" and "paths") or .parquet (columns "path", "features").
+
+        Raises:
+            InputError: another suffix, a file that exists or cannot be written, or pyarrow is missing.
+        """
+        path = Path(path)
+        check_features_file(path)
+        try:
+            if path.suffix == ".npz":
+                np.savez(path, features=self.values, paths=np.array(self.paths, dtype=str))
+            else:
+                import pyarrow
+                import pyarrow.parquet
+
+                columns = {"path": list(self.paths), "features": list(self.values)}
+                pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from error
+        return path
+
+
+def check_features_file(path: Path) -> None:
+    """Check that features can be written to `path`. Raises InputError."""
+    if path.suffix not in (".npz", ".parquet"):
+        raise InputError(f"{path}: features are written as .npz or .parquet: end the name in one of them")
+    if path.exists():
+        raise InputError(f"{path} exists already, and nothing is overwritten: choose another --out")
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise InputError(f"{path} needs pyarrow: pip install pyarrow, or write .npz") from None
+
+
+def embed(
+    model: Any,
+    images: Any,
+    *,
+    batch_size: int = 64,
+    image_size: ImageSize | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+    progress: bool = True,
+) -> Embeddings:
+    """Compute the features of images: what the head of the model sees.
+
+    Args:
+        model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
+        images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor.
+        workers: threads that decode; one for each core by default.
+        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        progress: show a progress bar.
+
+    Raises:
+        InputError: no such model or image, or no image can be read.
+    """
+    from vitreous.data.threads import worker_count
+    from vitreous.evaluation.features import embed_dataset
+    from vitreous.training.device import pick_device
+    from vitreous.training.precision import answering_precision, computing
+
+    listed, missing = image_list(images)
+    fields = model_fields(settings_tree(settings, config), image_size)
+    opened, here = resolve_model(model, **fields), pick_device(device)
+    with computing(answering_precision(precision, here), here), progress_bar("features", progress) as advance:
+        values, indices, bad = embed_dataset(
+            opened,
+            listed,
+            device=here,
+            batch_size=batch_size,
+            workers=worker_count(workers),
+            progress=advance,
+        )
+    failed = (*missing, *(Failure(path, reason) for path, reason in bad.items()))
+    return Embeddings(values, tuple(listed.name(index) for index in indices.tolist()), failed)
+
+
+def probe(
+    model: Any,
+    data: Any = None,
+    *,
+    shots: Sequence[int] | None = None,
+    draws: int = 3,
+    batch_size: int = 64,
+    image_size: ImageSize | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    precision: str = "fp32",
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+    progress: bool = True,
+) -> Probe:
+    """Evaluate frozen features: few-shot linear (closed form), k-NN, logistic regression.
+
+    Args:
+        model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
+        data: DATA as `train` takes it; by default what the run was trained on, and else the digits.
+        shots: images of each class; by default 1, 5, 10 and 25.
+        draws: how often the shots are sampled, for the interval.
+        seed: of the sampled shots.
+        settings, config: fields of the model (model.heads) and of the data (data.test_fraction).
+
+    Raises:
+        InputError: no such model or data, no held-out part, or too few images of a class.
+    """
+    from vitreous.data.sources import open_data
+    from vitreous.data.threads import worker_count
+    from vitreous.evaluation.fewshot import SHOTS
+    from vitreous.evaluation.held_out import data_settings
+    from vitreous.evaluation.probing import check_draws
+    from vitreous.evaluation.probing import probe as probe_features
+    from vitreous.training.device import pick_device
+
+    numbers = tuple(shots or SHOTS)
+    check_draws(numbers, draws)
+    tree = settings_tree(settings, config)
+    fields = model_fields({"model": tree.pop("model", {})}, image_size)
+    opened = resolve_model(model, **fields)
+    if data is None:
+        data, tree = data_of_run(model, tree)
+    splits = open_data(data, data_settings("probe", tree))
+    with progress_bar("extracting features", progress) as advance:
+        return probe_features(
+            opened,
+            splits,
+            shots=numbers,
+            seed=seed,
+            draws=draws,
+            device=pick_device(device),
+            precision=precision,
+            batch_size=batch_size,
+            workers=worker_count(workers),
+            progress=advance,
+        )
+
+
+def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
+    """Return what a run was trained on, split as it was; the digits for any other model."""
+    from vitreous.training.run import read_tree
+    from vitreous.training.settings import merged
+
+    path = getattr(model, "path", model)
+    if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():
+        return "digits", dict(settings)
+    tree = read_tree(Path(path))
+    return tree.get("source", "digits"), merged({"data": tree.get("data", {})}, settings)

@@ -1,0 +1,163 @@
+"""Images that a user names or has: paths, folders, globs, PIL images, arrays, tensors; one or many."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from vitreous.data.dataset import BadImage
+from vitreous.data.decoding import EXTENSIONS, decode
+from vitreous.errors import InputError
+
+NO_SUCH = "no such file or folder"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An image that could not be read, and why."""
+
+    path: str
+    reason: str
+
+
+class ImageList:
+    """Images without labels, decoded when they are asked for. It is an `ImageDataset`.
+
+    Args:
+        images: paths of files, PIL images, arrays of one image each.
+    """
+
+    classes: tuple[str, ...] = ("",)
+
+    def __init__(self, images: Sequence[Any]) -> None:
+        self.images = list(images)
+        self.targets = np.zeros(len(images), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def name(self, index: int) -> str:
+        """Return the path; `image[3]` for an image in memory."""
+        image = self.images[index]
+        return str(image) if isinstance(image, str | Path) else f"image[{index}]"
+
+    def encoded(self, index: int) -> bytes | None:
+        """Return the bytes of a file; None for an image in memory. Raises BadImage."""
+        image = self.images[index]
+        if not isinstance(image, str | Path):
+            return None
+        try:
+            return Path(image).read_bytes()
+        except OSError as error:
+            raise BadImage(str(image), error.strerror or str(error)) from error
+
+    def image(self, index: int) -> Image.Image:
+        """Return an image as it is stored, of any mode and orientation. Raises BadImage."""
+        encoded = self.encoded(index)
+        return as_pil(self.images[index]) if encoded is None else decode(encoded, self.name(index))
+
+
+def image_list(images: Any) -> tuple[ImageList, list[Failure]]:
+    """Return what `images` means, and the paths under which nothing was found.
+
+    Args:
+        images: one or many of: the path of a file, a folder (with everything below it) or a glob; a PIL
+            image; an array or tensor of one image, (H, W), (H, W, C) or (C, H, W), or of a batch.
+
+    Raises:
+        InputError: no image was found at all, or something that is not an image.
+    """
+    if isinstance(images, ImageList):
+        return images, []
+    many = list(images) if is_many(images) else [images]
+    if not many:
+        raise InputError("there is no image in an empty list: give paths, PIL images or arrays")
+    if paths := [each for each in many if isinstance(each, str | Path)]:
+        if len(paths) < len(many):
+            raise InputError("paths and images in memory are mixed: give one kind of them")
+        found, missing = find_images([str(path) for path in paths])
+        return ImageList(found), missing
+    return ImageList([as_pil(each) for each in many]), []
+
+
+def is_many(images: Any) -> bool:
+    """Return whether this is a list of images or a batch, and not one image."""
+    if isinstance(images, str | Path | Image.Image):
+        return False
+    return images.ndim == 4 if hasattr(images, "ndim") else isinstance(images, Iterable)
+
+
+def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
+    """Return the files that files, folders and globs mean, each once; and what was not found.
+
+    A file is taken whatever its name; in folders those that are named like images are.
+
+    Raises:
+        InputError: nothing was found at all.
+    """
+    found: dict[str, None] = {}
+    missing: list[Failure] = []
+    for each in wanted:
+        files = matches(each)
+        found.update(dict.fromkeys(files))
+        if not files:
+            missing.append(Failure(each, "a folder without images" if Path(each).is_dir() else NO_SUCH))
+    if not found:
+        tried = "; ".join(f"{failure.path}: {failure.reason}" for failure in missing)
+        raise InputError(f"no image found ({tried}): give files, folders or globs such as 'photos/*.jpg'")
+    return list(found), missing
+
+
+def matches(wanted: str) -> list[str]:
+    """Return the files of one path or glob, in order."""
+    path = Path(wanted).expanduser()
+    if path.is_dir():
+        return [str(file) for file in sorted(path.rglob("*")) if is_image(file)]
+    if path.exists():
+        return [wanted]
+    below = (Path(file) for file in sorted(glob.glob(str(path), recursive=True)))
+    return [str(file) for file in below if file.is_file()]
+
+
+def is_image(path: Path) -> bool:
+    """Return whether a file is named like an image, and is not hidden."""
+    return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
+
+
+def as_pil(image: Any) -> Image.Image:
+    """Return a PIL image of one image in memory.
+
+    Args:
+        image: a PIL image; or an array or tensor, (H, W), (H, W, C) or (C, H, W) with C = 1, 3 or 4: bytes,
+            or floating-point numbers of 0 ... 1.
+
+    Raises:
+        InputError: another shape, type or range.
+    """
+    if isinstance(image, Image.Image):
+        return image
+    if hasattr(image, "detach"):
+        image = image.detach().cpu().numpy()
+    if not isinstance(image, np.ndarray):
+        raise InputError(f"an image is a path, a PIL image, an array or a tensor, not {image!r:.60}")
+    pixels = image
+    if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4) and pixels.shape[0] in (1, 3, 4):
+        pixels = pixels.transpose(1, 2, 0)
+    if pixels.ndim == 3 and pixels.shape[-1] == 1:
+        pixels = pixels[..., 0]
+    if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[-1] not in (3, 4)):
+        shape = "x".join(map(str, image.shape))
+        raise InputError(f"an array of shape {shape} is not an image: give (H, W), (H, W, C) or (C, H, W)")
+    if np.issubdtype(pixels.dtype, np.floating):
+        if not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
+            raise InputError("an image of floating-point numbers is in 0 ... 1: scale it, or give bytes")
+        pixels = (pixels * 255).round().astype(np.uint8)
+    if pixels.dtype != np.uint8:
+        raise InputError(f"an image of {pixels.dtype} is not known: give uint8, or numbers of 0 ... 1")
+    return Image.fromarray(np.ascontiguousarray(pixels))

@@ -1,0 +1,75 @@
+"""What a call of the Python API returns: attributes, JSON, a table, figures, and HTML for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+SHOWN_ROWS = 30  # of a table in a notebook
+
+
+class Result:
+    """A typed result. A subclass has attributes and `to_json`, and overrides `table` if it has one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as values that `json.dumps` takes."""
+        raise NotImplementedError
+
+    def table(self) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of the result: for each the columns and their values."""
+        return [scalars(self.to_json())]
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the matplotlib figures of the result by their names; none unless a subclass has some."""
+        return {}
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """Return `table` as a pandas data frame.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("to_dataframe needs pandas: pip install pandas") from None
+        return pandas.DataFrame(list(self.table()))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the numbers, then the table."""
+        numbers, rows = scalars(self.to_json()), list(self.table())
+        title = f"<b>{escape(type(self).__name__)}</b>"
+        if rows == [numbers]:
+            return title + table_html([{"": name, " ": value} for name, value in numbers.items()])
+        words = ", ".join(f"{name} {written(value)}" for name, value in numbers.items())
+        more = f"<p>... {len(rows) - SHOWN_ROWS} more rows</p>" if len(rows) > SHOWN_ROWS else ""
+        return f"{title}<p>{escape(words)}</p>{table_html(rows[:SHOWN_ROWS])}{more}"
+
+
+def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that are one number or one text."""
+    return {name: value for name, value in values.items() if isinstance(value, str | int | float)}
+
+
+def table_html(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of equal columns as an HTML table."""
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(written(value))}</td>" for value in row.values()) + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def written(value: Any) -> str:
+    """Return a value as people read it: four significant digits of a fraction."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
