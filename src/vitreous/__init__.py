@@ -10,9 +10,9 @@ Everything is imported on first use, so that `import vitreous` itself costs next
 """
 
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from vitreous.api.checking import check_data as check_data
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
@@ -20,6 +20,9 @@ if _TYPE_CHECKING:
     from vitreous.api.deployment import export as export
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
+    from vitreous.api.inspecting import inspect as inspect
+    from vitreous.api.studying import list_studies as list_studies
+    from vitreous.api.studying import study as study
     from vitreous.checkpoints import save as save
     from vitreous.checkpoints.any_kind import load as load
     from vitreous.checkpoints.resizing import resize as resize
@@ -62,11 +65,14 @@ _MODULES = {
     "doctor": "api.checking",
     "embed": "api.features",
     "export": "api.deployment",
+    "inspect": "api.inspecting",
+    "list_studies": "api.studying",
     "load": "checkpoints.any_kind",
     "pack_data": "api.checking",
     "probe": "api.features",
     "resize": "checkpoints.resizing",
     "save": "checkpoints",
+    "study": "api.studying",
 }
 
 __all__ = ["__version__", *sorted(_MODULES)]

@@ -69,7 +69,7 @@ def evaluate(
         refuse("a model that writes text", given)
         with computing(precision, here):
             return judge_again(Path(run), data, batch_size=batch_size, device=device, json=json)
-    from vitreous.cli.progress import progress_bar
+    from vitreous.api.arguments import progress_bar
     from vitreous.data.threads import worker_count
     from vitreous.evaluation.classification import evaluate as evaluate_classes
     from vitreous.evaluation.held_out import held_out

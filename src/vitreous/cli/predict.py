@@ -65,7 +65,7 @@ def predict(
     if kind_of_run(Path(model)):
         with computing(precision, here):
             return read_images(Path(model), images, device=device, json=json)
-    from vitreous.cli.progress import progress_bar
+    from vitreous.api.arguments import progress_bar
     from vitreous.data.image_list import find_images
     from vitreous.data.threads import worker_count
     from vitreous.deployment.predictor import Predictor

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.kinds import kind_in
-from vitreous.cli.looking import Shown, named_images, parse_patch, told, writing_into
 from vitreous.cli.options import print_json, resized, tell_failed
 from vitreous.errors import InputError
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from vitreous.models.segmenter import Segmenter
-
-UNASKED = 12  # held-out images to look at where none are named
 
 
 def is_segmenter(model: str) -> bool:
@@ -46,7 +43,7 @@ def judge_segmenter(
     json: bool,
 ) -> None:
     """`vitreous evaluate`: mean IoU on the run's held-out part, or on other data."""
-    from vitreous.cli.progress import progress_bar
+    from vitreous.api.arguments import progress_bar
     from vitreous.cli.segmentation_task import print_scores
     from vitreous.evaluation.held_out import held_out_masks
     from vitreous.evaluation.segmentation import evaluate_segmenter
@@ -150,54 +147,3 @@ def save(image: Image.Image, path: Path) -> None:
             image.save(beside, format="PNG")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from None
-
-
-def inspect_segmenter(
-    model: str,
-    images: tuple[str, ...],
-    *,
-    out: Path | None,
-    patch: str | None,
-    image_size: str | None,
-    device: str,
-    json: bool,
-) -> int:
-    """`vitreous inspect`: what it finds, and the paper's figures of its encoder."""
-    from vitreous.cli.progress import progress_bar
-    from vitreous.inspection.close_look import Question
-    from vitreous.inspection.model_report import write_model_report
-    from vitreous.inspection.segmentation_look import segmenter_figures
-    from vitreous.training.run import default_path
-
-    segmenter = opened(model, image_size, device)
-    shown, about, failed = named_images(images) if images else unasked_images(model, segmenter)
-    folder = out or default_path(model, root=Path("inspection"))
-    with writing_into(folder), progress_bar("looking") as progress:
-        report = write_model_report(
-            segmenter.encoder(),
-            shown,
-            folder,
-            name=Path(model).name,
-            about_images=f"Below, the encoder of a segmenter. {about}".strip(),
-            question=Question(label=None, patch=parse_patch(patch), other=None, other_name=""),
-            more=segmenter_figures(segmenter, shown),
-            classes=segmenter.config.num_classes,
-            progress=progress,
-        )
-    return told(report, failed, json=json)
-
-
-def unasked_images(model: str, segmenter: Segmenter) -> Shown:
-    """Held-out images of the run."""
-    from vitreous.data.dataset import BadImage
-    from vitreous.data.image_list import Failure
-    from vitreous.evaluation.held_out import held_out_masks
-
-    source, part, images = held_out_masks(model, None, {}, tuple(segmenter.labels or ()) or None)
-    found, failed = [], []
-    for index in range(0, len(images), max(len(images) // UNASKED, 1))[:UNASKED]:
-        try:
-            found.append((images.pair(index)[0], Path(images.name(index)).name))
-        except BadImage as bad:
-            failed.append(Failure(bad.name, bad.reason))
-    return Shown(found, f"No images were given: these are of {source}, {part}.", failed)

@@ -59,7 +59,7 @@ def begun(planned: SegmentationPlan, out: Path | None, *, device: torch.device, 
 
 def carry_out(run: Run, splits: MaskSplits, device: torch.device, world: World) -> dict[str, Any] | None:
     """Train, judge, write the report and the card. What came out; None in all processes but the first."""
-    from vitreous.cli.progress import progress_bar
+    from vitreous.api.arguments import progress_bar
     from vitreous.evaluation.segmentation import evaluate_segmenter, segmentation_monitor
     from vitreous.inspection.segmentation_report import write_segmentation_report
     from vitreous.training.display import Display

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import ConfigFile, Device, Json, Out, Settings, print_json, settings_tree
-from vitreous.errors import InputError, require_packages
+from vitreous.cli.options import ConfigFile, Device, Json, Out, Settings, parse_settings, print_json
 
 if TYPE_CHECKING:
-    from vitreous.studies.findings import Findings
+    from vitreous.api.studying import ComplexityResult, StudyResult
 
 
 def study(
     name: str | None = None,
-    data: str = "digits",
+    data: str | None = None,
     /,
     *,
     quick: Annotated[bool, Parameter(help="few epochs: about two minutes on the digits")] = False,
@@ -27,82 +26,70 @@ def study(
     config: ConfigFile = None,
     json: Json = False,
 ) -> int:
-    """Re-make an experiment of the paper at small scale: the paper's figures beside ours, and what differs.
+    """Reproduce an experiment of the paper at small scale: the paper's numbers beside ours.
 
     Parameters
     ----------
     name
         Which one; without a name all are listed.
     data
-        What `vitreous train` takes.
+        What `vitreous train` takes; by default the digits.
     """
-    require_packages("matplotlib", "scipy", extra="train", what="a study")
-    from vitreous.studies.catalog import study_named, titles
+    import vitreous as vt
 
-    if name == "complexity":
-        from vitreous.cli.study_complexity import study_complexity
-
-        return study_complexity(out=out, quick=quick, json=json)
     if name is None:
+        studies = vt.list_studies()
         if json:
-            print_json({"studies": titles()})
+            print_json({"studies": studies})
         else:
-            print("\n".join(f"{each:<16}{title}" for each, title in titles().items()))
+            print("\n".join(f"{each:<16}{title}" for each, title in studies.items()))
         return 0
-    if seeds is not None and seeds < 1:
-        raise InputError(f"--seeds {seeds} trains nothing: use 1 or more, 3 for an interval")
-    from pathlib import Path
-
-    from vitreous.evaluation.features import cache_folder
-    from vitreous.studies.findings import carry_out
-    from vitreous.studies.laboratory import Laboratory
-    from vitreous.studies.results_folder import results_folder
-    from vitreous.studies.study import settings_of
-    from vitreous.studies.writing import write
-    from vitreous.training.device import pick_device
     from vitreous.training.signals import Interrupted
 
-    chosen = study_named(name)
-    scale = chosen.quick if quick else chosen.full
-    laboratory = Laboratory(
-        data,
-        settings_of(chosen, scale, settings_tree(config, set)),
-        cache=cache_folder() / "studies",
-        device=pick_device(device),
-    )
     try:
-        with results_folder(out or Path("studies") / name) as folder:
-            findings = carry_out(
-                chosen, laboratory, seeds or scale.seeds, tell=lambda line: print(line, file=sys.stderr)
-            )
-            files = write(findings, folder)
+        result = vt.study(
+            name,
+            data,
+            quick=quick,
+            seeds=seeds,
+            out=out,
+            device=device,
+            settings=parse_settings(set),
+            config=config,
+        )
     except Interrupted:
-        print("vitreous: stopped, and the state is saved: the same command goes on", file=sys.stderr)
+        print("vitreous: stopped, and the state is saved: the same command resumes it", file=sys.stderr)
         return 130
-    result: dict[str, Any] = {**findings.to_json(), "files": [str(file) for file in files]}
     if json:
-        print_json(result)
+        print_json(result.to_json())
     else:
-        show(findings, result["files"])
+        print_study(result)
+        print(f"\nwritten: {', '.join(map(str, result.files))}")
     return 0
 
 
-def show(findings: Findings, files: list[str]) -> None:
-    """The tables for people."""
+def print_study(result: StudyResult | ComplexityResult) -> None:
+    """Print the tables for people."""
     from textwrap import fill
 
+    from vitreous.api.studying import StudyResult
     from vitreous.cli.tables import print_table, si
+    from vitreous.studies import complexity
     from vitreous.studies.writing import cells, runs_in_words, verdicts
 
-    study = findings.study
-    print(f"{study.title}\n{study.place} of arXiv 2010.11929\n")
+    if not isinstance(result, StudyResult):
+        print(f"{complexity.TITLE}\n{complexity.PLACE}\n")
+        print_table(complexity.HEADER, [complexity.cells(each) for each in result.layers])
+        return
+    findings = result.findings
+    print(f"{findings.study.title}\n{findings.study.place} of arXiv 2010.11929\n")
     rows = [(*cells(row), si(row.results[0].macs)) for row in findings.rows]
     print_table(("variant", "paper", "ours", "95 % interval", "MACs"), rows)
     ours = f"held-out accuracy on {findings.source}, {runs_in_words(findings)}"
     print()
-    for name, text in (("paper", study.measure), ("ours", ours), ("what differs", study.differs)):
+    notes = ("paper", findings.study.measure), ("ours", ours), ("what differs", findings.study.differs)
+    for name, text in notes:
         print(fill(text, 98, initial_indent=f"{name:<14}", subsequent_indent=" " * 14))
     print()
     for claim, words in verdicts(findings):
         print(fill(f"{claim}: {words}", 98, subsequent_indent="    "))
-    print(f"\nwritten: {', '.join(files)}")

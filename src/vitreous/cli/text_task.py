@@ -80,7 +80,7 @@ def trained(
     run: SequenceRun, data: CaptionSplits, device: torch.device, world: World
 ) -> dict[str, Any] | None:
     """Train and judge. What came out; None in all processes but the first."""
-    from vitreous.cli.inspect_sequences import some_images
+    from vitreous.api.inspecting import some_images
     from vitreous.cli.sequence_training import carry_out
     from vitreous.evaluation.reading import evaluate_reader
     from vitreous.inspection.sequence_report import write_reading_report

@@ -194,7 +194,7 @@ def trained(
     length_penalty: float,
 ) -> dict[str, Any] | None:
     """Train and judge. What came out; None in all processes but the first."""
-    from vitreous.cli.inspect_sequences import some_texts
+    from vitreous.api.inspecting import some_texts
     from vitreous.cli.sequence_training import carry_out
     from vitreous.evaluation.translation import evaluate_translator
     from vitreous.inspection.sequence_report import write_translation_report
