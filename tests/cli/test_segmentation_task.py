@@ -98,7 +98,7 @@ def test_evaluate_judges_the_held_out_part_or_other_data(run, streets, command):
 
 def test_predict_writes_masks_and_overlays(run, command, tmp_path):
     done = command("predict", run, "photo.jpg", "missing.jpg", "--out", tmp_path, "--json")
-    assert done.code == 2
+    assert done.code == 1
     told = json.loads(done.out)
     (found,) = told["predictions"]
     mask = Image.open(found["mask"])
@@ -224,7 +224,7 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
         (("evaluate", run, "photos"), "no folder of images and masks"),
         (("evaluate", run, "--workers", "2"), "--workers does not go with a segmenter"),
         (("predict", "runs/mine", "photo.jpg", "--out", tmp_path), "--out is where masks go"),
-        (("inspect", run, "photo.jpg", "--label", "car"), "leave them out"),
+        (("inspect", run, "photo.jpg", "--label", "car"), "--label does not go with a segmenter"),
         (("inspect", run, "photo.jpg", "--set", "model.heads=2"), "--set does not go with a segmenter"),
         (("predict", "Seg-Ti/16", "photo.jpg"), "a name without weights"),
         (("train", "--model", "Seg-Ti/16"), "train it with --task segmentation"),

@@ -43,7 +43,7 @@ def test_a_run_holds_what_it_needs(reader):
 
 def test_predict_reads_images(reader, command):
     done = command("predict", reader, "photo.jpg", "missing.jpg", "--json")
-    assert done.code == 2
+    assert done.code == 1
     told = json.loads(done.out)
     assert [each["path"] for each in told["predictions"]] == ["photo.jpg"]
     assert set(told["predictions"][0]) == {"path", "text", "score"}

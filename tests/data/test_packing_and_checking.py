@@ -74,7 +74,7 @@ def test_an_empty_class_folder_is_one_finding_among_the_others(tmp_path, make, c
     make(tmp_path, classes=("cat", "dog"), count=3)
     (tmp_path / "emu").mkdir()
     (tmp_path / "cat" / "broken.jpg").write_bytes(b"")
-    assert run(["data", "check", str(tmp_path), "--json"]) == 0
+    assert run(["data", "check", str(tmp_path), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     findings = {finding["kind"]: finding for finding in report["findings"]}
     assert findings["empty"]["images"] == [str(tmp_path / "emu")]
@@ -225,14 +225,14 @@ def test_the_commands(photos, tmp_path, capsys):
     packed = json.loads(capsys.readouterr().out)
     assert packed["images"] == 19
     assert packed["failed"][0]["path"].endswith("cat/0.jpg")
-    assert run(["data", "check", str(photos), "--json"]) == 0
+    assert run(["data", "check", str(photos), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["findings"][0]["kind"] == "broken"
     assert run(["data", "pack", str(photos), str(tmp_path / "raw"), "--raw", "--quality", "80"]) == 2
     assert "--raw writes no JPEGs" in capsys.readouterr().err
     assert run(["data", "pack", str(photos), str(tmp_path / "raw"), "--raw", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] > packed["bytes"]
-    assert run(["data", "check", str(photos)]) == 0
+    assert run(["data", "check", str(photos)]) == 1
     assert "error: 1 files cannot be read" in capsys.readouterr().out
     assert run(["data", "pack", str(photos), str(tmp_path / "packed")]) == 2
     assert run(["data", "check", str(tmp_path / "nothing")]) == 2

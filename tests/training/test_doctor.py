@@ -227,10 +227,10 @@ def test_the_command_prints_findings_with_their_fix(
 ) -> None:
     path = broken({"model": {"patch_size": 8}})
     capsys.readouterr()
-    assert command(["doctor", str(path)]) == 0
+    assert command(["doctor", str(path)]) == 1
     assert "patch size: 8x8 images" in (said := capsys.readouterr().out)
     assert "fix: set model.patch_size=1" in said
-    assert command(["doctor", str(path), "--json"]) == 0
+    assert command(["doctor", str(path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["findings"][0]["check"] == "patch size"
 
 

@@ -77,13 +77,14 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
 
 
-def resolve_model(model: Any, *, weights: bool = False, **fields: Any) -> Any:
+def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fields: Any) -> Any:
     """Return the model that MODEL means, in evaluation mode.
 
     Args:
         model: a run directory, a checkpoint in any format, `hf:org/name`, a model name such as "ViT-B/16", a
             `Run`, or a PyTorch module.
         weights: whether a mere name, whose weights are fresh, is refused.
+        text: whether a model that writes text is loaded, too.
         fields: of the model's configuration, to be changed.
 
     Raises:
@@ -92,7 +93,8 @@ def resolve_model(model: Any, *, weights: bool = False, **fields: Any) -> Any:
     from torch import nn
 
     from vitreous.checkpoints import open_model
-    from vitreous.evaluation.trained import open_trained
+    from vitreous.checkpoints.any_kind import load
+    from vitreous.evaluation.trained import has_weights, open_trained
     from vitreous.training.run import check_finished
 
     if not isinstance(model, str | Path | nn.Module) and hasattr(model, "path"):
@@ -109,6 +111,8 @@ def resolve_model(model: Any, *, weights: bool = False, **fields: Any) -> Any:
             f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {model!r:.60}"
         )
     check_finished(Path(model))
+    if text and has_weights(str(model)):
+        return load(model, **fields)
     return (open_trained if weights else open_model)(str(model), **fields)
 
 

@@ -119,9 +119,10 @@ def inspect(
 
     here = pick_device(device)
     tree = settings_tree(settings, config)
-    opened = resolve_model(model, **model_fields(tree, image_size)).to(here)
-    kind = type(opened).__name__
+    fields = model_fields(tree, image_size)
     given = {"label": label, "patch": patch, "compare": compare, "image_size": image_size, "settings": tree}
+    opened = resolve_model(model, text=True, **fields).to(here)
+    kind = type(opened).__name__
     refuse_options(kind, given)
     folder = Path(out) if out else default_folder(model)
     with (
