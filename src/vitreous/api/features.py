@@ -199,11 +199,11 @@ def probe(
 
 def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return what a run was trained on, split as it was; the digits for any other model."""
-    from vitreous.training.run import read_tree
+    from vitreous.training.run import Run
     from vitreous.training.settings import merged
 
     path = getattr(model, "path", model)
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():
         return "digits", dict(settings)
-    tree = read_tree(Path(path))
-    return tree.get("source", "digits"), merged({"data": tree.get("data", {})}, settings)
+    trained = Run.open(Path(path)).config
+    return trained.source, merged({"data": trained.data.model_dump()}, settings)
