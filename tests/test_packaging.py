@@ -1,0 +1,84 @@
+"""The wheel and the sdist: what is in them, and the wheel alone in a clean environment."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.slow
+
+SMOKE = """
+import sys
+import vitreous as vt
+from importlib.util import find_spec
+for name in ("matplotlib", "sklearn", "tensorboard", "scipy"):
+    assert find_spec(name) is None, name
+model = vt.create("ViT-Ti/16", num_classes=3, image_size=32)
+vt.save(model, "saved", format="timm")
+assert vt.load("saved").config == model.config
+"""
+COMMANDS = (
+    ["describe", "ViT-B/16"],
+    ["convert", "saved", "converted", "--format", "huggingface"],
+    ["predict", "saved", "hero.png"],
+)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """dist/ of the working tree."""
+    pytest.importorskip("build", reason="build is not installed: make test-slow installs it")
+    out = tmp_path_factory.mktemp("dist")
+    run([sys.executable, "-m", "build", "--outdir", str(out), str(ROOT)], out)
+    return out
+
+
+def run(command: list[str], folder: Path, code: int = 0) -> str:
+    """What a command wrote, both streams; it has to end with `code`."""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False)
+    assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def test_the_wheel_has_what_the_package_reads(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    held = set(ZipFile(wheel).namelist())
+    files = [path for path in (ROOT / "src" / "vitreous").rglob("*") if path.is_file()]
+    expected = {str(path.relative_to(ROOT / "src")) for path in files if "__pycache__" not in path.parts}
+    assert "vitreous/py.typed" in expected
+    assert any(name.endswith(".html.j2") for name in expected)
+    assert expected <= held
+
+
+def test_the_sdist_has_no_test_data(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        top = {name.split("/")[1] for name in archive.getnames()}
+    assert top == {"src", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", ".gitignore"}
+    assert sdist.stat().st_size < 1_500_000
+
+
+def test_the_wheel_alone_in_a_clean_environment(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], tmp_path)
+    run([python, "-m", "pip", "install", "--quiet", str(wheel)], tmp_path)
+    (tmp_path / "hero.png").write_bytes((ROOT / "docs" / "hero.png").read_bytes())
+    run([python, "-c", SMOKE], tmp_path)
+    vitreous = str(tmp_path / "venv" / "bin" / "vitreous")
+    for words in COMMANDS:
+        run([vitreous, *words], tmp_path)
+    for words in (["train"], ["train", "photos"], ["inspect", "saved", "hero.png"]):
+        said = run([vitreous, *words], tmp_path, code=2)
+        assert said.count("\n") == 1, said
+        assert "pip install 'vitreous[train]'" in said
+    assert not (tmp_path / "runs").exists()
