@@ -323,6 +323,6 @@ def test_layers_that_share_their_positions(tmp_path: Path) -> None:
     model = vt.create("ViT-Ti/16", image_size=32, depth=3, num_classes=2, position=position).eval()
     vt.save(model, tmp_path / "m")
     again = vt.load(tmp_path / "m")
-    assert again.layer_positions[0] is again.layer_positions[2]
+    assert again.blocks[0].position is again.blocks[2].position
     images = torch.randn(1, 3, 32, 32)
     assert torch.equal(again.tokens(images), model.tokens(images))

@@ -70,7 +70,7 @@ def attention(model: Any, images: Tensor) -> Tensor:
 
 def pooling_attention(model: Any, images: Tensor) -> Tensor:
     tokens = model.tokens(images)
-    return model.pool.attention.maps(model.pool.probe.expand(len(images), -1, -1), tokens)
+    return model.pool.attention.attention_weights(model.pool.probe.expand(len(images), -1, -1), tokens)
 
 
 def output_of(

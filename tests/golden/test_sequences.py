@@ -74,7 +74,7 @@ def test_marian_attention(golden):
     seen = {}
 
     def keep(module, arguments):
-        seen[module] = module.maps(*arguments[:3] if len(arguments) == 4 else arguments[:2])
+        seen[module] = module.attention_weights(*arguments[:3] if len(arguments) == 4 else arguments[:2])
 
     encoder = [block.attention for block in model.encoder.blocks]
     cross = [block.cross_attention for block in model.text.decoder.blocks]

@@ -116,7 +116,7 @@ def test_rows_are_those_of_the_patches_alone(kind: str, where: str) -> None:
     model = model_of(position={"kind": kind, "where": where}, registers=2)
     rows = position_rows(model)
     assert rows.shape == (12, 16)
-    module = model.position if where == "stem" else model.layer_positions[0]
+    module = model.position if where == "stem" else model.blocks[0].position
     added = module(torch.zeros(1, model.config.sequence_length, 16))[0, model.config.num_prefix_tokens :]
     torch.testing.assert_close(rows, added)
 

@@ -36,7 +36,7 @@ def test_gradients_agree_with_finite_differences(inner: str | None) -> None:
         "rotary": lambda: RotaryPositions2d((2, 2), 4, prefix=1),
         "relative": lambda: RelativePositions(5, 4),
     }[inner]()
-    attention = Attention(6, heads=2, head_dim=4, inner_position=position).double()
+    attention = Attention(6, heads=2, head_dim=4, position=position).double()
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     z = torch.randn(1, 5, 6, dtype=torch.float64, requires_grad=True)
@@ -52,7 +52,7 @@ def test_gradients_agree_with_finite_differences(inner: str | None) -> None:
 def test_maps_are_the_weights_of_the_output() -> None:
     attention = Attention(12, heads=3, head_dim=4, norm=torch.nn.LayerNorm)
     z = torch.randn(2, 5, 12)
-    maps = attention.maps(z)
+    maps = attention.attention_weights(z)
     torch.testing.assert_close(maps.sum(-1), torch.ones(2, 3, 5))
     value = attention.project(z)[2]
     output = attention.out((maps @ value).transpose(1, 2).flatten(2))
@@ -63,7 +63,7 @@ def test_a_mask_forbids() -> None:
     attention = Attention(8, heads=2, head_dim=4)
     causal = torch.full((5, 5), -torch.inf).triu(1)[None, None]
     z = torch.randn(1, 5, 8)
-    assert attention.maps(z, causal).triu(1).abs().max() == 0
+    assert attention.attention_weights(z, causal).triu(1).abs().max() == 0
     later = z.clone()
     later[:, 3:] += 1
     torch.testing.assert_close(attention(z, causal)[:, :3], attention(later, causal)[:, :3])
@@ -75,4 +75,4 @@ def test_cross_attention_takes_keys_and_values_from_the_context() -> None:
     assert attention(z, context).shape == (2, 3, 8)
     one = context[:, :1].expand(-1, 5, -1)  # every key alike: the weights do not matter
     torch.testing.assert_close(attention(z, one), attention(z, context[:, :1]), atol=1e-6, rtol=1e-5)
-    assert attention.maps(z, context).shape == (2, 2, 3, 5)
+    assert attention.attention_weights(z, context).shape == (2, 2, 3, 5)

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 import vitreous as vt
 from vitreous.checkpoints.loading import with_head
 from vitreous.errors import InputError
-from vitreous.models.journey import journey
-from vitreous.models.segmenter import Segmenter, SegmenterConfig, likeliest
+from vitreous.models.description import describe
+from vitreous.models.segmenter import Segmenter, SegmenterConfig, argmax_at_size
 
 SMALL = {
     "image_size": (16, 24), "channels": 1, "patch_size": 8, "num_classes": 5, "width": 12, "depth": 2,
@@ -108,7 +108,7 @@ def test_a_padded_image_keeps_its_size():
 def test_the_likeliest_class_is_that_of_all_maps_resized(size):
     logits = torch.randn(7, 16, 24)
     resized = torch.nn.functional.interpolate(logits[None], size=size, mode="bilinear")[0]
-    assert torch.equal(likeliest(logits, size).long(), resized.argmax(dim=0))
+    assert torch.equal(argmax_at_size(logits, size).long(), resized.argmax(dim=0))
 
 
 def test_it_goes_to_disk_and_back(tmp_path):
@@ -128,10 +128,9 @@ def test_it_goes_to_disk_and_back(tmp_path):
 def test_its_encoder_is_a_vit_of_the_same_weights(tmp_path):
     model = segmenter()
     images = torch.randn(2, 1, 16, 24)
-    encoder = model.encoder()
+    encoder = model.encoder
     assert type(encoder) is vt.ViT
     assert torch.equal(encoder.tokens(images), model.tokens(images))
-    assert encoder.blocks[0] is model.blocks[0]
     vt.save(encoder, tmp_path / "encoder")
     assert torch.equal(vt.load(tmp_path / "encoder").tokens(images), model.tokens(images))
 
@@ -164,7 +163,7 @@ def test_every_weight_learns(decoder):
 @pytest.mark.parametrize("decoder", ["linear", "mask-transformer"])
 def test_the_journey_counts_every_parameter(decoder):
     model = segmenter(decoder=decoder)
-    stages = journey(model.config)
+    stages = describe(model.config).stages
     assert sum(stage.parameters for stage in stages) == sum(p.numel() for p in model.parameters())
     assert stages[-1].shape == (5, 16, 24)
 

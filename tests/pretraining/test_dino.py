@@ -136,7 +136,7 @@ def test_small_crops_go_through_the_models_own_weights(tiny, overrides):
     assert model.blocks[0].attention.qkv.weight.grad.abs().sum() > 0
     if overrides.get("position", {}).get("kind") == "learned":
         table = (
-            model.position if overrides["position"].get("where") is None else model.layer_positions[0]
+            model.position if overrides["position"].get("where") is None else model.blocks[0].position
         ).table
         assert table.grad.abs().sum() > 0
 

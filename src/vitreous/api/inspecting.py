@@ -284,7 +284,7 @@ def segmenter_parts(segmenter: Segmenter, shown: Shown) -> dict[str, Any]:
     from vitreous.inspection.segmentation_look import segmenter_figures
 
     return {
-        "encoder": segmenter.encoder(),
+        "encoder": segmenter.encoder,
         "more": segmenter_figures(segmenter, shown.images),
         "classes": segmenter.config.num_classes,
     }

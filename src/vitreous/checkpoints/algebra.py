@@ -128,7 +128,7 @@ def tokens_and_positions(
     def read(*theirs: Tensor) -> tuple[Tensor, ...]:
         values = [tensor.reshape(count, -1) for tensor, count in zip(theirs, counts, strict=False)]
         if position is None:
-            return (torch.cat(values) if values else torch.zeros(0, width),)
+            return (torch.cat(values),) if values else ()
         table = theirs[-1].reshape(-1, theirs[-1].shape[-1])
         *own, patches = torch.split(table, [*positioned, len(table) - sum(positioned)])
         rows = [
@@ -136,13 +136,14 @@ def tokens_and_positions(
         ]
         for index in range(with_class, len(tokens)):
             values[index] = values[index] + rows[index]
-        prefix = torch.cat(values) if values else torch.zeros(0, width)
-        return prefix, torch.cat([*rows[:with_class], patches])
+        positions = torch.cat([*rows[:with_class], patches])
+        return (torch.cat(values), positions) if values else (positions,)
 
-    def write(prefix: Tensor, table: Tensor | None = None) -> tuple[Tensor, ...]:
-        values = list(torch.split(prefix, counts)) if counts else []
-        if table is None:
+    def write(*ours: Tensor) -> tuple[Tensor, ...]:
+        values = list(torch.split(ours[0], counts)) if tokens else []
+        if position is None:
             return tuple(value.reshape(token.shape) for value, token in zip(values, tokens, strict=True))
+        table = ours[-1]
         own = list(torch.split(table[:with_class], counts[:with_class])) if with_class else []
         own += [table.new_zeros(count, table.shape[1]) for count in counts[with_class:]]
         rows: list[Tensor] = []
@@ -155,6 +156,7 @@ def tokens_and_positions(
         return *written, torch.cat([*rows, table[with_class:]]).reshape(shape)
 
     names = tuple(token.name for token in tokens)
+    prefix = ("prefix",) if tokens else ()
     if position is None:
-        return Row(("prefix",), names, read, write)
-    return Row(("prefix", "position.table"), (*names, position), read, write)
+        return Row(prefix, names, read, write)
+    return Row((*prefix, "position.table"), (*names, position), read, write)

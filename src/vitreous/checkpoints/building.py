@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.models import parts
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.initialization import compute_buffers
 from vitreous.models.names import Model, build_model
 from vitreous.models.vit import ViT
 
@@ -41,24 +41,19 @@ def empty_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
         raise InputError("the configuration asks for a tensor larger than any can be") from None
 
 
-def compute_positions(model: ViT) -> None:
-    """Position tables that are computed and not stored cannot stay on the meta device: their parts are built
-    again in memory."""
-    config = model.config
-    if config.position.kind not in ("sincos-2d", "rotary-2d", "relative"):
-        return
-    numbers = config.sequence_length * (
-        config.sequence_length if config.position.kind == "relative" else config.width
-    )
-    if numbers > LARGEST_TABLE:
-        raise InputError(
-            f"positions of {config.sequence_length} tokens are refused: they would not fit into memory"
-        )
-    model.position, model.layer_positions = parts.stem_position(config), parts.layer_positions(config)
-    shared = parts.inner_position(config) if config.position.where == "every-layer-shared" else None
-    for block in model.blocks:
-        if inner := shared or parts.inner_position(config):
-            block.get_submodule("attention").inner_position = inner
+def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> None:
+    """Compute the position tables that are not stored, which cannot remain on the meta device.
+
+    Raises:
+        InputError: they would not fit into memory.
+    """
+    for part in model.modules():
+        if isinstance(part, ViT):
+            config, tokens = part.config, part.config.sequence_length
+            numbers = tokens * (tokens if config.position.kind == "relative" else config.width)
+            if config.position.kind in ("sincos-2d", "rotary-2d", "relative") and numbers > LARGEST_TABLE:
+                raise InputError(f"positions of {tokens} tokens are refused: they would not fit into memory")
+    compute_buffers(model, device)
 
 
 def stored(model: nn.Module) -> dict[str, Tensor]:
@@ -85,8 +80,7 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], *, where: str) -> None
                 f"{where}: {name} has shape {tuple(tensor.shape)}, the model needs {tuple(meant.shape)}"
             )
         floats[name] = tensor.to(torch.float32).contiguous()
-    if isinstance(model, ViT):
-        compute_positions(model)
+    compute_positions(model)
     model.load_state_dict(floats, strict=False, assign=True)
 
 

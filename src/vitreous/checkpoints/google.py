@@ -27,6 +27,7 @@ from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
+from vitreous.models.vit import ViT
 
 INTERPOLATION = "google"
 SUFFIXES = (".npz",)
@@ -176,6 +177,7 @@ def write(model: Model, path: Path) -> None:
         check_limits(model.config, BIT_LIMITS, "google")
         tensors = write_rows(bit_rows(model.config), stored(model))
     else:
+        assert isinstance(model, ViT)  # `save` refuses segmenters
         config, weights = plain(model)
         check_limits(config, LIMITS, "google")
         if config.class_token != (config.pooling == "class"):

@@ -20,7 +20,6 @@ from vitreous.checkpoints.huggingface import CLIP, DINOV2, SIGLIP, VIT, Family, 
 from vitreous.checkpoints.huggingface_preprocessing import label_fields, preprocessor_config
 from vitreous.checkpoints.tensor_files import write_safetensors
 from vitreous.errors import InputError
-from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
@@ -89,8 +88,8 @@ def family_for(config: ViTConfig) -> tuple[Family, Limits]:
 
 
 def write(model: Model, path: Path) -> None:
-    if isinstance(model, BiT):
-        raise InputError("huggingface cannot hold this BiT, only a ViT")
+    if not isinstance(model, ViT):
+        raise InputError(f"huggingface cannot hold this {type(model).__name__}, only a ViT")
     family, limits = family_for(model.config)
     keep = ("layer_scale", "qkv_bias") if family is DINOV2 else ("qkv_bias",) if family is VIT else ()
     config, weights = plain(model, keep=keep)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from pydantic import BaseModel, ValidationError
 
-from vitreous.checkpoints.building import compute_positions, empty_model, fill, stored
+from vitreous.checkpoints.building import empty_model, fill, stored
 from vitreous.checkpoints.files import read_json, read_safetensors
 from vitreous.checkpoints.runs import read_tree
 from vitreous.checkpoints.tensor_files import write_safetensors
@@ -23,7 +23,7 @@ from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.captioner import Captioner
 from vitreous.models.config import ViTConfig
-from vitreous.models.legacy import with_current_names
+from vitreous.models.legacy import current_weights, with_current_names
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
@@ -137,13 +137,12 @@ def load_native(folder: str | Path) -> AnyModel:
                 if isinstance(config, TransformerConfig)
                 else Captioner(config, preprocessing=preprocessing)
             ).eval()
-        if isinstance(model, Captioner):
-            compute_positions(model.encoder)
     else:
         assert isinstance(config, ViTConfig | BiTConfig)  # as in KINDS
         task = stored_task(folder, described)
         model = empty_model(config, preprocessing=preprocessing, labels=labels, task=task)
-    fill(model, dict(read_safetensors(folder / "model.safetensors").items()), where=str(folder))
+    weights = dict(read_safetensors(folder / "model.safetensors").items())
+    fill(model, current_weights(weights, stored(model)), where=str(folder))
     return model
 
 

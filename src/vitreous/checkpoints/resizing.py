@@ -5,6 +5,7 @@ Codebases resample positions differently, by 10-15 % on a 14 to 24 grid; each wa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -18,10 +19,15 @@ from vitreous.checkpoints.building import empty_model, fill, stored
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
+from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
 
 Size = int | tuple[int, int]
 AnyModel = TypeVar("AnyModel", bound=Model)
+
+
+# Weights that are tables of positions, of a ViT or of the one inside a segmenter.
+POSITION_TABLE = re.compile(r"(encoder\.)?(blocks\.\d+\.)?position\.")
 
 
 def dinov2(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
@@ -72,13 +78,13 @@ def resize(
     changes = {name: pair(size) for name, size in changes.items() if size is not None}
     if interpolation not in INTERPOLATIONS:
         raise InputError(f"unknown interpolation {interpolation!r}: known are {', '.join(INTERPOLATIONS)}")
-    if not isinstance(model, ViT) and "patch_size" in changes:
+    if not isinstance(model, ViT | Segmenter) and "patch_size" in changes:
         raise InputError("a BiT has no patches: leave patch_size out")
     config = build(type(model.config), model.config.model_dump(), changes)
     preprocessing = model.preprocessing.model_copy(update={"size": config.image_size})
     resized = empty_model(config, preprocessing=preprocessing, labels=model.labels, task=model.task)
     weights = stored(model)
-    if isinstance(model, ViT):
+    if isinstance(model, ViT | Segmenter) and isinstance(config, ViTConfig):
         weights |= resized_positions(model, config, interpolation) | resized_patches(model, config)
     fill(resized, weights, where="resize")
     return resized.train(model.training)  # type: ignore[return-value]
@@ -88,7 +94,7 @@ def pair(size: Size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
 
 
-def resized_positions(model: ViT, config: ViTConfig, interpolation: str) -> dict[str, Tensor]:
+def resized_positions(model: ViT | Segmenter, config: ViTConfig, interpolation: str) -> dict[str, Tensor]:
     """The learned position tables for the grid of `config`, by name."""
     old = model.config
     if config.grid == old.grid:
@@ -100,14 +106,14 @@ def resized_positions(model: ViT, config: ViTConfig, interpolation: str) -> dict
             return {
                 name: resize_table(tensor, old.grid, config.grid, interpolation)
                 for name, tensor in stored(model).items()
-                if name.startswith(("position.", "layer_positions."))
+                if POSITION_TABLE.match(name)
             }
         case "learned-2d":
             axes = {"x": config.grid[1], "y": config.grid[0]}
             return {
                 name: resize_axis(tensor, axes[axis])
                 for name, tensor in stored(model).items()
-                if name.startswith(("position.", "layer_positions.")) and (axis := name[-1]) in axes
+                if POSITION_TABLE.match(name) and (axis := name[-1]) in axes
             }
         case _:  # computed from the grid
             return {}
@@ -129,7 +135,7 @@ def resize_axis(table: Float[Tensor, "n D"], length: int) -> Float[Tensor, "m D"
     return F.interpolate(table.T[None], size=length, mode="linear", align_corners=True)[0].T.contiguous()
 
 
-def resized_patches(model: ViT, config: ViTConfig) -> dict[str, Tensor]:
+def resized_patches(model: ViT | Segmenter, config: ViTConfig) -> dict[str, Tensor]:
     """The patch projection for the patch size of `config`, by name."""
     if config.patch_size == model.config.patch_size:
         return {}
@@ -143,11 +149,11 @@ def resized_patches(model: ViT, config: ViTConfig) -> dict[str, Tensor]:
     cell = stem.stride if stem.kind == "resnet" else 1
     old = tuple(p // cell for p in model.config.patch_size)
     new = config.patch_size[0] // cell, config.patch_size[1] // cell
-    weight = stored(model)["stem.projection.weight"]
+    name, weight = next(each for each in stored(model).items() if each[0].endswith("stem.projection.weight"))
     if weight.ndim == 4:
-        return {"stem.projection.weight": resize_patch(weight, new)}
+        return {name: resize_patch(weight, new)}
     kernel = rearrange(weight, "D (p q C) -> D C p q", p=old[0], q=old[1])
-    return {"stem.projection.weight": rearrange(resize_patch(kernel, new), "D C p q -> D (p q C)")}
+    return {name: rearrange(resize_patch(kernel, new), "D C p q -> D (p q C)")}
 
 
 def resize_patch(kernel: Float[Tensor, "D C p q"], size: tuple[int, int]) -> Float[Tensor, "D C r s"]:

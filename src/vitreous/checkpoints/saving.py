@@ -97,7 +97,7 @@ def save(model: Model, path: str | Path, *, format: str = "vitreous", drop: Sequ
         raise InputError(f"unknown format {format!r}: {nearest(format, FORMATS)}")
     if isinstance(model, Segmenter) and format != "vitreous":
         raise InputError(
-            f"format {format} has no place for a segmenter's maps: save its encoder, model.encoder(), or use "
+            f"format {format} has no place for a segmenter's maps: save its encoder, model.encoder, or use "
             "format vitreous"
         )
     writer, path = WRITERS[format], Path(path)

@@ -14,10 +14,10 @@ from vitreous.checkpoints.tensor_files import write_safetensors, write_torch
 from vitreous.checkpoints.timm import LIMITS
 from vitreous.checkpoints.timm_table import Names, rows
 from vitreous.errors import InputError
-from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
 
 STATE_DICTS = (".safetensors", ".pth", ".pt", ".bin")
 POOLS = {
@@ -37,8 +37,8 @@ HYBRIDS = {
 
 def write(model: Model, path: Path) -> None:
     """A folder, or one file of weights where the path's ending asks for it."""
-    if isinstance(model, BiT):
-        raise InputError("timm cannot hold this BiT, only a ViT")
+    if not isinstance(model, ViT):
+        raise InputError(f"timm cannot hold this {type(model).__name__}, only a ViT")
     config, weights = plain(model, keep=("layer_scale", "qkv_bias"))
     check_limits(config, LIMITS, "timm")
     if config.pooling == "attention" and (config.num_prefix_tokens or config.mlp == "swiglu"):

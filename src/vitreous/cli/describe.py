@@ -11,7 +11,7 @@ from vitreous.errors import InputError
 if TYPE_CHECKING:
     from vitreous.models.bit import BiTConfig
     from vitreous.models.config import ViTConfig
-    from vitreous.models.costs import Description
+    from vitreous.models.description import Description
 
 
 def describe(
@@ -23,7 +23,7 @@ def describe(
     config: ConfigFile = None,
     json: Json = False,
 ) -> None:
-    """Every stage of one image's journey through a model, and what the model costs.
+    """Print every stage of the forward pass of a model: shape, parameters, operations, equation, and memory.
 
     Parameters
     ----------
@@ -31,17 +31,17 @@ def describe(
         A name such as ViT-B/16 or R50+ViT-B/16, a checkpoint of any format, or a run directory.
     """
     from vitreous.models.changing import change
-    from vitreous.models.costs import describe as describe_config
+    from vitreous.models.description import describe as describe_model
     from vitreous.training.run import check_finished
 
     tree = settings_tree(config, settings)
-    if strange := [name for name in tree if name != "model"]:
-        raise InputError(f"describe has no setting {strange[0]!r}: all of its settings begin with model.")
+    if unexpected := [name for name in tree if name != "model"]:
+        raise InputError(f"describe has no setting {unexpected[0]!r}: all of its settings begin with model.")
     changes = dict(tree.get("model", {}))
     if size := parse_size(image_size):
         changes["image_size"] = size
     check_finished(Path(model))
-    description = describe_config(change(config_named(model), changes))
+    description = describe_model(change(config_named(model), changes))
     if json:
         print_json({"model": model, **description.to_json()})
     else:
@@ -49,7 +49,7 @@ def describe(
 
 
 def config_named(spec: str) -> ViTConfig | BiTConfig:
-    """What MODEL means, without a weight where it is a name."""
+    """The configuration of MODEL, without drawing weights where it is a name."""
     import torch
 
     from vitreous.checkpoints import open_model
@@ -61,11 +61,11 @@ def config_named(spec: str) -> ViTConfig | BiTConfig:
 
 
 def show(name: str, description: Description) -> None:
-    """The tables for people."""
+    """Print the tables."""
     from vitreous.cli.tables import print_table, si, size
 
     memory, n, d = description.memory, *description.sequence
-    print(f"{name}: one image's journey\n")
+    print(f"{name}: the forward pass of one image\n")
     rows = [
         (
             stage.name if stage.times == 1 else f"  {stage.name}",

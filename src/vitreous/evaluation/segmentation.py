@@ -24,7 +24,7 @@ from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset
 from vitreous.errors import InputError
 from vitreous.evaluation.scores import Interval, confusion_matrix
 from vitreous.models.preprocessing import upright
-from vitreous.models.segmenter import Segmenter, likeliest
+from vitreous.models.segmenter import Segmenter, argmax_at_size
 
 RESAMPLES = 1000  # of the bootstrap
 BACKGROUND = "background"  # the name of class 0 that makes "something or nothing" a question of its own
@@ -165,7 +165,7 @@ def evaluate_segmenter(
     confusions = []
     for batch, masks, numbers in loader:
         for logits, mask in zip(model(batch.to(device)).float(), masks, strict=True):
-            found = likeliest(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
+            found = argmax_at_size(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
             confusions.append(confusion_of(mask, found, len(images.classes)))
         judged += numbers
         if progress:
@@ -192,7 +192,7 @@ def masks_of(model: Segmenter, images: Sequence[Image.Image]) -> list[Mask]:
     found = []
     for logits, image in zip(model(model.preprocessing(images).to(device)).float(), images, strict=True):
         width, height = upright(image, model.config.channels).size
-        found.append(likeliest(logits, (height, width)).cpu().numpy())
+        found.append(argmax_at_size(logits, (height, width)).cpu().numpy())
     return found
 
 

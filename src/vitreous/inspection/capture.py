@@ -31,7 +31,7 @@ class CapturedAttention:
         if len(self.maps) == len(self.layers) or self.layers[len(self.maps)] is not layer:
             self.maps = []  # another forward pass begins
         with torch.no_grad():
-            self.maps.append(self.reduce(layer.maps(*args, **kwargs)))
+            self.maps.append(self.reduce(layer.attention_weights(*args, **kwargs)))
 
 
 @contextmanager

@@ -17,8 +17,8 @@ def layer_tokens(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterator[Float
     """z_0, z_1 ... z_L of Eq. 1 to 3, one at a time."""
     z = model.embed(images)
     yield z
-    for position, block in zip(model.layer_positions, model.blocks, strict=True):
-        z = block(position(z))
+    for block in model.blocks:
+        z = block(z)
         yield z
 
 

@@ -56,7 +56,7 @@ def attention_pooling(model: ViT) -> AttentionPooling | None:
 def pooling_maps(pool: AttentionPooling, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B K T"]:
     """What the learned probe attends to in each head; nothing of the tokens that it does not see."""
     probe = pool.probe.expand(z.shape[0], -1, -1)
-    maps = pool.attention.maps(probe, z[:, pool.skip :])[:, :, 0]
+    maps = pool.attention.attention_weights(probe, z[:, pool.skip :])[:, :, 0]
     return F.pad(maps, (pool.skip, 0))
 
 

@@ -127,7 +127,7 @@ def watched_attention(model: ViT, row: Float[Tensor, "B T"], heads: list[Tensor]
 
     def pass_back(layer: Attention, z: Tensor, output: Tensor, gradient: Tensor) -> None:
         with torch.no_grad():
-            weights, value = layer.maps(z), layer.project(z)[2]
+            weights, value = layer.attention_weights(z), layer.project(z)[2]
             gradient, output = (
                 rearrange(each, "B T (K E) -> B K T E", K=layer.heads) for each in (gradient, output)
             )

@@ -92,7 +92,7 @@ def samples(model: Segmenter, evaluation: SegmentationEvaluation, images: Masked
 
 def encoder_figures(model: Segmenter, judged: list[Judged]) -> list[Exhibit | LeftOut]:
     """What the encoder looks at."""
-    encoder = model.encoder()
+    encoder = model.encoder
     images = model.preprocessing([each.image for each in judged[-SAMPLES:]])
     device = next(model.parameters()).device
     names = [each.words.split(":")[0] for each in judged[-SAMPLES:]]

@@ -40,7 +40,7 @@ def look(model: Transformer | Captioner, source: Tensor, written: Int[Tensor, "1
     seen: dict[nn.Module, Tensor] = {}
 
     def keep(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        seen[module] = module.maps(*args, **kwargs)[0]
+        seen[module] = module.attention_weights(*args, **kwargs)[0]
 
     parts = [module for module in model.modules() if isinstance(module, Attention | CrossAttention)]
     hooks = [part.register_forward_pre_hook(keep, with_kwargs=True) for part in parts]

@@ -22,7 +22,7 @@ def position_rows(model: Model) -> Float[Tensor, "N D"]:
     """
     if not isinstance(model, ViT):
         raise InputError("a convolutional network has no position embeddings")
-    for module in (model.position, *model.layer_positions):
+    for module in (model.position, getattr(model.blocks[0], "position", None)):
         if isinstance(module, Positions):
             return module.rows()[module.extra :].detach().float()
     kind = model.config.position.kind

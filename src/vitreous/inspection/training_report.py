@@ -27,6 +27,7 @@ from vitreous.inspection.training_figures import (
     mistakes_figure,
 )
 from vitreous.models.names import Model
+from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
 from vitreous.training.journal import read_metrics
 
@@ -115,7 +116,7 @@ STEMS = {"patch": "", "convolution": " behind convolutions", "resnet": " behind 
 def describe(model: Model) -> str:
     """The model in a line."""
     height, width = model.config.image_size
-    if isinstance(model, ViT):
+    if isinstance(model, ViT | Segmenter):
         config = model.config
         p, q = config.patch_size
         registers = f", {config.registers} registers" if config.registers else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +11,11 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vitreous.layers.initialization import GoogleInit
 
-class NoInnerPosition(nn.Module):
-    """Positions are not a matter of the attention itself: the query, the key and no bias."""
+
+class NoAttentionPositions(nn.Module):
+    """Return the query and the key as they are, and no attention bias."""
 
     def forward(
         self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]
@@ -21,28 +24,28 @@ class NoInnerPosition(nn.Module):
 
 
 class KeyValues:
-    """Keys and values that a decoder keeps from step to step (a "key/value cache"); empty at first."""
+    """Cache of the keys and values of a decoder from step to step; empty at first."""
 
     def __init__(self) -> None:
-        self.kept: tuple[Tensor, Tensor] | None = None
+        self.cached: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
-        """The number of tokens that are kept."""
-        return self.kept[0].shape[2] if self.kept else 0
+        """The number of cached tokens."""
+        return self.cached[0].shape[2] if self.cached else 0
 
     def extend(
         self, key: Float[Tensor, "B K T E"], value: Float[Tensor, "B K T E"]
     ) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]:
-        """Those of all tokens so far: what was kept, and behind it what is new."""
-        if self.kept:
-            key, value = torch.cat([self.kept[0], key], dim=2), torch.cat([self.kept[1], value], dim=2)
-        self.kept = key, value
-        return self.kept
+        """Append new keys and values; return those of all tokens so far."""
+        if self.cached:
+            key, value = torch.cat([self.cached[0], key], dim=2), torch.cat([self.cached[1], value], dim=2)
+        self.cached = key, value
+        return self.cached
 
     def reorder(self, rows: Int[Tensor, "B2"]) -> None:
-        """Row i becomes what row rows[i] was: a beam search goes on from other rows than it came from."""
-        if self.kept:
-            self.kept = self.kept[0][rows], self.kept[1][rows]
+        """Replace row i by row rows[i], as a beam search chooses which beams continue."""
+        if self.cached:
+            self.cached = self.cached[0][rows], self.cached[1][rows]
 
 
 class Attention(nn.Module):
@@ -56,9 +59,11 @@ class Attention(nn.Module):
         head_dim: D_h. The paper sets D_h = D / k; it is free here.
         qkv_bias: whether q, k and v have a bias.
         norm: makes the LayerNorm of each head's q and k ("qk-norm"), from its width; None for none.
-        inner_position: what turns (q, k) into (q, k, bias): rotary or relative positions.
+        position: maps (q, k) to (q, k, attention bias): rotary or relative positions; None for neither.
         dropout: of the attention weights.
     """
+
+    described: ClassVar = {"out": ("projection", "... U_msa, Eq. 8")}
 
     def __init__(
         self,
@@ -68,7 +73,7 @@ class Attention(nn.Module):
         head_dim: int,
         qkv_bias: bool = True,
         norm: Callable[[int], nn.Module] | None = None,
-        inner_position: nn.Module | None = None,
+        position: nn.Module | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -76,9 +81,13 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * heads * head_dim, bias=qkv_bias)  # U_qkv; rows: q, k, v; heads inside
         self.query_norm = norm(head_dim) if norm else nn.Identity()
         self.key_norm = norm(head_dim) if norm else nn.Identity()
-        self.inner_position = inner_position or NoInnerPosition()
+        self.position = position or NoAttentionPositions()
         self.dropout = dropout
         self.out = nn.Linear(heads * head_dim, width)  # U_msa
+
+    def reset(self, init: GoogleInit) -> None:
+        for part in self.qkv.weight.chunk(3):
+            init.matrix(part)
 
     def project(
         self, z: Float[Tensor, "B T D"]
@@ -89,11 +98,11 @@ class Attention(nn.Module):
         Float[Tensor, "#B #K T T"] | None,
     ]:
         """Query, key and value of every head, and what is added to the logits before the softmax."""
-        # Cut before they are turned, so that the gradients' way back is one copy and not two.
+        # Split q, k and v before the transpose: backward then makes one copy instead of two.
         query, key, value = (
             rearrange(each, "B T (K E) -> B K T E", K=self.heads) for each in self.qkv(z).chunk(3, dim=-1)
         )
-        query, key, bias = self.inner_position(self.query_norm(query), self.key_norm(key))
+        query, key, bias = self.position(self.query_norm(query), self.key_norm(key))
         return query, key, value, bias
 
     def forward(
@@ -102,17 +111,17 @@ class Attention(nn.Module):
         mask: Float[Tensor, "#B #K #T S"] | None = None,
         past: KeyValues | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """`mask` is added to the logits: 0 where a token may look, -inf where it may not. With a `past`, z
-        are the tokens behind those that it holds, and it is extended by them."""
+        """Return MSA(z). `mask` is added to the logits: 0 where a token may attend, -inf where it may not.
+        With a `past`, z are the tokens after those in it, and it is extended by them."""
         query, key, value, bias = self.project(z)
         if past is not None:
             key, value = past.extend(key, value)
-        heads = F.scaled_dot_product_attention(
+        context = F.scaled_dot_product_attention(
             query, key, value, attn_mask=add(bias, mask), dropout_p=self.dropout if self.training else 0.0
         )
-        return self.out(rearrange(heads, "B K T E -> B T (K E)"))
+        return self.out(rearrange(context, "B K T E -> B T (K E)"))
 
-    def maps(
+    def attention_weights(
         self,
         z: Float[Tensor, "B T D"],
         mask: Float[Tensor, "#B #K #T S"] | None = None,
@@ -120,14 +129,16 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "B K T S"]:
         """The matrix A that `forward` uses for the same input; rows (queries) sum to one (Eq. 6)."""
         query, key, _, bias = self.project(z)
-        if past is not None and past.kept:
-            key = torch.cat([past.kept[0], key], dim=2)
+        if past is not None and past.cached:
+            key = torch.cat([past.cached[0], key], dim=2)
         return attention_map(query, key, add(bias, mask))
 
 
 class CrossAttention(nn.Module):
     """Attention whose queries come from one sequence and whose keys and values come from another
     (1706.03762, section 3.2.3). Also the attention of a pooling head, whose query is learned."""
+
+    described: ClassVar = {"out": ("projection", "... U_msa, Eq. 8")}
 
     def __init__(
         self, width: int, *, context_width: int, heads: int, head_dim: int, dropout: float = 0.0
@@ -138,6 +149,10 @@ class CrossAttention(nn.Module):
         self.key_value = nn.Linear(context_width, 2 * heads * head_dim)  # rows: k, v; heads inside
         self.dropout = dropout
         self.out = nn.Linear(heads * head_dim, width)
+
+    def reset(self, init: GoogleInit) -> None:
+        for part in self.key_value.weight.chunk(2):
+            init.matrix(part)
 
     def project_query(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B K T E"]:
         return rearrange(self.query(z), "B T (K E) -> B K T E", K=self.heads)
@@ -159,10 +174,10 @@ class CrossAttention(nn.Module):
         value: Float[Tensor, "B K S E"],
         mask: Float[Tensor, "#B #K #T S"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        heads = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0
         )
-        return self.out(rearrange(heads, "B K T E -> B T (K E)"))
+        return self.out(rearrange(attended, "B K T E -> B T (K E)"))
 
     def forward(
         self,
@@ -174,10 +189,10 @@ class CrossAttention(nn.Module):
         """With a `past`, the context is projected at the first call only."""
         if past is None:
             return self.attend(self.project_query(z), *self.project_context(context), mask)
-        known = past.kept or past.extend(*self.project_context(context))
+        known = past.cached or past.extend(*self.project_context(context))
         return self.attend(self.project_query(z), *known, mask)
 
-    def maps(
+    def attention_weights(
         self,
         z: Float[Tensor, "B T D"],
         context: Float[Tensor, "B S M"],
@@ -185,14 +200,14 @@ class CrossAttention(nn.Module):
         past: KeyValues | None = None,
     ) -> Float[Tensor, "B K T S"]:
         """The attention of every head for the same inputs; rows (queries) sum to one."""
-        key, _ = past.kept if past is not None and past.kept else self.project_context(context)
+        key, _ = past.cached if past is not None and past.cached else self.project_context(context)
         return attention_map(self.project_query(z), key, mask)
 
 
 def attention_map(
     query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K S E"], bias: Float[Tensor, "#B #K #T S"] | None
 ) -> Float[Tensor, "B K T S"]:
-    """softmax(q k^T / sqrt(D_h) + bias), in the open: what the fused kernel never shows."""
+    """Return softmax(q k^T / sqrt(D_h) + bias), which the fused kernel never materializes."""
     logits = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
     return torch.softmax(logits if bias is None else logits + bias, dim=-1)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from vitreous.layers.initialization import GoogleInit
 
 
 class LayerScale(nn.Module):
@@ -12,7 +16,11 @@ class LayerScale(nn.Module):
 
     def __init__(self, width: int, initial: float) -> None:
         super().__init__()
+        self.initial = initial
         self.gamma = nn.Parameter(torch.full((width,), initial))
+
+    def reset(self, init: GoogleInit) -> None:
+        nn.init.constant_(self.gamma, self.initial)
 
     def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         return z * self.gamma
@@ -39,8 +47,8 @@ class StochasticDepth(nn.Module):
 
 
 class Branch(nn.Sequential):
-    """What stands on a residual branch after attention or MLP: dropout, LayerScale, stochastic depth;
-    empty when none is asked for."""
+    """Dropout, LayerScale, stochastic depth: what a residual branch has after attention or MLP, each
+    only where it is configured."""
 
     def __init__(self, width: int, *, dropout: float, layer_scale: float | None, drop_path: float) -> None:
         super().__init__()
@@ -54,6 +62,13 @@ class Branch(nn.Sequential):
 
 class PreNormBlock(nn.Module):
     """The ViT's block. z' = MSA(LN(z)) + z (Eq. 2);  z = MLP(LN(z')) + z' (Eq. 3)."""
+
+    described: ClassVar = {
+        "attention_norm": ("LayerNorm", "LN(z), Eq. 2"),
+        "attention_branch": ("residual", "+ z, Eq. 2"),
+        "mlp_norm": ("LayerNorm", "LN(z'), Eq. 3"),
+        "mlp_branch": ("residual", "+ z', Eq. 3"),
+    }
 
     def __init__(
         self,
@@ -79,6 +94,13 @@ class PreNormBlock(nn.Module):
 class PostNormBlock(nn.Module):
     """The 2017 Transformer's block. z' = LN(z + MSA(z));  z = LN(z' + MLP(z')) (1706.03762, section 3.1)."""
 
+    described: ClassVar = {
+        "attention_norm": ("LayerNorm", "LN, 1706.03762"),
+        "attention_branch": ("residual", "+ z, Eq. 2"),
+        "mlp_norm": ("LayerNorm", "LN, 1706.03762"),
+        "mlp_branch": ("residual", "+ z', Eq. 3"),
+    }
+
     def __init__(
         self,
         *,
@@ -98,3 +120,33 @@ class PostNormBlock(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         z = self.attention_norm(z + self.attention_branch(self.attention(z, mask)))
         return self.mlp_norm(z + self.mlp_branch(self.mlp(z)))
+
+
+class PositionedPreNormBlock(PreNormBlock):
+    """A block that adds positions to its input (appendix D.4, "every layer")."""
+
+    described: ClassVar = {"position": ("positions", "D.4"), **PreNormBlock.described}
+
+    def __init__(self, *, position: nn.Module, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.position = position
+
+    def forward(
+        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        return super().forward(self.position(z), mask)
+
+
+class PositionedPostNormBlock(PostNormBlock):
+    """A block that adds positions to its input (appendix D.4, "every layer")."""
+
+    described: ClassVar = {"position": ("positions", "D.4"), **PostNormBlock.described}
+
+    def __init__(self, *, position: nn.Module, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.position = position
+
+    def forward(
+        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        return super().forward(self.position(z), mask)

@@ -3,7 +3,7 @@ branch (1706.03762, section 3.1, Fig. 1 right). The parts are those of the encod
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,18 +12,27 @@ from vitreous.layers.attention import KeyValues
 
 
 class DecoderPast(NamedTuple):
-    """What a decoder block keeps from step to step: keys and values of the tokens so far, and those of the
+    """Cache of a decoder block from step to step: keys and values of the tokens so far, and those of the
     context, which are computed once."""
 
     attention: KeyValues
     cross_attention: KeyValues
 
 
-NOTHING_KEPT = None, None
+NO_PAST = None, None
 
 
 class DecoderBlock(nn.Module):
-    """The parts of a block, which its two kinds put together: they differ in where the norms stand."""
+    """The parts of a block; its two kinds differ in where the norms are applied."""
+
+    described: ClassVar = {
+        "attention_norm": ("LayerNorm", "LN, 1706.03762"),
+        "attention_branch": ("residual", "+ z, Eq. 2"),
+        "cross_norm": ("LayerNorm", "LN, 1706.03762"),
+        "cross_branch": ("residual", "1706.03762"),
+        "mlp_norm": ("LayerNorm", "LN, 1706.03762"),
+        "mlp_branch": ("residual", "+ z', Eq. 3"),
+    }
 
     def __init__(
         self,
@@ -52,7 +61,7 @@ class PreNormDecoderBlock(DecoderBlock):
         past: DecoderPast | None = None,
     ) -> Float[Tensor, "B T D"]:
         """`past` is extended by these tokens; without it, `z` is the whole sequence."""
-        seen, known = past or NOTHING_KEPT
+        seen, known = past or NO_PAST
         z = z + self.attention_branch(self.attention(self.attention_norm(z), mask, seen))
         z = z + self.cross_branch(self.cross_attention(self.cross_norm(z), context, context_mask, known))
         return z + self.mlp_branch(self.mlp(self.mlp_norm(z)))
@@ -70,7 +79,7 @@ class PostNormDecoderBlock(DecoderBlock):
         past: DecoderPast | None = None,
     ) -> Float[Tensor, "B T D"]:
         """`past` is extended by these tokens; without it, `z` is the whole sequence."""
-        seen, known = past or NOTHING_KEPT
+        seen, known = past or NO_PAST
         z = self.attention_norm(z + self.attention_branch(self.attention(z, mask, seen)))
         z = self.cross_norm(z + self.cross_branch(self.cross_attention(z, context, context_mask, known)))
         return self.mlp_norm(z + self.mlp_branch(self.mlp(z)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -29,6 +30,8 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 class MLP(nn.Module):
     """D -> mlp_dim -> D with one non-linearity between: MLP(z) of Eq. 3."""
 
+    described: ClassVar = {"expand": ("MLP, wide", "MLP, Eq. 3"), "contract": ("MLP, back", "MLP, Eq. 3")}
+
     def __init__(self, width: int, hidden: int, *, activation: str = "gelu", dropout: float = 0.0) -> None:
         super().__init__()
         self.expand = nn.Linear(width, hidden)
@@ -42,6 +45,11 @@ class MLP(nn.Module):
 
 class SwiGLU(nn.Module):
     """contract(silu(gate(z)) * expand(z)); gate and expand share one matrix, gate's rows first."""
+
+    described: ClassVar = {
+        "gate_expand": ("MLP, wide", "MLP, Eq. 3"),
+        "contract": ("MLP, back", "MLP, Eq. 3"),
+    }
 
     def __init__(self, width: int, hidden: int, *, dropout: float = 0.0) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""From the tokens of the last layer to what the head sees (paper, Eq. 4 and Fig. 9)."""
+"""From the tokens of the last layer to the input of the head (paper, Eq. 4 and Fig. 9), and DeiT's pair of
+heads; every other head is one `nn.Linear`."""
 
 from __future__ import annotations
 
@@ -7,21 +8,28 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.layers.attention import CrossAttention
+from vitreous.layers.initialization import GoogleInit
 
 
 class ClassTokenPooling(nn.Module):
     """y = z_L^0: the class token (Eq. 4)."""
+
+    described_as = ("class token", "y, Eq. 4")
 
     def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
         return z[:, 0]
 
 
 class MeanPooling(nn.Module):
-    """The mean of the tokens behind the first `skip`: patches only, or everything for skip = 0."""
+    """The mean of the tokens after the first `skip`: patches only, or all tokens for None."""
 
-    def __init__(self, skip: int) -> None:
+    def __init__(self, skip: int | None) -> None:
         super().__init__()
         self.skip = skip
+
+    @property
+    def described_as(self) -> tuple[str, str]:
+        return f"mean of the {'tokens' if self.skip is None else 'patches'}", "y, Eq. 4"
 
     def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
         return z[:, self.skip :].mean(dim=1)
@@ -29,6 +37,8 @@ class MeanPooling(nn.Module):
 
 class ClassAndMeanPooling(nn.Module):
     """The class token and the mean of the patches, concatenated: DINOv2's linear head sees 2D channels."""
+
+    described_as = ("class token and mean", "y, Eq. 4")
 
     def __init__(self, skip: int) -> None:
         super().__init__()
@@ -41,13 +51,17 @@ class ClassAndMeanPooling(nn.Module):
 class DistilledPooling(nn.Module):
     """The class token and the distillation token side by side (DeiT, arXiv 2012.12877, section 4)."""
 
+    described_as = ("class, distillation token", "y, Eq. 4")
+
     def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B 2 D"]:
         return z[:, :2]
 
 
 class AttentionPooling(nn.Module):
-    """Multi-head attention pooling (MAP): a learned probe asks all tokens, then a residual MLP
+    """Multi-head attention pooling (MAP): a learned query attends to the tokens, then a residual MLP
     (Set Transformer, arXiv 1810.00825; big_vision, SigLIP)."""
+
+    described_as = ("attention pooling", "y, Eq. 4")
 
     def __init__(self, width: int, *, heads: int, mlp: nn.Module, norm: nn.Module, skip: int) -> None:
         super().__init__()
@@ -57,6 +71,29 @@ class AttentionPooling(nn.Module):
         self.norm = norm
         self.mlp = mlp
 
+    def reset(self, init: GoogleInit) -> None:
+        init.probe(self.probe)
+
     def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
         pooled = self.attention(self.probe.expand(z.shape[0], -1, -1), z[:, self.skip :])
         return (pooled + self.mlp(self.norm(pooled)))[:, 0]
+
+
+class DistilledHead(nn.Module):
+    """One classifier for the class token, one for the distillation token, averaged at test time
+    (DeiT, arXiv 2012.12877, section 4)."""
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__()
+        self.classes = nn.Linear(width, num_classes)
+        self.distillation = nn.Linear(width, num_classes)
+
+    def both(
+        self, y: Float[Tensor, "B 2 D"]
+    ) -> tuple[Float[Tensor, "B classes"], Float[Tensor, "B classes"]]:
+        """The logits of each token alone: one meets the labels in training, the other the teacher."""
+        return self.classes(y[:, 0]), self.distillation(y[:, 1])
+
+    def forward(self, y: Float[Tensor, "B 2 D"]) -> Float[Tensor, "B classes"]:
+        classes, distillation = self.both(y)
+        return (classes + distillation) / 2

@@ -1,11 +1,11 @@
-"""Position embeddings: where a patch stands, told in one of the ways of the paper's appendix D.4, or rotary.
+"""Position embeddings: where a patch is in the image, in one of the ways of appendix D.4, or rotary.
 
 Two families. *Added* positions are summed to the tokens, at the stem or in every layer: `LearnedPositions`,
-`LearnedPositions2d`, `SinCosPositions2d`. *Inner* positions act inside the attention, on queries and keys:
+`LearnedPositions2d`, `SinCosPositions2d`. Others act inside the attention, on queries and keys:
 `RotaryPositions2d`, `RelativePositions`.
 
-A table holds `extra` rows in front of the patches (the class token, and a distillation token). Register
-tokens stand between these and the patches and have no position (arXiv 2309.16588).
+A table holds `extra` rows before the patches (the class token, and a distillation token). Register
+tokens are between these and the patches and have no position (arXiv 2309.16588).
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitreous.layers.initialization import GoogleInit
+
 
 def with_registers(rows: Float[Tensor, "rows D"], extra: int, registers: int) -> Float[Tensor, "T D"]:
-    """The rows with zeros where the register tokens stand."""
+    """The rows with zeros in the rows of the register tokens."""
     if not registers:
         return rows
     return torch.cat([rows[:extra], rows.new_zeros(registers, rows.shape[1]), rows[extra:]])
@@ -26,10 +28,15 @@ def with_registers(rows: Float[Tensor, "rows D"], extra: int, registers: int) ->
 class LearnedPositions(nn.Module):
     """1-D learned: one free vector for each token in raster order (E_pos of Eq. 1)."""
 
-    def __init__(self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0) -> None:
+    def __init__(
+        self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0, init_std: float = 0.02
+    ) -> None:
         super().__init__()
-        self.grid, self.extra, self.registers = grid, extra, registers
+        self.grid, self.extra, self.registers, self.init_std = grid, extra, registers, init_std
         self.table = nn.Parameter(torch.zeros(extra + grid[0] * grid[1], width))
+
+    def reset(self, init: GoogleInit) -> None:
+        init.table(self.table, self.init_std)
 
     def rows(self) -> Float[Tensor, "rows D"]:
         """One row for each of the extra tokens, then one for each patch in raster order."""
@@ -42,19 +49,25 @@ class LearnedPositions(nn.Module):
 class LearnedPositions2d(nn.Module):
     """2-D learned: a vector of D/2 for the column and one for the row, concatenated (appendix D.4)."""
 
-    def __init__(self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0) -> None:
+    def __init__(
+        self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0, init_std: float = 0.02
+    ) -> None:
         super().__init__()
-        self.grid, self.extra, self.registers = grid, extra, registers
+        self.grid, self.extra, self.registers, self.init_std = grid, extra, registers, init_std
         self.x = nn.Parameter(torch.zeros(grid[1], width // 2))
         self.y = nn.Parameter(torch.zeros(grid[0], width - width // 2))
-        self.extra_table = nn.Parameter(torch.zeros(extra, width))
+        self.extra_table = nn.Parameter(torch.zeros(extra, width)) if extra else None
+
+    def reset(self, init: GoogleInit) -> None:
+        for table in self.parameters():
+            init.table(table, self.init_std)
 
     def rows(self) -> Float[Tensor, "rows D"]:
         height, width = self.grid
         patches = torch.cat(
             [repeat(self.x, "w d -> (h w) d", h=height), repeat(self.y, "h d -> (h w) d", w=width)], dim=-1
         )
-        return torch.cat([self.extra_table, patches])
+        return patches if self.extra_table is None else torch.cat([self.extra_table, patches])
 
     def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         return z + with_registers(self.rows(), self.extra, self.registers)
@@ -78,8 +91,14 @@ class SinCosPositions2d(nn.Module):
     ) -> None:
         super().__init__()
         self.grid, self.extra, self.registers = grid, extra, registers
-        table = torch.cat([torch.zeros(extra, width), sincos_2d(grid, width, temperature)])
-        self.register_buffer("table", table, persistent=False)
+        self.width, self.temperature = width, temperature
+        self.register_buffer("table", None, persistent=False)
+        self.compute_buffers(torch.get_default_device())
+
+    def compute_buffers(self, device: torch.device) -> None:
+        with device:
+            patches = sincos_2d(self.grid, self.width, self.temperature)
+            self.table = torch.cat([torch.zeros(self.extra, self.width), patches])
 
     def rows(self) -> Float[Tensor, "rows D"]:
         return self.table
@@ -100,8 +119,8 @@ def sincos_2d(grid: tuple[int, int], width: int, temperature: float) -> Float[Te
 class RotaryPositions2d(nn.Module):
     """Rotary positions on a grid (RoFormer, arXiv 2104.09864, one half of each head for each axis).
 
-    Every pair of channels of q and k is turned by an angle proportional to the patch's column (first half
-    of the head) or row (second half), so that q k^T depends on offsets only. Prefix tokens do not turn.
+    Every pair of channels of q and k is rotated by an angle proportional to the patch's column (first half
+    of the head) or row (second half), so that q k^T depends on offsets only. Prefix tokens are not rotated.
     """
 
     cos: Tensor
@@ -111,13 +130,20 @@ class RotaryPositions2d(nn.Module):
         self, grid: tuple[int, int], head_dim: int, *, prefix: int, temperature: float = 100.0
     ) -> None:
         super().__init__()
-        quarter = head_dim // 4
-        omega = temperature ** -(torch.arange(quarter, dtype=torch.float32) / quarter)
-        y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
-        angles = torch.cat([x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega], dim=-1)  # (N, D_h / 2)
-        angles = repeat(torch.cat([torch.zeros(prefix, 2 * quarter), angles]), "t d -> t (d two)", two=2)
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
+        self.grid, self.head_dim, self.prefix, self.temperature = grid, head_dim, prefix, temperature
+        self.register_buffer("cos", None, persistent=False)
+        self.register_buffer("sin", None, persistent=False)
+        self.compute_buffers(torch.get_default_device())
+
+    def compute_buffers(self, device: torch.device) -> None:
+        quarter, (rows, columns) = self.head_dim // 4, self.grid
+        with device:
+            omega = self.temperature ** -(torch.arange(quarter, dtype=torch.float32) / quarter)
+            y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+            angles = torch.cat([x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega], dim=-1)  # (N, D_h / 2)
+            angles = torch.cat([torch.zeros(self.prefix, 2 * quarter), angles])
+        angles = repeat(angles, "t d -> t (d two)", two=2)
+        self.cos, self.sin = angles.cos(), angles.sin()
 
     def forward(
         self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]
@@ -126,8 +152,8 @@ class RotaryPositions2d(nn.Module):
 
     def rotate(self, x: Float[Tensor, "B K T E"]) -> Float[Tensor, "B K T E"]:
         even, odd = rearrange(x, "... (d two) -> two ... d", two=2)
-        turned = rearrange(torch.stack([-odd, even]), "two ... d -> ... (d two)")
-        return x * self.cos.to(x.dtype) + turned * self.sin.to(x.dtype)
+        rotated = rearrange(torch.stack([-odd, even]), "two ... d -> ... (d two)")
+        return x * self.cos.to(x.dtype) + rotated * self.sin.to(x.dtype)
 
 
 class RelativePositions(nn.Module):
@@ -135,17 +161,24 @@ class RelativePositions(nn.Module):
     sequence, has an embedding; the original query meets it as a key, and the logits of this extra attention
     are added to those of the content before the softmax. Heads share the embeddings.
 
-    The paper does not say how the class token takes part; here it stands at the sequence's first position.
+    The paper does not say how the class token takes part; here it has the sequence's first position.
     """
 
     offset: Tensor
 
-    def __init__(self, tokens: int, head_dim: int) -> None:
+    def __init__(self, tokens: int, head_dim: int, *, init_std: float = 0.02) -> None:
         super().__init__()
+        self.tokens, self.init_std = tokens, init_std
         self.table = nn.Parameter(torch.zeros(2 * tokens - 1, head_dim))
-        position = torch.arange(tokens)
-        offset = position[:, None] - position[None, :] + tokens - 1
-        self.register_buffer("offset", offset, persistent=False)  # (T, T), 0 ... 2T-2
+        self.register_buffer("offset", None, persistent=False)
+        self.compute_buffers(torch.get_default_device())
+
+    def reset(self, init: GoogleInit) -> None:
+        init.table(self.table, self.init_std)
+
+    def compute_buffers(self, device: torch.device) -> None:
+        position = torch.arange(self.tokens, device=device)
+        self.offset = position[:, None] - position[None, :] + self.tokens - 1  # (T, T), 0 ... 2T-2
 
     def forward(
         self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]

@@ -1,7 +1,7 @@
 """ResNet with GroupNorm and weight standardization: the first half of the paper's hybrids (section 3.1), and
 big_vision's BiT. The published BiT is in `resnet_v2.py`.
 
-As in Google's code: ResNet-v1 order (normalization and ReLU behind each convolution, ReLU behind the sum),
+As in Google's code: ResNet-v1 order (normalization and ReLU after each convolution, ReLU after the sum),
 the stride on the 3x3 convolution of a stage's first unit, padding "SAME" in TensorFlow's sense (the odd pixel
 at the bottom and the right).
 """
@@ -9,13 +9,15 @@ at the bottom and the right).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from vitreous.layers.initialization import GoogleInit
 
 Standardization = Literal["std", "variance"]
 
@@ -52,6 +54,9 @@ class StandardizedConvolution(nn.Conv2d):
     ) -> None:
         super().__init__(inputs, outputs, kernel, stride=stride, bias=False)
         self.standardization, self.eps = standardization, eps
+
+    def reset(self, init: GoogleInit) -> None:
+        init.draw(self.weight, nn.init.kaiming_normal_, nonlinearity="relu")
 
     def standardized(self) -> Float[Tensor, "out in h w"]:
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
@@ -149,13 +154,31 @@ class ResNet(nn.Module):
         self.stages = nn.Sequential(*stages)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        return self.stages(self.root_features(images))
+
+    def root_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
         x = F.relu(self.root_norm(self.root(images)))
-        x = F.max_pool2d(pad_same(x, 3, 2, value=-torch.inf), 3, stride=2)
-        return self.stages(x)
+        return F.max_pool2d(pad_same(x, 3, 2, value=-torch.inf), 3, stride=2)
+
+    @property
+    def described(self) -> dict[str, tuple[str, str]]:
+        return described_resnet(self.stages)
+
+
+def described_resnet(stages: nn.Sequential) -> dict[str, tuple[str, str]]:
+    """The steps of a ResNet: its root, and each of its stages."""
+    steps = {"root_features": ("ResNet root", "1912.11370")}
+    for number, stage in enumerate(stages):
+        assert isinstance(stage, nn.Sequential)
+        units = f"{len(stage)} unit{'s' if len(stage) > 1 else ''}"
+        steps[f"stages.{number}"] = (f"ResNet stage {number + 1}, {units}", "1912.11370")
+    return steps
 
 
 class ResNetStem(nn.Module):
     """The hybrid's x_p E: a ResNet's feature map cut into patches of cells, each projected (section 3.1)."""
+
+    described: ClassVar = {"project": ("projection", "x_p E, Eq. 1")}
 
     def __init__(
         self,
@@ -183,4 +206,8 @@ class ResNetStem(nn.Module):
         self.projection = nn.Conv2d([root_width, *widths][-1], width, kernel_size=patch, stride=patch)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
-        return rearrange(self.projection(self.backbone(images)), "B D h w -> B (h w) D")
+        return self.project(self.backbone(images))
+
+    def project(self, cells: Float[Tensor, "B C h w"]) -> Float[Tensor, "B N D"]:
+        """Patches of cells in raster order as tokens."""
+        return rearrange(self.projection(cells), "B D h w -> B (h w) D")

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.layers.resnet import StandardizedConvolution
+from vitreous.layers.resnet import StandardizedConvolution, described_resnet
 
 
 class CenteredConvolution(StandardizedConvolution):
@@ -99,5 +99,11 @@ class PreActivationResNet(nn.Module):
         self.norm = nn.GroupNorm(32, widths[-1], eps=norm_eps)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
-        x = F.max_pool2d(F.pad(self.root(images), (1, 1, 1, 1)), kernel_size=3, stride=2)
-        return F.relu(self.norm(self.stages(x)))
+        return F.relu(self.norm(self.stages(self.root_features(images))))
+
+    def root_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        return F.max_pool2d(F.pad(self.root(images), (1, 1, 1, 1)), kernel_size=3, stride=2)
+
+    @property
+    def described(self) -> dict[str, tuple[str, str]]:
+        return {**described_resnet(self.stages), "norm": ("GroupNorm", "1912.11370")}

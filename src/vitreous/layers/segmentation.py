@@ -10,6 +10,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitreous.layers.initialization import GoogleInit
+
 
 class LinearMasks(nn.Module):
     """One linear layer on every patch token ("Linear", section 3.2).
@@ -20,6 +22,8 @@ class LinearMasks(nn.Module):
         grid: (rows, columns) of patches.
         cells: each patch gives cells x cells logits of each class; one in the paper.
     """
+
+    described_as = ("linear layer", "2105.05633, 3.2")
 
     def __init__(self, width: int, num_classes: int, *, grid: tuple[int, int], cells: int) -> None:
         super().__init__()
@@ -44,7 +48,7 @@ class MaskTransformer(nn.Module):
         grid: (rows, columns) of patches.
         cells: each patch gives cells x cells logits of each class; one in the paper.
         blocks: the M layers.
-        norm: behind them.
+        norm: after them.
     """
 
     def __init__(
@@ -59,13 +63,21 @@ class MaskTransformer(nn.Module):
     ) -> None:
         super().__init__()
         self.grid, self.cells = grid, cells
-        self.classes = nn.Parameter(nn.init.trunc_normal_(torch.empty(num_classes, width), std=0.02))
+        self.classes = nn.Parameter(torch.empty(num_classes, width))
         self.project = nn.Linear(width, width)
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm
         self.patch_map = nn.Linear(width, width * cells**2, bias=False)
         self.class_map = nn.Linear(width, width, bias=False)
         self.mask_norm = nn.LayerNorm(num_classes)
+
+    @property
+    def described_as(self) -> tuple[str, str]:
+        depth = len(self.blocks)
+        return f"mask Transformer, {depth} layer{'s' if depth > 1 else ''}", "2105.05633, 3.2"
+
+    def reset(self, init: GoogleInit) -> None:
+        init.draw(self.classes, nn.init.trunc_normal_, std=0.02)
 
     def forward(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B classes h w"]:
         count = len(self.classes)
@@ -82,5 +94,5 @@ class MaskTransformer(nn.Module):
 def to_maps(
     logits: Float[Tensor, "B N channels"], grid: tuple[int, int], cells: int
 ) -> Float[Tensor, "B classes h w"]:
-    """Each patch's cells put side by side, patch beside patch."""
+    """Arrange the cells of each patch, and the patches, as maps."""
     return rearrange(logits, "B (h w) (a b K) -> B K (h a) (w b)", h=grid[0], w=grid[1], a=cells, b=cells)

@@ -6,11 +6,14 @@ Beside the letters of this floor: S source tokens, V vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from vitreous.layers.initialization import GoogleInit
 
 
 class TokenEmbedding(nn.Module):
@@ -25,32 +28,42 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, width))
         self.scale = math.sqrt(width) if scale else 1.0
-        if not self.weight.is_meta:
-            nn.init.normal_(self.weight, std=width**-0.5)
+
+    def reset(self, init: GoogleInit) -> None:
+        init.table(self.weight, self.weight.shape[1] ** -0.5)
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return F.embedding(ids, self.weight) * self.scale
 
     def logits(self, z: Float[Tensor, "B T D"], bias: Float[Tensor, "V"] | None) -> Float[Tensor, "B T V"]:
-        """How much each token of the vocabulary is like z."""
+        """Return the logit of each token of the vocabulary: its product with z."""
         return F.linear(z, self.weight, bias)
 
 
 class NoPositions(nn.Module):
-    """The order of the tokens is not told."""
+    """Return the tokens as they are."""
 
     def forward(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
         return z
 
 
 class SinusoidalPositions(nn.Module):
-    """Sines and cosines of the position, added (section 3.5): row by row of one of the tables below."""
+    """Sines and cosines of the position, added (section 3.5).
+
+    Args:
+        computed: one of the functions below, with its arguments.
+    """
 
     table: Tensor
 
-    def __init__(self, table: Float[Tensor, "length D"]) -> None:
+    def __init__(self, computed: Callable[[], Float[Tensor, "length D"]]) -> None:
         super().__init__()
-        self.register_buffer("table", table, persistent=False)
+        self.computed = computed
+        self.register_buffer("table", None, persistent=False)
+        self.compute_buffers(torch.get_default_device())
+
+    def compute_buffers(self, device: torch.device) -> None:
+        self.table = self.computed().to(device)
 
     def forward(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
         """`start` is the position of the first of these tokens."""
@@ -80,22 +93,23 @@ def fairseq_sinusoids(length: int, width: int, *, first: int) -> Float[Tensor, "
 def sines_and_cosines(
     length: int, *, count: int, step: float
 ) -> tuple[Float[Tensor, "length count"], Float[Tensor, "length count"]]:
-    """Of pos / 10000^(i step), in double precision; on the CPU also where weights are only thought of."""
+    """Of pos / 10000^(i step), in double precision, on the CPU: the table is moved afterwards."""
     position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
     omega = 10_000.0 ** (-step * torch.arange(count, dtype=torch.float64, device="cpu"))
     return (position * omega).sin(), (position * omega).cos()
 
 
 class LearnedSequencePositions(nn.Module):
-    """A free vector for each position. The first `offset` rows of the table stand for no position (BART's
-    code reserves two)."""
+    """A free vector for each position. The first `offset` rows of the table are unused (BART's code
+    reserves two)."""
 
     def __init__(self, length: int, width: int, *, offset: int = 0) -> None:
         super().__init__()
         self.offset = offset
         self.table = nn.Parameter(torch.empty(length + offset, width))
-        if not self.table.is_meta:
-            nn.init.normal_(self.table, std=0.02)
+
+    def reset(self, init: GoogleInit) -> None:
+        init.table(self.table, 0.02)
 
     def forward(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
         """`start` is the position of the first of these tokens."""
@@ -104,12 +118,12 @@ class LearnedSequencePositions(nn.Module):
 
 
 def padding_mask(real: Tensor) -> Float[Tensor, "B 1 1 S"]:
-    """What is added to attention logits so that nobody looks at padding. `real`: (B, S), true at tokens."""
+    """What is added to attention logits so that padding is ignored. `real`: (B, S), true at tokens."""
     return torch.zeros(real.shape, device=real.device).masked_fill(~real.bool(), -torch.inf)[:, None, None]
 
 
 def causal_mask(new: int, past: int = 0, *, device: torch.device | None = None) -> Float[Tensor, "1 1 T S"]:
     """What is added to attention logits so that a token sees itself and what came before, never what follows
-    (section 3.2.3). `new` queries stand behind `past` tokens that everybody sees."""
+    (section 3.2.3). `new` queries follow `past` tokens that all of them see."""
     mask = torch.full((new, past + new), -torch.inf, device=device)
     return mask.triu(diagonal=past + 1)[None, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from einops import rearrange
@@ -21,6 +21,8 @@ class PatchStem(nn.Module):
         bias: whether the projection has one (CLIP's has none).
     """
 
+    described_as = ("projection", "x_p E, Eq. 1")
+
     def __init__(self, channels: int, patch: tuple[int, int], width: int, *, bias: bool = True) -> None:
         super().__init__()
         self.projection = nn.Conv2d(channels, width, kernel_size=patch, stride=patch, bias=bias)
@@ -35,6 +37,13 @@ class LinearPatchStem(nn.Module):
 
     A flat patch is in the order (row, column, channel), as in the paper's reference code.
     """
+
+    described: ClassVar = {
+        "flat": ("patches, flat", "x_p"),
+        "norm_before": ("LayerNorm before projection", ""),
+        "projection": ("projection", "x_p E, Eq. 1"),
+        "norm_after": ("LayerNorm after projection", ""),
+    }
 
     def __init__(
         self,
@@ -52,8 +61,12 @@ class LinearPatchStem(nn.Module):
         self.projection = nn.Linear(channels * patch[0] * patch[1], width, bias=bias)
         self.norm_after = norm_after
 
+    def flat(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N patch_dim"]:
+        """x_p of the paper's section 3.1."""
+        return to_patches(images, self.patch)
+
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
-        patches = to_patches(images, self.patch)
+        patches = self.flat(images)
         return self.norm_after(self.projection(self.norm_before(patches)))
 
 
@@ -72,14 +85,14 @@ def from_patches(
 
 
 class ConvolutionStem(nn.Module):
-    """Early convolutions see better (Xiao et al., arXiv 2106.14881): 3x3 convolutions with normalization
+    """Early convolutions (Xiao et al., arXiv 2106.14881): 3x3 convolutions with normalization
     and ReLU instead of one large patch, then a 1x1 projection. The product of the strides is the patch size.
 
-    GroupNorm stands for the paper's BatchNorm: it needs no running statistics, so that batch size, averaged
+    GroupNorm replaces the paper's BatchNorm: it needs no running statistics, so that batch size, averaged
     weights and evaluation mode change nothing.
 
     Args:
-        widths: channels behind each convolution.
+        widths: channels after each convolution.
         strides: of each convolution.
         norm: "layer" takes all channels of an image as one group; "instance" each channel by itself
             (arXiv 1607.08022), which takes away an image's own brightness, contrast and color.
@@ -107,7 +120,17 @@ class ConvolutionStem(nn.Module):
         self.projection = nn.Conv2d(channels, width, kernel_size=1)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
-        return rearrange(self.projection(self.convolutions(images)), "B D h w -> B (h w) D")
+        return self.project(self.convolutions(images))
+
+    def project(self, cells: Float[Tensor, "B C h w"]) -> Float[Tensor, "B N D"]:
+        """Cells in raster order as tokens."""
+        return rearrange(self.projection(cells), "B D h w -> B (h w) D")
+
+    @property
+    def described(self) -> dict[str, tuple[str, str]]:
+        ends = range(2, len(self.convolutions), 3)  # each convolution has a norm and a ReLU
+        convolutions = {f"convolutions.{end}": (f"convolution {end // 3 + 1}", "2106.14881") for end in ends}
+        return {**convolutions, "project": ("projection", "x_p E, Eq. 1")}
 
 
 def pad_to_multiple(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B C H2 W2"]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.layers.initialization import GoogleInit
 from vitreous.layers.resnet import ResNet
 from vitreous.layers.resnet_v2 import PreActivationResNet
 from vitreous.models.config import Config, Positive, check_groups, resnet_widths
-from vitreous.models.initialization import initialize
+from vitreous.models.initialization import fresh_weights
 from vitreous.models.preprocessing import Preprocessing
 
 
@@ -58,6 +59,8 @@ class BiTConfig(Config):
 class BiT(nn.Module):
     """Root, stages, mean over the image, linear head; the same methods as `ViT`."""
 
+    described: ClassVar = {"features": ("mean of the cells", ""), "head": ("head", "")}
+
     def __init__(
         self,
         config: BiTConfig,
@@ -65,17 +68,20 @@ class BiT(nn.Module):
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
         task: str | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.config = config
         self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
         self.labels = None if labels is None else list(labels)
         self.task = task
-        self.backbone = backbone(config)
-        self.head = (
-            nn.Identity() if config.num_classes is None else nn.Linear(config.widths[-1], config.num_classes)
-        )
-        initialize(self)
+        classes = config.num_classes
+        with fresh_weights(self, seed):
+            self.backbone = build_backbone(config)
+            self.head = nn.Identity() if classes is None else nn.Linear(config.widths[-1], classes)
+
+    def reset(self, init: GoogleInit) -> None:
+        init.head(self.head)
 
     def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         """The cells of the last feature map in raster order."""
@@ -92,7 +98,7 @@ class BiT(nn.Module):
         return self.head(self.features(images))
 
 
-def backbone(config: BiTConfig) -> nn.Module:
+def build_backbone(config: BiTConfig) -> nn.Module:
     """The ResNet, in the order of its units that the configuration says."""
     if config.order == "pre-activation":
         return PreActivationResNet(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vitreous.models.initialization import fresh_weights
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig
 from vitreous.models.transformer import Memory, TextDecoder
@@ -26,11 +27,14 @@ class Captioner(nn.Module):
     labels = None
     task = "captioning"
 
-    def __init__(self, config: CaptionerConfig, *, preprocessing: Preprocessing | None = None) -> None:
+    def __init__(
+        self, config: CaptionerConfig, *, preprocessing: Preprocessing | None = None, seed: int = 0
+    ) -> None:
         super().__init__()
         self.config = config
-        self.encoder = ViT(config.encoder, preprocessing=preprocessing)
-        self.text = TextDecoder(config.decoder, context_width=config.encoder.width)
+        with fresh_weights(self, seed):
+            self.encoder = ViT(config.encoder, preprocessing=preprocessing)
+            self.text = TextDecoder(config.decoder, context_width=config.encoder.width)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -41,7 +45,7 @@ class Captioner(nn.Module):
         return Memory(self.encoder.tokens(images))
 
     def decode(self, target: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
-        """Logits of the token behind each target token, which begin with `config.decoder.start`."""
+        """Logits of the token after each target token, which begin with `config.decoder.start`."""
         return self.text(target, memory)
 
     def forward(self, images: Float[Tensor, "B C H W"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:

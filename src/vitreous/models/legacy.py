@@ -1,9 +1,14 @@
-"""Names that versions before 0.2 gave to fields of configurations, so that what they wrote still loads."""
+"""Names that version 0.1 gave to configuration fields and to weights, so that what it wrote still loads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Container, Mapping
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+T = TypeVar("T")
 
 FIELDS = {
     "centre_momentum": "center_momentum",
@@ -29,6 +34,23 @@ VALUES = {"mean-colour": "mean-color", "small-colours": "small-colors"}
 def with_current_names(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the former names in a tree of settings, at every depth; current names stay as they are."""
     return {FIELDS.get(key, key): current(value) for key, value in tree.items()}
+
+
+def current_weights(weights: Mapping[str, T], wanted: Container[str]) -> dict[str, T]:
+    """Translate the former names of weights, for a model whose weights are `wanted`.
+
+    A segmenter was a Vision Transformer and now has one; the positions of every layer were beside the blocks;
+    a model without prefix tokens had a parameter of no size.
+    """
+    renamed: dict[str, T] = {}
+    for name, weight in weights.items():
+        now = re.sub(r"\blayer_positions\.(\d+)\.", r"blocks.\1.position.", name)
+        now = re.sub(r"\binner_position\.", "position.", now)
+        now = next((each for each in (name, now, f"encoder.{now}") if each in wanted), name)
+        empty = isinstance(weight, Tensor) and not weight.numel()
+        if now in wanted or not empty:
+            renamed[now] = weight
+    return renamed
 
 
 def current(value: Any) -> Any:

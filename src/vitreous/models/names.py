@@ -15,7 +15,7 @@ from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.settings import check_names, explain
 from vitreous.models.vit import ViT
 
-Model = ViT | BiT
+Model = ViT | BiT | Segmenter
 
 
 class Size(NamedTuple):
@@ -113,29 +113,29 @@ def suggestion(name: str) -> str:
     return f"; {hint}" if hint.startswith("did you mean") else ""
 
 
-def create(name: str, **overrides: Any) -> Model:
-    """A model with fresh weights.
+def create(name: str, *, seed: int = 0, **overrides: Any) -> Model:
+    """Create a model with fresh weights.
 
-        create("ViT-B/16", num_classes=10, image_size=224)
+        create("ViT-B/16", num_classes=10, image_size=224, seed=0)
 
     Args:
         name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", a hybrid "R50+ViT-B/16", "BiT-R50x1", or a segmenter
             "Seg-B-Mask/16".
+        seed: of the weights; the same seed draws the same numbers.
         overrides: any field of `ViTConfig` (or `BiTConfig`, `SegmenterConfig`).
 
     Raises:
         InputError: an unknown name or field, or values that do not fit together.
     """
-    config = config_of(name, **overrides)
-    return build_model(config)
+    return build_model(config_of(name, **overrides), seed=seed)
 
 
 def build_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
     """Build the model of a configuration with fresh weights.
 
     Args:
-        attributes: its `preprocessing`, `labels` and `task`. Without a task, a segmenter's is segmentation
-            and that of a model with a head is classification.
+        attributes: its `preprocessing`, `labels`, `task` and `seed`. Without a task, that of a segmenter is
+            segmentation and that of another model with a head classification.
     """
     if not isinstance(config, SegmenterConfig):
         attributes.setdefault("task", None if config.num_classes is None else "classification")

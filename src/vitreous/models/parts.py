@@ -9,13 +9,19 @@ from typing import Any
 from torch import nn
 
 from vitreous.layers.attention import Attention
-from vitreous.layers.block import Branch, PostNormBlock, PreNormBlock
-from vitreous.layers.head import DistilledHead
+from vitreous.layers.block import (
+    Branch,
+    PositionedPostNormBlock,
+    PositionedPreNormBlock,
+    PostNormBlock,
+    PreNormBlock,
+)
 from vitreous.layers.mlp import MLP, SwiGLU
 from vitreous.layers.pooling import (
     AttentionPooling,
     ClassAndMeanPooling,
     ClassTokenPooling,
+    DistilledHead,
     DistilledPooling,
     MeanPooling,
 )
@@ -31,11 +37,11 @@ from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.models.config import ViTConfig
 
 
-def norm(config: ViTConfig, width: int | None = None) -> nn.LayerNorm:
+def build_norm(config: ViTConfig, width: int | None = None) -> nn.LayerNorm:
     return nn.LayerNorm(width or config.width, eps=config.norm_eps)
 
 
-def stem(config: ViTConfig) -> nn.Module:
+def build_stem(config: ViTConfig) -> nn.Module:
     """x_p E, in the chosen form."""
     kind = config.stem
     if kind.kind == "convolution":
@@ -61,20 +67,22 @@ def stem(config: ViTConfig) -> nn.Module:
         config.channels,
         config.patch_size,
         config.width,
-        norm_before=norm(config, patch_dim) if kind.norm_before else nn.Identity(),
-        norm_after=norm(config) if kind.norm_after else nn.Identity(),
+        norm_before=build_norm(config, patch_dim) if kind.norm_before else nn.Identity(),
+        norm_after=build_norm(config) if kind.norm_after else nn.Identity(),
         bias=kind.bias,
     )
 
 
 def added_position(config: ViTConfig) -> nn.Module:
-    """Positions that are summed to the tokens; nothing where they act inside the attention."""
+    """Positions that are added to the tokens; the identity where they act inside the attention."""
     options: dict[str, Any] = {"extra": config.num_class_tokens, "registers": config.registers}
     match config.position.kind:
         case "learned":
-            return LearnedPositions(config.grid, config.width, **options)
+            std = config.position.init_std
+            return LearnedPositions(config.grid, config.width, **options, init_std=std)
         case "learned-2d":
-            return LearnedPositions2d(config.grid, config.width, **options)
+            std = config.position.init_std
+            return LearnedPositions2d(config.grid, config.width, **options, init_std=std)
         case "sincos-2d":
             temperature = config.position.temperature or 10_000.0
             return SinCosPositions2d(config.grid, config.width, **options, temperature=temperature)
@@ -87,22 +95,13 @@ def stem_position(config: ViTConfig) -> nn.Module:
     return added_position(config) if config.position.where == "stem" else nn.Identity()
 
 
-def layer_positions(config: ViTConfig) -> nn.ModuleList:
-    """One position embedding in front of each layer (appendix D.4): none, one each, or one that all share."""
-    match config.position.where:
-        case "stem":
-            return nn.ModuleList(nn.Identity() for _ in range(config.depth))
-        case "every-layer":
-            return nn.ModuleList(added_position(config) for _ in range(config.depth))
-        case "every-layer-shared":
-            return nn.ModuleList([added_position(config)] * config.depth)
-
-
-def inner_position(config: ViTConfig) -> nn.Module | None:
+def attention_position(config: ViTConfig) -> nn.Module | None:
     """Positions that act on queries and keys."""
     match config.position.kind:
         case "relative":
-            return RelativePositions(config.sequence_length, config.resolved_head_dim)
+            return RelativePositions(
+                config.sequence_length, config.resolved_head_dim, init_std=config.position.init_std
+            )
         case "rotary-2d":
             temperature = config.position.temperature or 100.0
             return RotaryPositions2d(
@@ -115,43 +114,56 @@ def inner_position(config: ViTConfig) -> nn.Module | None:
             return None
 
 
-def blocks(config: ViTConfig) -> nn.ModuleList:
-    """The L encoder layers. Stochastic depth grows linearly from 0 to `drop_path` (arXiv 1603.09382)."""
+def build_blocks(config: ViTConfig) -> nn.ModuleList:
+    """The L encoder layers. Stochastic depth grows linearly from 0 to `drop_path` (arXiv 1603.09382).
+    Positions of every layer (appendix D.4) are one for each, or one that all share."""
     rates = [config.drop_path * layer / max(config.depth - 1, 1) for layer in range(config.depth)]
-    shared = inner_position(config) if config.position.where == "every-layer-shared" else None
-    return nn.ModuleList(block(config, rate, shared or inner_position(config)) for rate in rates)
+    if config.position.where == "every-layer-shared":
+        added, inner = added_position(config), attention_position(config)
+        return nn.ModuleList(build_block(config, rate, inner, added) for rate in rates)
+    if config.position.where == "every-layer":
+        return nn.ModuleList(
+            build_block(config, rate, attention_position(config), added_position(config)) for rate in rates
+        )
+    return nn.ModuleList(build_block(config, rate, attention_position(config)) for rate in rates)
 
 
-def block(config: ViTConfig, drop_path: float, inner: nn.Module | None) -> nn.Module:
-    """One encoder layer."""
-    arrangement = PreNormBlock if config.norm == "pre" else PostNormBlock
+def build_block(
+    config: ViTConfig, drop_path: float, inner: nn.Module | None, added: nn.Module | None = None
+) -> nn.Module:
+    """One encoder layer, with positions inside its attention or added to its input."""
     branch = partial(
         Branch, config.width, dropout=config.dropout, layer_scale=config.layer_scale, drop_path=drop_path
     )
-    return arrangement(
-        attention=Attention(
-            config.width,
-            heads=config.heads,
-            head_dim=config.resolved_head_dim,
-            qkv_bias=config.qkv_bias,
-            norm=partial(norm, config) if config.qk_norm else None,
-            inner_position=inner,
-            dropout=config.attention_dropout,
-        ),
-        mlp=mlp(config),
-        norms=(norm(config), norm(config)),
-        branches=(branch(), branch()),
+    attention = Attention(
+        config.width,
+        heads=config.heads,
+        head_dim=config.resolved_head_dim,
+        qkv_bias=config.qkv_bias,
+        norm=partial(build_norm, config) if config.qk_norm else None,
+        position=inner,
+        dropout=config.attention_dropout,
     )
+    parts: dict[str, Any] = {
+        "attention": attention,
+        "mlp": build_mlp(config),
+        "norms": (build_norm(config), build_norm(config)),
+        "branches": (branch(), branch()),
+    }
+    if added is None or isinstance(added, nn.Identity):
+        return (PreNormBlock if config.norm == "pre" else PostNormBlock)(**parts)
+    positioned = PositionedPreNormBlock if config.norm == "pre" else PositionedPostNormBlock
+    return positioned(**parts, position=added)
 
 
-def mlp(config: ViTConfig) -> nn.Module:
+def build_mlp(config: ViTConfig) -> nn.Module:
     if config.mlp == "swiglu":
         return SwiGLU(config.width, config.mlp_dim, dropout=config.dropout)
     return MLP(config.width, config.mlp_dim, activation=config.mlp, dropout=config.dropout)
 
 
-def pooling(config: ViTConfig) -> nn.Module:
-    """From tokens to what the head sees, with the last norm where that stands behind the pooling."""
+def build_pooling(config: ViTConfig) -> nn.Module:
+    """From tokens to the input of the head, with the last norm where it follows the pooling."""
     pool: nn.Module
     match config.pooling:
         case "class":
@@ -159,13 +171,13 @@ def pooling(config: ViTConfig) -> nn.Module:
         case "mean":
             pool = MeanPooling(skip=config.num_prefix_tokens)
         case "mean-all":
-            pool = MeanPooling(skip=0)
+            pool = MeanPooling(skip=None)
         case "attention":
             pool = AttentionPooling(
                 config.width,
                 heads=config.heads,
-                mlp=mlp(config),
-                norm=norm(config),
+                mlp=build_mlp(config),
+                norm=build_norm(config),
                 skip=config.num_prefix_tokens,
             )
         case "class+mean":
@@ -173,7 +185,7 @@ def pooling(config: ViTConfig) -> nn.Module:
         case "class+distillation":
             pool = DistilledPooling()
     if config.final_norm == "pooled":
-        return nn.Sequential(OrderedDict(pool=pool, norm=norm(config, pooled_width(config))))
+        return nn.Sequential(OrderedDict(pool=pool, norm=build_norm(config, pooled_width(config))))
     return pool
 
 
@@ -186,7 +198,7 @@ def feature_width(config: ViTConfig) -> int:
     return config.representation_size or pooled_width(config)
 
 
-def representation(config: ViTConfig) -> nn.Module:
+def build_representation(config: ViTConfig) -> nn.Module:
     """The hidden tanh layer of the pre-training head (section 3.1), where there is one."""
     if config.representation_size is None:
         return nn.Identity()
@@ -194,7 +206,7 @@ def representation(config: ViTConfig) -> nn.Module:
     return nn.Sequential(OrderedDict(linear=linear, tanh=nn.Tanh()))
 
 
-def head(config: ViTConfig) -> nn.Module:
+def build_head(config: ViTConfig) -> nn.Module:
     """The classifier; features pass through where there are no classes."""
     if config.num_classes is None:
         return nn.Identity()

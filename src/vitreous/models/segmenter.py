@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from vitreous.layers.segmentation import LinearMasks, MaskTransformer
 from vitreous.models import parts
 from vitreous.models.config import Positive, ViTConfig
-from vitreous.models.initialization import initialize
+from vitreous.models.initialization import fresh_weights
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
@@ -28,7 +28,7 @@ MOST_CLASSES = 255  # a mask's byte counts 0 ... 254; 255 is left out
 
 
 class SegmenterConfig(ViTConfig):
-    """A Vision Transformer, and what makes maps of its patches."""
+    """A Vision Transformer, and the decoder of its patches."""
 
     num_classes: Positive = Field(default=150, le=MOST_CLASSES, description="maps [K]; ADE20K's by default")
     pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = "mean"
@@ -52,16 +52,22 @@ class SegmenterConfig(ViTConfig):
             raise ValueError("representation_size has no effect, since no token is pooled: set it to none")
         return self
 
+    @property
+    def encoder(self) -> ViTConfig:
+        """The configuration of the Vision Transformer inside, which has no head."""
+        fields = {name: getattr(self, name) for name in ViTConfig.model_fields}
+        return ViTConfig(**fields | {"num_classes": None})
 
-class Segmenter(ViT):
-    """A ViT that gives each pixel a class. Of its tokens only the patches are decoded; class token and
-    registers, where there are some, take part in the attention.
+
+class Segmenter(nn.Module):
+    """A ViT and a decoder of its patch tokens: a class for each pixel. Class token and registers, where there
+    are some, take part in the attention only.
 
     Attributes:
         config, preprocessing, labels, task: as of a ViT; images are squashed, so that every pixel is seen.
+        encoder: the ViT, without a head.
+        head: the decoder.
     """
-
-    config: SegmenterConfig
 
     def __init__(
         self,
@@ -70,18 +76,45 @@ class Segmenter(ViT):
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
         task: str | None = "segmentation",
+        seed: int = 0,
     ) -> None:
+        super().__init__()
+        self.config = config
         whole = Preprocessing(size=config.image_size, channels=config.channels, resize="squash")
-        super().__init__(config, preprocessing=preprocessing or whole, labels=labels, task=task)
-        self.head = head(config)
-        initialize(self.head)
+        self.preprocessing = preprocessing or whole
+        self.labels = None if labels is None else list(labels)
+        self.task = task
+        with fresh_weights(self, seed):
+            self.encoder = ViT(config.encoder, preprocessing=self.preprocessing)
+            self.head = build_decoder(config)
+
+    @property
+    def described(self) -> dict[str, tuple[str, str]]:
+        steps = {}
+        if self.config.num_prefix_tokens:
+            steps["patches"] = ("patches alone", "2105.05633, 3.1")
+        if tuple(side * self.config.cells for side in self.config.grid) != self.config.image_size:
+            steps["upsample"] = ("maps at the image's size", "2105.05633, 3.2")
+        return steps
+
+    def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
+        """All tokens of the encoder after its final norm."""
+        return self.encoder.tokens(images)
+
+    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+        """The pooled tokens of the encoder."""
+        return self.encoder.features(images)
 
     def masks(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes h w"]:
         """Class logits of each patch, or of each cell of a patch."""
-        return self.head(self.tokens(images)[:, self.config.num_prefix_tokens :])
+        return self.head(self.patches(self.tokens(images)))
+
+    def patches(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B N D"]:
+        """The tokens without the prefix."""
+        return z[:, self.config.num_prefix_tokens :]
 
     def upsample(self, masks: Float[Tensor, "B classes h w"]) -> Float[Tensor, "B classes H W"]:
-        """The same at the image's size, what was padded cut off."""
+        """Resize to the image's size and cut the padding off."""
         (height, width), (rows, columns) = self.config.image_size, self.config.grid
         whole = rows * self.config.patch_size[0], columns * self.config.patch_size[1]
         if masks.shape[2:] != whole:
@@ -92,18 +125,8 @@ class Segmenter(ViT):
         """Class logits of each pixel."""
         return self.upsample(self.masks(images))
 
-    def encoder(self) -> ViT:
-        """The Vision Transformer inside, without a head. The weights are shared."""
-        fields = {name: getattr(self.config, name) for name in ViTConfig.model_fields}
-        vit = ViT(ViTConfig(**fields | {"num_classes": None}), preprocessing=self.preprocessing)
-        vit.prefix = self.prefix
-        for name, module in self.named_children():
-            if name != "head":
-                setattr(vit, name, module)
-        return vit.train(self.training)
 
-
-def head(config: SegmenterConfig) -> nn.Module:
+def build_decoder(config: SegmenterConfig) -> nn.Module:
     """The decoder that the configuration names."""
     if config.decoder == "linear":
         return LinearMasks(config.width, config.num_classes, grid=config.grid, cells=config.cells)
@@ -112,15 +135,16 @@ def head(config: SegmenterConfig) -> nn.Module:
         config.num_classes,
         grid=config.grid,
         cells=config.cells,
-        blocks=[parts.block(config, 0.0, None) for _ in range(config.decoder_depth)],
-        norm=parts.norm(config),
+        blocks=[parts.build_block(config, 0.0, None) for _ in range(config.decoder_depth)],
+        norm=parts.build_norm(config),
     )
 
 
-def likeliest(logits: Float[Tensor, "classes h w"], size: tuple[int, int]) -> UInt8[Tensor, "H W"]:
-    """The likeliest class of each pixel of an image of `size`, to which the logits are resized bilinearly.
+def argmax_at_size(logits: Float[Tensor, "classes h w"], size: tuple[int, int]) -> UInt8[Tensor, "H W"]:
+    """Return the most probable class of each pixel of an image of `size`.
 
-    Class by class: all maps of many classes at a photograph's size would be gigabytes.
+    The logits are resized bilinearly, class by class: all maps of many classes at the size of a photograph
+    would be gigabytes.
     """
     if tuple(logits.shape[1:]) == size:
         return logits.argmax(dim=0).to(torch.uint8)

@@ -1,38 +1,126 @@
 """The Transformer of 2017 (arXiv 1706.03762, section 3 and Fig. 1): the encoder that the ViT took over, and
-the decoder that it left behind.
+the decoder that it left out.
 
-memory = encode(source)             every source token looks at every other                  (Fig. 1, left)
-logits = decode(target, memory)     a target token looks at those before it, and at the memory      (right)
+memory = encode(source)             every source token attends to every other                (Fig. 1, left)
+logits = decode(target, memory)     a target token attends to those before it, and to the memory    (right)
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from vitreous.layers.attention import KeyValues
-from vitreous.layers.decoder import DecoderPast
-from vitreous.layers.few_rows import few_rows
-from vitreous.layers.sequence import TokenEmbedding, causal_mask, padding_mask
-from vitreous.models import sequence_parts as parts
-from vitreous.models.initialization import initialize
+from vitreous.layers.attention import Attention, CrossAttention, KeyValues
+from vitreous.layers.block import Branch, PostNormBlock, PreNormBlock
+from vitreous.layers.decoder import DecoderPast, PostNormDecoderBlock, PreNormDecoderBlock
+from vitreous.layers.initialization import GoogleInit
+from vitreous.layers.mlp import MLP
+from vitreous.layers.sequence import (
+    LearnedSequencePositions,
+    NoPositions,
+    SinusoidalPositions,
+    TokenEmbedding,
+    causal_mask,
+    fairseq_sinusoids,
+    halved_sinusoids,
+    padding_mask,
+    sinusoids,
+)
+from vitreous.models.initialization import fresh_weights
 from vitreous.models.sequence_config import DecoderConfig, TransformerConfig
+
+
+def sequence_norm(config: DecoderConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.width, eps=config.norm_eps)
+
+
+def sequence_positions(config: DecoderConfig) -> nn.Module:
+    """Positions of tokens, added to their vectors (section 3.5)."""
+    length, width = config.max_length, config.width
+    match config.position:
+        case "none":
+            return NoPositions()
+        case "learned":
+            return LearnedSequencePositions(length, width, offset=config.position_offset)
+        case "sinusoidal":
+            return SinusoidalPositions(partial(sinusoids, length, width))
+        case "sinusoidal-halves":
+            return SinusoidalPositions(partial(halved_sinusoids, length, width))
+        case "sinusoidal-fairseq":
+            return SinusoidalPositions(partial(fairseq_sinusoids, length, width, first=config.pad + 1))
+
+
+def source_embedding(config: TransformerConfig) -> TokenEmbedding | None:
+    """The source's own embedding, where its vocabulary is not that of the target."""
+    if config.source_vocabulary is None:
+        return None
+    return TokenEmbedding(config.source_vocabulary, config.width, scale=config.scale_embedding)
+
+
+def encoder_block(config: TransformerConfig) -> nn.Module:
+    """One encoder layer: that of the ViT."""
+    arrangement = PreNormBlock if config.norm == "pre" else PostNormBlock
+    return arrangement(
+        attention=self_attention(config),
+        mlp=sequence_mlp(config),
+        norms=(sequence_norm(config), sequence_norm(config)),
+        branches=(sequence_branch(config), sequence_branch(config)),
+    )
+
+
+def decoder_block(config: DecoderConfig, context_width: int) -> nn.Module:
+    """One decoder layer; `context_width` is that of the tokens it reads."""
+    arrangement = PreNormDecoderBlock if config.norm == "pre" else PostNormDecoderBlock
+    cross = CrossAttention(
+        config.width,
+        context_width=context_width,
+        heads=config.heads,
+        head_dim=config.width // config.heads,
+        dropout=config.attention_dropout,
+    )
+    return arrangement(
+        attention=self_attention(config),
+        cross_attention=cross,
+        mlp=sequence_mlp(config),
+        norms=(sequence_norm(config), sequence_norm(config), sequence_norm(config)),
+        branches=(sequence_branch(config), sequence_branch(config), sequence_branch(config)),
+    )
+
+
+def self_attention(config: DecoderConfig) -> Attention:
+    head_dim = config.width // config.heads
+    return Attention(config.width, heads=config.heads, head_dim=head_dim, dropout=config.attention_dropout)
+
+
+def sequence_mlp(config: DecoderConfig) -> MLP:
+    return MLP(config.width, config.mlp_dim, activation=config.activation, dropout=config.mlp_dropout)
+
+
+def sequence_branch(config: DecoderConfig) -> Branch:
+    """Dropout of what a branch adds (section 5.4)."""
+    return Branch(config.width, dropout=config.dropout, layer_scale=None, drop_path=0.0)
 
 
 class Encoder(nn.Module):
     """A stack of the encoder's layers, vectors in and vectors out."""
 
+    described: ClassVar = {
+        "position": ("positions", "1706.03762, 3.5"),
+        "embedding_norm": ("LayerNorm of the tokens", ""),
+        "norm": ("LayerNorm", ""),
+    }
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.position = parts.positions(config)
-        self.embedding_norm = parts.norm(config) if config.embedding_norm else nn.Identity()
+        self.position = sequence_positions(config)
+        self.embedding_norm = sequence_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(parts.encoder_block(config) for _ in range(config.encoder_depth))
-        self.norm = parts.norm(config) if config.final_norm else nn.Identity()
-        initialize(self)
+        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.encoder_depth))
+        self.norm = sequence_norm(config) if config.final_norm else nn.Identity()
 
     def forward(
         self, z: Float[Tensor, "B S D"], mask: Float[Tensor, "#B #K #S S"] | None = None
@@ -46,14 +134,19 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """A stack of the decoder's layers, vectors in and vectors out."""
 
+    described: ClassVar = {
+        "position": ("positions", "1706.03762, 3.5"),
+        "embedding_norm": ("LayerNorm of the tokens", ""),
+        "norm": ("LayerNorm", ""),
+    }
+
     def __init__(self, config: DecoderConfig, *, context_width: int) -> None:
         super().__init__()
-        self.position = parts.positions(config)
-        self.embedding_norm = parts.norm(config) if config.embedding_norm else nn.Identity()
+        self.position = sequence_positions(config)
+        self.embedding_norm = sequence_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(parts.decoder_block(config, context_width) for _ in range(config.depth))
-        self.norm = parts.norm(config) if config.final_norm else nn.Identity()
-        initialize(self)
+        self.blocks = nn.ModuleList(decoder_block(config, context_width) for _ in range(config.depth))
+        self.norm = sequence_norm(config) if config.final_norm else nn.Identity()
 
     def forward(
         self,
@@ -83,13 +176,18 @@ class Memory(NamedTuple):
     mask: Float[Tensor, "B 1 1 S"] | None = None
 
     def repeat(self, times: int) -> Memory:
-        """Every row `times` times, one behind the other."""
+        """Every row `times` times, in sequence."""
         mask = None if self.mask is None else self.mask.repeat_interleave(times, dim=0)
         return Memory(self.context.repeat_interleave(times, dim=0), mask)
 
 
 class TextDecoder(nn.Module):
     """Token ids in, logits of the next token out: embedding, decoder stack, and the embedding again."""
+
+    described: ClassVar = {
+        "tokens": ("token embedding", "1706.03762, 3.4"),
+        "tokens.logits": ("logits", "1706.03762, 3.4"),
+    }
 
     def __init__(self, config: DecoderConfig, *, context_width: int) -> None:
         super().__init__()
@@ -98,25 +196,28 @@ class TextDecoder(nn.Module):
         self.decoder = Decoder(config, context_width=context_width)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary)) if config.logits_bias else None
 
+    def reset(self, init: GoogleInit) -> None:
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
     def forward(self, ids: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
-        """The logits behind each token of whole sequences, as in training ("teacher forcing"). Padding
-        stands at the end, so the causal mask alone hides it from every real token."""
+        """The logits after each token of whole sequences, as in training ("teacher forcing"). Padding
+        is at the end, so the causal mask alone hides it from every real token."""
         mask = causal_mask(ids.shape[1], device=ids.device)
         z = self.decoder(self.tokens(ids), memory.context, mask, memory.mask)
         return self.tokens.logits(z, self.bias)
 
     def no_past(self) -> list[DecoderPast]:
-        """What `step` keeps, before the first step."""
+        """The empty cache of `step`, before the first step."""
         return [DecoderPast(KeyValues(), KeyValues()) for _ in self.decoder.blocks]
 
     def step(self, ids: Int[Tensor, "B T"], memory: Memory, past: list[DecoderPast]) -> Float[Tensor, "B V"]:
-        """The logits behind the last of these tokens, which follow those in `past` and are kept there."""
+        """The logits after the last of these tokens, which follow those in `past` and are added to it."""
         new, seen = ids.shape[1], len(past[0].attention)
         # A single token sees everything so far: it needs no mask.
         mask = causal_mask(new, seen, device=ids.device) if new > 1 else None
-        with few_rows(ids.numel(), memory.context):
-            z = self.decoder(self.tokens(ids), memory.context, mask, memory.mask, past)
-            return self.tokens.logits(z[:, -1:], self.bias)[:, 0]
+        z = self.decoder(self.tokens(ids), memory.context, mask, memory.mask, past)
+        return self.tokens.logits(z[:, -1:], self.bias)[:, 0]
 
 
 class Transformer(nn.Module):
@@ -126,15 +227,18 @@ class Transformer(nn.Module):
         config: the whole description of the function that the model computes.
     """
 
+    described: ClassVar = {"source_tokens": ("token embedding", "1706.03762, 3.4")}
+
     labels = None
     task = "translation"
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.source_tokens = parts.source_embedding(config)  # None where source and target share theirs
-        self.encoder = Encoder(config)
-        self.text = TextDecoder(config, context_width=config.width)
+        with fresh_weights(self, seed):
+            self.source_tokens = source_embedding(config)  # None where source and target share theirs
+            self.encoder = Encoder(config)
+            self.text = TextDecoder(config, context_width=config.width)
 
     def encode(self, source: Int[Tensor, "B S"], real: Bool[Tensor, "B S"] | None = None) -> Memory:
         """What the decoder reads. `real` is false at padding; by default, that is where the pad token is."""
@@ -143,7 +247,7 @@ class Transformer(nn.Module):
         return Memory(self.encoder(tokens(source), mask), mask)
 
     def decode(self, target: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
-        """Logits of the token behind each target token, which begin with `config.start`."""
+        """Logits of the token after each target token, which begin with `config.start`."""
         return self.text(target, memory)
 
     def forward(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
@@ -156,8 +260,9 @@ class EncoderDecoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config, context_width=config.width)
+        with fresh_weights(self, seed=0):
+            self.encoder = Encoder(config)
+            self.decoder = Decoder(config, context_width=config.width)
 
     def forward(
         self,

@@ -15,10 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.layers.initialization import GoogleInit
 from vitreous.layers.stems import pad_to_multiple
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
-from vitreous.models.initialization import initialize
+from vitreous.models.initialization import fresh_weights
 from vitreous.models.preprocessing import Preprocessing
 
 
@@ -40,6 +41,7 @@ class ViT(nn.Module):
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
         task: str | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.config = config
@@ -47,32 +49,64 @@ class ViT(nn.Module):
         self.labels = None if labels is None else list(labels)
         self.task = task
 
-        self.stem = parts.stem(config)
-        self.prefix = nn.Parameter(
-            torch.zeros(config.num_prefix_tokens, config.width)
-        )  # class, distillation, registers
-        self.position = parts.stem_position(config)
-        self.embedding_norm = parts.norm(config) if config.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
-        self.layer_positions = parts.layer_positions(config)
-        self.blocks = parts.blocks(config)
-        self.norm = parts.norm(config) if config.final_norm == "tokens" else nn.Identity()
-        self.pool = parts.pooling(config)
-        self.representation = parts.representation(config)
-        self.head = parts.head(config)
-        initialize(self)
+        with fresh_weights(self, seed):
+            self.stem = parts.build_stem(config)
+            # Class, distillation, register tokens: (num_prefix_tokens, D).
+            prefix = torch.zeros(config.num_prefix_tokens, config.width)
+            self.prefix = nn.Parameter(prefix) if config.num_prefix_tokens else None
+            self.position = parts.stem_position(config)
+            self.embedding_norm = parts.build_norm(config) if config.embedding_norm else nn.Identity()
+            self.dropout = nn.Dropout(config.dropout)
+            self.blocks = parts.build_blocks(config)
+            self.norm = parts.build_norm(config) if config.final_norm == "tokens" else nn.Identity()
+            self.pool = parts.build_pooling(config)
+            self.representation = parts.build_representation(config)
+            self.head = parts.build_head(config)
+
+    @property
+    def described(self) -> dict[str, tuple[str, str]]:
+        """The steps that `vitreous describe` lists, each with its equation."""
+        count = self.config.num_prefix_tokens
+        steps = {
+            "position": ("positions", "+ E_pos, Eq. 1"),
+            "embedding_norm": ("LayerNorm of the tokens", ""),
+            "norm": ("LayerNorm", "LN, Eq. 4"),
+            "representation": ("representation, tanh", "3.1"),
+            "head": ("head", "3.1"),
+        }
+        if self.config.pad:
+            steps["sized"] = ("padding to whole patches", "")
+        if count:
+            named = "class token" if count == 1 else f"{count} tokens"
+            steps["with_prefix"] = (f"{named} in front", "x_class, Eq. 1")
+        if self.config.final_norm == "pooled":
+            steps["pool.norm"] = ("LayerNorm", "LN, Eq. 4")
+        return steps
+
+    def reset(self, init: GoogleInit) -> None:
+        if self.prefix is not None:
+            distillation = int(self.config.class_token) if self.config.distillation_token else None
+            init.prefix(self.prefix, distillation=distillation)
+        init.head(self.head)
 
     def embed(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
         """z_0: patches projected, prefix tokens put in front, positions added (Eq. 1)."""
-        patches = self.stem(self.sized(images))
-        prefix = self.prefix.expand(patches.shape[0], -1, -1)
-        z = self.position(torch.cat([prefix, patches], dim=1))
-        return self.dropout(self.embedding_norm(z))
+        return self.positioned(self.stem(self.sized(images)))
+
+    def positioned(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
+        """Put the prefix tokens before the patches and add positions."""
+        return self.dropout(self.embedding_norm(self.position(self.with_prefix(patches))))
+
+    def with_prefix(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
+        """Put the class token and the other prefix tokens, where there are any, before the patches."""
+        if self.prefix is None:
+            return patches
+        return torch.cat([self.prefix.expand(patches.shape[0], -1, -1), patches], dim=1)
 
     def encode(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """z_L: every encoder layer (Eq. 2 and 3)."""
-        for position, block in zip(self.layer_positions, self.blocks, strict=True):
-            z = block(position(z))
+        for block in self.blocks:
+            z = block(z)
         return z
 
     def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:

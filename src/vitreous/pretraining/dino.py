@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.models import parts
 from vitreous.models.config import Config, Positive, ViTConfig
-from vitreous.models.initialization import initialize
+from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model
 from vitreous.pretraining.sizes import FeaturesAt
 from vitreous.pretraining.views import MultiCrop, ViewsConfig
+from vitreous.rng import torch_generator
 from vitreous.training.average import draw_towards
 
 
@@ -61,7 +62,7 @@ class ProjectionHead(nn.Module):
             nn.GELU(),
             nn.Linear(config.head_hidden, config.head_bottleneck),
         )
-        initialize(self.mlp, "timm")
+        init_weights(self.mlp, torch_generator(0, "dino head"), "timm")
         self.prototypes = nn.Parameter(torch.randn(config.prototypes, config.head_bottleneck))
         self.frozen = False
 

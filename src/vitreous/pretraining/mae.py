@@ -18,9 +18,10 @@ from vitreous.errors import InputError
 from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models import parts
 from vitreous.models.config import Config, Positive, Probability, ViTConfig
-from vitreous.models.initialization import initialize
+from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model
 from vitreous.pretraining.masking import Reconstruction, maskable, patch_dim, put, take
+from vitreous.rng import torch_generator
 
 
 class MAEConfig(Config):
@@ -73,11 +74,12 @@ class Decoder(nn.Module):
         self.mask = nn.Parameter(torch.randn(vit.width) * 0.02)
         table = torch.cat([torch.zeros(self.prefix, vit.width), sincos_of_mae(vit.grid, vit.width)])
         self.register_buffer("positions", table)  # kept in files: published weights bring their own
-        self.blocks = parts.blocks(vit)
-        self.norm = parts.norm(vit)
+        self.blocks = parts.build_blocks(vit)
+        self.norm = parts.build_norm(vit)
         self.prediction = nn.Linear(vit.width, patch_dim(encoder))
+        generator = torch_generator(0, "mae decoder")
         for part in (self.embedding, self.blocks, self.prediction):
-            initialize(part)
+            init_weights(part, generator)
 
     def forward(self, tokens: Float[Tensor, "B S D"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
         z = self.embedding(tokens)

@@ -61,10 +61,8 @@ def random_places(batch: int, patches: int, count: int, generator: torch.Generat
 
 def encode_patches(model: ViT, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
     """The patch tokens after the last layer and the final norm, from (corrupted) outputs of the stem:
-    Eq. 1-4 of the paper as `ViT.tokens` computes them, entered behind the stem."""
-    prefix = model.prefix.expand(patches.shape[0], -1, -1)
-    z = model.position(torch.cat([prefix, patches], dim=1))
-    tokens = model.norm(model.encode(model.dropout(model.embedding_norm(z))))
+    Eq. 1-4 of the paper as `ViT.tokens` computes them, entered after the stem."""
+    tokens = model.norm(model.encode(model.positioned(patches)))
     return tokens[:, model.config.num_prefix_tokens :]
 
 

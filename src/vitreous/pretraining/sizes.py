@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from vitreous.checkpoints.building import compute_positions, empty_model
-from vitreous.checkpoints.resizing import resize_axis, resize_table
+from vitreous.checkpoints.resizing import POSITION_TABLE, resize_axis, resize_table
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
@@ -34,8 +34,7 @@ class FeaturesAt:
                 "set pretraining.dino.views.small_count=0, or choose other positions"
             )
         self.shape = empty_model(config)  # the computation alone: weights come with each call
-        if isinstance(self.shape, ViT):
-            compute_positions(self.shape)
+        compute_positions(self.shape)
         self.names = {name for name, _ in self.shape.named_parameters()}
 
     def __call__(self, model: Model, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
@@ -51,7 +50,7 @@ class FeaturesAt:
 
 def resized(name: str, weight: Tensor, old: ViTConfig, new: ViTConfig) -> Tensor:
     """The same weight; resampled if it is a table of positions."""
-    if not name.startswith(("position.", "layer_positions.")):
+    if not POSITION_TABLE.match(name):
         return weight
     match name.rpartition(".")[2]:
         case "table":

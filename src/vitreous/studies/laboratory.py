@@ -23,7 +23,7 @@ from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate
 from vitreous.models.changing import change
-from vitreous.models.journey import journey
+from vitreous.models.description import describe
 from vitreous.pretraining.plan import plan as plan_pretraining
 from vitreous.pretraining.pretrainer import pretrain
 from vitreous.studies.selection import select
@@ -177,7 +177,7 @@ def fitted(config: RunConfig, splits: Splits) -> RunConfig:
 def size_of(config: RunConfig, model: nn.Module) -> tuple[int, int]:
     """(parameters, multiply-accumulate operations)."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return parameters, sum(stage.macs for stage in journey(config.model))
+    return parameters, describe(config.model).macs
 
 
 def key(config: RunConfig, splits: Splits) -> str:

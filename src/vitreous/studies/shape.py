@@ -6,7 +6,7 @@ from typing import Any
 
 from vitreous.models.changing import change
 from vitreous.models.config import ViTConfig
-from vitreous.models.costs import describe
+from vitreous.models.description import describe
 from vitreous.studies.study import Effect, Scale, Study, Trial, Variant
 from vitreous.training.config import RunConfig
 

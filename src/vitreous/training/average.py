@@ -46,9 +46,8 @@ def draw_towards(model: nn.Module, target: nn.Module, share: float) -> None:
     """w <- (1 - share) w + share t for every parameter of two models that are alike, and alike in shards."""
     kinds: dict[type[Tensor], tuple[list[Tensor], list[Tensor]]] = {}
     for mine, theirs in zip(model.parameters(), target.parameters(), strict=True):
-        if mine.numel():  # a model without prefix tokens has a parameter of no size
-            weights, targets = kinds.setdefault(type(mine), ([], []))
-            weights.append(mine)
-            targets.append(theirs)
+        weights, targets = kinds.setdefault(type(mine), ([], []))
+        weights.append(mine)
+        targets.append(theirs)
     for weights, targets in kinds.values():  # shares, and what every process has whole
         torch._foreach_lerp_(weights, targets, share)

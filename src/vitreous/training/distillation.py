@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitreous.data.loading import Batch
 from vitreous.errors import InputError
-from vitreous.layers.head import DistilledHead
+from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.config import DistillationConfig, TrainingConfig

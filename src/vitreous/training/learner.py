@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.models.legacy import current_weights
 from vitreous.training.average import Average, Averaging
 from vitreous.training.config import TrainingConfig
 from vitreous.training.optimizers import make_optimizers
@@ -129,10 +130,19 @@ class Learner:
                 "--init RUN to keep what was learned"
             )
 
+    def current(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of a state with the names that weights have now."""
+        names = {name for name, _ in self.model.named_parameters()}
+        for part in ("model/", "average/"):
+            old = within(tensors, part)
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(part)}
+            tensors |= {part + name: tensor for name, tensor in current_weights(old, names).items()}
+        return tensors
+
     @torch.no_grad()
     def restore(self, state: State, *, first: bool = True) -> None:
         """Become what was saved, to the bit. The first process has the meter, which was summed over all."""
-        tensors, facts = state
+        tensors, facts = self.current(state.tensors), state.facts
         self.check_fits(tensors)
         for name, parameter in self.model.named_parameters():
             parameter.copy_(tensors[f"model/{name}"])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.models.segmenter import Segmenter
 from vitreous.training.config import OptimizerConfig
 
 Group = dict[str, Any]
@@ -60,7 +61,7 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) 
     layers = depth(model) if config.layer_decay else 0
     groups: dict[tuple[float, float], Group] = {}
     for name, parameter in model.named_parameters():
-        if not parameter.requires_grad or parameter.numel() == 0:
+        if not parameter.requires_grad:
             continue
         scale = config.layer_decay ** (layers + 1 - layer_of(name, layers)) if config.layer_decay else 1.0
         its_decay = decay if id(parameter) in decaying else 0.0
@@ -82,7 +83,8 @@ def decaying_weights(model: nn.Module) -> Iterator[Tensor]:
 
 
 def depth(model: nn.Module) -> int:
-    blocks = getattr(model, "blocks", None)
+    body = model.encoder if isinstance(model, Segmenter) else model
+    blocks = getattr(body, "blocks", None)
     if not isinstance(blocks, nn.ModuleList):
         raise InputError(
             f"{type(model).__name__} has no encoder layers: set training.optimizer.layer_decay=none"
@@ -93,9 +95,10 @@ def depth(model: nn.Module) -> int:
 def layer_of(name: str, layers: int) -> int:
     """0 for what makes the tokens, l for encoder layer l, L + 1 for the norm, pooling and head behind them
     (BEiT, 2106.08254; MAE, 2111.06377)."""
-    if match := re.match(r"blocks\.(\d+)\.", name):
+    name = name.removeprefix("encoder.")  # of a segmenter
+    if match := re.match(r"blocks\.(\d+)\.(?!position\.)", name):
         return int(match[1]) + 1
-    if name.startswith(("stem.", "prefix", "position.", "embedding_norm.", "layer_positions.")):
+    if name.startswith(("stem.", "prefix", "position.", "embedding_norm.", "blocks.")):
         return 0
     return layers + 1
 

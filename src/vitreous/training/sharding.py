@@ -153,10 +153,8 @@ def layers(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def weights_kept_whole(model: nn.Module) -> set[nn.Parameter]:
-    """What the objective wants to keep whole, and parameters without a number, which nobody can share: the
-    prefix tokens of a model that has none."""
-    empty = {parameter for parameter in model.parameters() if parameter.numel() == 0}
-    return empty | set(getattr(model, "kept_whole", ()))
+    """The weights that the objective needs whole in every process."""
+    return set(getattr(model, "kept_whole", ()))
 
 
 def without_weights(model: nn.Module) -> nn.Module:

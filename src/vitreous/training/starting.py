@@ -10,21 +10,22 @@ import torch
 from torch import nn
 
 from vitreous.errors import InputError, nearest
-from vitreous.models.initialization import initialize
+from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model, build_model
 from vitreous.models.settings import merged
+from vitreous.rng import torch_generator
 from vitreous.training.config import RunConfig
 from vitreous.training.run import check_finished
 from vitreous.training.settings import AnyRun, configure
 
 
 def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
-    """The model of `config`, its weights drawn from `config.seed` or taken from `config.init`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        model = build_model(config.model, preprocessing=config.preprocessing, labels=list(labels))
-        if config.training.initialization != "google":
-            initialize(model, config.training.initialization)
+    """Build the model of `config`, its weights drawn from `config.seed` or taken from `config.init`."""
+    model = build_model(
+        config.model, preprocessing=config.preprocessing, labels=list(labels), seed=config.seed
+    )
+    if config.training.initialization != "google":
+        init_weights(model, torch_generator(config.seed, "weights"), config.training.initialization)
     if config.init:
         take_weights(model, checkpoint(config.init, image_size=config.model.image_size), config.init)
     freeze(model, config.training.freeze)

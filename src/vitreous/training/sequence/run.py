@@ -91,12 +91,10 @@ def next_token(smoothing: float) -> Objective:
 
 
 def fresh_model(config: TranslationConfig | ReadingConfig) -> SequenceModel:
-    """The model of a run, its weights drawn from the run's seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        if isinstance(config, TranslationConfig):
-            return Transformer(config.model)
-        return Captioner(config.model, preprocessing=config.preprocessing)
+    """Build the model of a run, its weights drawn from the run's seed."""
+    if isinstance(config, TranslationConfig):
+        return Transformer(config.model, seed=config.seed)
+    return Captioner(config.model, preprocessing=config.preprocessing, seed=config.seed)
 
 
 def train_sequence_model(

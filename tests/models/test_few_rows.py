@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vitreous.layers import few_rows as module
-from vitreous.layers.few_rows import few_rows, turned_linear
+from vitreous.models import decoding as module
+from vitreous.models.decoding import few_rows, transposed_linear
 
 
 @pytest.mark.parametrize("shape", [(1, 6), (2, 1, 6), (4, 6), (1, 3, 6), (6,)])
@@ -16,16 +16,18 @@ from vitreous.layers.few_rows import few_rows, turned_linear
 def test_it_is_the_linear_layer(shape: tuple[int, ...], bias: bool) -> None:
     layer = nn.Linear(6, 9, bias=bias)
     x = torch.randn(shape)
-    turned = turned_linear(x, layer.weight, layer.bias)
+    turned = transposed_linear(x, layer.weight, layer.bias)
     assert turned.is_contiguous()
     torch.testing.assert_close(turned, layer(x))
     slanted = torch.randn(shape[::-1]).permute(*reversed(range(len(shape))))
-    torch.testing.assert_close(turned_linear(slanted, layer.weight, layer.bias), layer(slanted))
+    torch.testing.assert_close(transposed_linear(slanted, layer.weight, layer.bias), layer(slanted))
 
 
 def test_it_takes_part_for_few_rows_of_float32_only(monkeypatch: pytest.MonkeyPatch) -> None:
     turned = []
-    monkeypatch.setattr(module, "turned_linear", lambda x, *rest: turned.append(len(x)) or F.linear(x, *rest))
+    monkeypatch.setattr(
+        module, "transposed_linear", lambda x, *rest: turned.append(len(x)) or F.linear(x, *rest)
+    )
     layer = nn.Linear(6, 9)
     for rows in (1, 4, 5):
         with few_rows(rows, torch.zeros(0)):

@@ -1,17 +1,27 @@
-"""`describe`: the stages add up to the model, and to the figures that were published."""
+"""`describe`: the stages are those of the paper, and add up to the model and to published figures."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from vitreous.models.config import ViTConfig
-from vitreous.models.costs import describe, layer_costs, memory
-from vitreous.models.counting import CountMacs, SavedBytes
-from vitreous.models.journey import journey, on_meta
+from vitreous.models.captioner import Captioner
+from vitreous.models.config import Config, ViTConfig
+from vitreous.models.description import (
+    SavedBytes,
+    describe,
+    layer_costs,
+)
 from vitreous.models.names import build_model, config_of
+from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.models.transformer import Transformer
+
+# Written by the second implementation of each architecture that `describe` was until version 0.2.
+EXPECTED = json.loads(Path(__file__).with_name("descriptions.json").read_text())
 
 HYBRID = {"kind": "resnet", "layers": (1, 1), "widths": (128, 256)}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -36,23 +46,52 @@ VARIANTS: dict[str, dict[str, Any]] = {
 SMALL = {"image_size": (32, 24), "patch_size": (8, 8), "width": 12, "depth": 3, "heads": 3, "mlp_dim": 20}
 
 
+CONFIGS: dict[str, Config] = {
+    name: ViTConfig(**{**SMALL, "num_classes": 5, **fields}) for name, fields in VARIANTS.items()
+} | {
+    "BiT post": config_of("BiT-R50x1", order="post-activation", standardization="std", num_classes=None),
+    "Seg cells": config_of("Seg-Ti-Mask/16", image_size=(32, 48), cells=4, class_token=False, pad=True),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_numbers_of_every_variant(name: str) -> None:
+    found = describe(CONFIGS.get(name) or config_of(name))
+    expected = EXPECTED[name]
+    rows = [
+        [stage.name, stage.equation, stage.written_shape, stage.times, stage.parameters, stage.macs]
+        for stage in found.stages
+    ]
+    assert rows == expected["rows"]
+    assert (found.parameters, found.macs) == (expected["parameters"], expected["macs"])
+    assert list(found.memory) == expected["memory"]
+    assert list(found.sequence) == expected["sequence"]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_stages_add_up_to_the_model(variant: str) -> None:
-    config = ViTConfig(**{**SMALL, "num_classes": 5, **VARIANTS[variant]})
-    stages = journey(config)
-    model, images = on_meta(config)
-    with torch.no_grad(), CountMacs() as count:
-        logits = model(images)
-    assert sum(stage.parameters for stage in stages) == sum(p.numel() for p in model.parameters())
-    assert sum(stage.macs for stage in stages) == count.macs
-    assert stages[-1].shape == tuple(logits.shape[1:])
+    model = build_model(CONFIGS[variant])
+    found = describe(model)
+    assert found.parameters == sum(p.numel() for p in model.parameters())
+    assert found.stages[-1].shape == tuple(model(torch.zeros(1, 3, *model.config.image_size)).shape[1:])
+    assert not any("described" in vars(module) for module in model.modules())
 
 
-@pytest.mark.parametrize("name", ["BiT-R50x1", "R+ViT-Ti/16", "R26+ViT-S/32"])
-def test_named_models_with_a_resnet_add_up(name: str) -> None:
-    description = describe(config_of(name))
-    model, _ = on_meta(config_of(name))
-    assert description.parameters == sum(p.numel() for p in model.parameters())
+def test_models_that_write_text_add_up() -> None:
+    decoder = DecoderConfig(vocabulary=30, width=8, depth=2, heads=2, mlp_dim=16, max_length=7)
+    captioner = Captioner(CaptionerConfig(encoder=ViTConfig(**SMALL, num_classes=None), decoder=decoder))
+    transformer = Transformer(TransformerConfig(**{**decoder.model_dump(), "source_vocabulary": 9}))
+    for model in (captioner, transformer):
+        found = describe(model)
+        assert found.parameters == sum(p.numel() for p in model.parameters())
+        assert found.stages[-1].name == "logits"
+        assert found.stages[-1].shape == (7, 30)
+
+
+def test_a_batch_needs_more_memory_for_activations_only() -> None:
+    one, two = (describe(CONFIGS["plain"], batch_size=size) for size in (1, 2))
+    assert two.memory.activations == 2 * one.memory.activations
+    assert (two.memory.weights, two.macs) == (one.memory.weights, one.macs)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +106,7 @@ def test_named_models_with_a_resnet_add_up(name: str) -> None:
     ],
 )
 def test_published_figures(name: str, millions: float, gmacs: float) -> None:
-    stages = journey(config_of(name))
+    stages = describe(config_of(name)).stages
     digits = len(f"{millions}".partition(".")[2]) if millions != 632 else 0
     assert round(sum(stage.parameters for stage in stages) / 1e6, digits) == millions
     digits = len(f"{gmacs}".partition(".")[2])
@@ -84,7 +123,7 @@ def test_the_journey_that_one_can_follow_by_hand() -> None:
         mlp_dim=4,
         stem={"kind": "patch", "norm_before": True, "norm_after": True},
     )
-    shapes = [stage.written_shape for stage in journey(config)]
+    shapes = [stage.written_shape for stage in describe(config).stages]
     wanted = ["1x3x32x32", "4x768", "4x3", "5x3", "3 heads of 5x4", "5x12", "5x3"]
     found = iter(shapes)
     assert all(shape in found for shape in wanted), shapes  # in this order
@@ -98,12 +137,12 @@ def test_saved_activations_are_those_of_a_real_backward_pass() -> None:
     saved = SavedBytes([*model.parameters(), *model.buffers()])
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
         model(torch.zeros(1, 3, *config.image_size))
-    assert memory(config).activations == pytest.approx(saved.bytes, rel=0.02)
+    assert describe(config).memory.activations == pytest.approx(saved.bytes, rel=0.02)
 
 
 def test_memory_counts_each_part() -> None:
     config = config_of("ViT-B/16")
-    found = memory(config)
+    found = describe(config).memory
     parameters = 86_567_656
     assert found.weights == found.gradients == 4 * parameters
     assert found.optimizer == 8 * parameters
