@@ -86,7 +86,8 @@ class TimmInit(GoogleInit):
             self.draw(weight[distillation], nn.init.trunc_normal_, std=0.02)
 
     def probe(self, weight: Tensor) -> None:
-        self.draw(weight, nn.init.trunc_normal_, std=weight.shape[-1] ** -0.5)
+        std = weight.shape[-1] ** -0.5
+        self.draw(weight, nn.init.trunc_normal_, std=std, a=-2 * std, b=2 * std)
 
     def head(self, head: nn.Module) -> None:
         """Leave the classifier as any other linear layer."""
