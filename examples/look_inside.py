@@ -18,7 +18,7 @@ def main(model_path: str | None = None, image_path: str | None = None) -> None:
     torch.manual_seed(0)
     model = vt.load(model_path) if model_path else vt.create("ViT-Ti/16", image_size=64, num_classes=10)
     image = Image.open(image_path) if image_path else Image.linear_gradient("L")
-    images = model.preprocessing(image)
+    images = model.preprocessing([image])
     with vt.capture_attention(model) as attention, torch.inference_mode():
         model.eval()(images)
     rows, columns = model.config.grid

@@ -225,4 +225,4 @@ def test_preprocessing_of_a_folder_is_its_peers(golden: Any) -> None:
 
     case = golden("hf_vit")
     image = Image.fromarray(case.array("raw_uint8").numpy())
-    assert_close(load(case).preprocessing(image), case.expected["pixel_values"], "pixel_values")
+    assert_close(load(case).preprocessing([image]), case.expected["pixel_values"], "pixel_values")

@@ -110,7 +110,7 @@ def write_reading_report(
     exhibits: list[Exhibit] = []
     arrays: dict[str, np.ndarray] = {}
     for number, ((image, called), (text, _, written)) in enumerate(zip(images, found, strict=True)):
-        batch = reader.model.preprocessing(image).to(reader.model.text.tokens.weight.device)
+        batch = reader.model.preprocessing([image]).to(reader.model.text.tokens.weight.device)
         maps = look(reader.model, batch, padded([written]).to(batch.device))
         arrays |= named(maps, number)
         exhibits.append(letters(reader, batch[0], maps, written, title=f"{called}: {text}", number=number))

@@ -63,11 +63,15 @@ class AttentionPooling(nn.Module):
 
     described_as = ("attention pooling", "y, Eq. 4")
 
-    def __init__(self, width: int, *, heads: int, mlp: nn.Module, norm: nn.Module, skip: int) -> None:
+    def __init__(
+        self, width: int, *, heads: int, mlp: nn.Module, norm: nn.Module, skip: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.skip = skip
         self.probe = nn.Parameter(torch.zeros(1, 1, width))
-        self.attention = CrossAttention(width, context_width=width, heads=heads, head_dim=width // heads)
+        self.attention = CrossAttention(
+            width, context_width=width, heads=heads, head_dim=width // heads, dropout=dropout
+        )
         self.norm = norm
         self.mlp = mlp
 
@@ -83,10 +87,10 @@ class DistilledHead(nn.Module):
     """One classifier for the class token, one for the distillation token, averaged at test time
     (DeiT, arXiv 2012.12877, section 4)."""
 
-    def __init__(self, width: int, num_classes: int) -> None:
+    def __init__(self, width: int, num_classes: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.classes = nn.Linear(width, num_classes)
-        self.distillation = nn.Linear(width, num_classes)
+        self.classes = nn.Linear(width, num_classes, bias=bias)
+        self.distillation = nn.Linear(width, num_classes, bias=bias)
 
     def both(
         self, y: Float[Tensor, "B 2 D"]

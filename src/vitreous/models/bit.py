@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from vitreous.errors import InputError
 from vitreous.layers.initialization import GoogleInit
 from vitreous.layers.resnet import ResNet
 from vitreous.layers.resnet_v2 import PreActivationResNet
-from vitreous.models.config import Config, Positive, check_groups, resnet_widths
+from vitreous.models.config import Config, Positive, Sides, check_groups, resnet_widths
 from vitreous.models.initialization import fresh_weights
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
 
 class BiTConfig(Config):
@@ -26,7 +25,7 @@ class BiTConfig(Config):
     kernels by std + 1e-5.
     """
 
-    image_size: tuple[Positive, Positive] = (224, 224)
+    image_size: Sides = (224, 224)
     channels: Positive = 3
     num_classes: Positive | None = 1000
     layers: tuple[Positive, ...] = Field(default=(3, 4, 6, 3), description="units in each stage")
@@ -49,6 +48,16 @@ class BiTConfig(Config):
         if self.order == "pre-activation" and self.standardization != "variance":
             raise ValueError("the pre-activation ResNet standardizes kernels by their variance")
         return self
+
+    if TYPE_CHECKING:  # a type checker does not know that one number is a square
+
+        def __init__(self, *, image_size: int | tuple[int, int] = ..., **fields: Any) -> None: ...
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) of the cells of the last feature map."""
+        stride = 4 * 2 ** (len(self.layers) - 1)
+        return -(-self.image_size[0] // stride), -(-self.image_size[1] // stride)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -85,11 +94,34 @@ class BiT(nn.Module):
 
     def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         """The cells of the last feature map in raster order."""
-        if images.shape[1] != self.config.channels:
-            raise InputError(
-                f"the images have {images.shape[1]} channels, the model takes {self.config.channels}"
-            )
+        check_channels(images, self.config.channels)
         return self.backbone(images).flatten(2).transpose(1, 2)
+
+    def intermediates(
+        self, images: Float[Tensor, "B C H W"], layers: Sequence[int] | None = None
+    ) -> list[Float[Tensor, "B D h w"]]:
+        """Return the feature maps after some stages of the ResNet.
+
+        Args:
+            layers: numbers of stages, from 1 to `len(config.layers)`, or from the end: -1 is the last. All by
+                default.
+
+        Raises:
+            InputError: a stage that does not exist, or images of another shape.
+        """
+        check_channels(images, self.config.channels)
+        stages = self.backbone.get_submodule("stages")
+        found: dict[int, Tensor] = {}
+        hooks = [
+            stage.register_forward_hook(lambda _, __, result, number=number: found.update({number: result}))
+            for number, stage in enumerate(stages.children(), start=1)
+        ]
+        try:
+            self.backbone(images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [found[number] for number in layer_numbers(layers, len(hooks), first=1)]
 
     def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
         return self.tokens(images).mean(dim=1)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Positive = Annotated[int, Field(gt=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
+
+
+def both_sides(size: Any) -> Any:
+    """A single number is a square: 384 means (384, 384)."""
+    return (size, size) if isinstance(size, int) and not isinstance(size, bool) else size
+
+
+Sides = Annotated[tuple[Positive, Positive], BeforeValidator(both_sides)]  # (H, W) in pixels
 
 
 class Config(BaseModel):
@@ -25,6 +33,14 @@ class PatchStemConfig(Config):
     form: Literal["convolution", "linear"] = "convolution"
     norm_before: bool = Field(default=False, description="LayerNorm on the flat patch (linear form)")
     norm_after: bool = Field(default=False, description="LayerNorm on the projected patch (linear form)")
+
+    @model_validator(mode="after")
+    def _norms_of_the_linear_form(self) -> PatchStemConfig:
+        if self.form == "convolution" and (self.norm_before or self.norm_after):
+            if "form" in self.model_fields_set:
+                raise ValueError("norm_before and norm_after are for flat patches: set form to linear")
+            object.__setattr__(self, "form", "linear")
+        return self
 
 
 class ConvolutionStemConfig(Config):
@@ -90,20 +106,30 @@ def check_groups(width_factor: float, widths: Iterable[int]) -> None:
     """GroupNorm has 32 groups in the root and in each unit, whose middle has a quarter of its channels."""
     if round(64 * width_factor) % 32:
         raise ValueError(
-            f"width_factor {width_factor:g} is no multiple of 0.5, which GroupNorm's 32 groups need"
+            f"width_factor {width_factor:g} is not a multiple of 0.5, which GroupNorm's 32 groups need"
         )
     for width in widths:
         if width % 128:
             raise ValueError(
-                f"a stage of {width} channels is no multiple of 128, 4 times GroupNorm's 32 groups"
+                f"a stage of {width} channels is not a multiple of 128, 4 times GroupNorm's 32 groups"
             )
 
 
-Stem = Annotated[PatchStemConfig | ConvolutionStemConfig | ResNetStemConfig, Field(discriminator="kind")]
+def stem_of_known_kind(stem: Any) -> Any:
+    """Refuse a stem without a kind in words that a user understands."""
+    if isinstance(stem, Mapping) and stem.get("kind") not in ("patch", "convolution", "resnet"):
+        raise ValueError("a stem needs its kind: set model.stem.kind to patch, convolution or resnet")
+    return stem
+
+
+Stem = Annotated[
+    Annotated[PatchStemConfig | ConvolutionStemConfig | ResNetStemConfig, Field(discriminator="kind")],
+    BeforeValidator(stem_of_known_kind),
+]
 
 
 class PositionConfig(Config):
-    """How and where a patch's place is told (appendix D.4)."""
+    """How and where positions are encoded (appendix D.4)."""
 
     kind: Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "rotary-2d"] = "learned"
     where: Literal["stem", "every-layer", "every-layer-shared"] = Field(
@@ -114,13 +140,22 @@ class PositionConfig(Config):
     )
     init_std: float = Field(default=0.02, ge=0, description="of learned tables, at initialization")
 
+    @model_validator(mode="after")
+    def _temperature_of_waves(self) -> PositionConfig:
+        if self.temperature is not None and self.kind not in ("sincos-2d", "rotary-2d"):
+            raise ValueError(
+                f"temperature has no effect on {self.kind} positions: leave it out, or choose sincos-2d or "
+                "rotary-2d"
+            )
+        return self
+
 
 class ViTConfig(Config):
     """A Vision Transformer. Field names are the field's; letters of the paper in brackets."""
 
-    image_size: tuple[Positive, Positive] = Field(default=(224, 224), description="(H, W) in pixels")
+    image_size: Sides = Field(default=(224, 224), description="(H, W) in pixels")
     channels: Positive = Field(default=3, description="[C]")
-    patch_size: tuple[Positive, Positive] = Field(default=(16, 16), description="[P] rows and columns")
+    patch_size: Sides = Field(default=(16, 16), description="[P] rows and columns")
     pad: bool = Field(default=False, description="pad images with zeros to a multiple of the patch")
     num_classes: Positive | None = Field(default=1000, description="None: no head, features come out")
 
@@ -138,7 +173,7 @@ class ViTConfig(Config):
     embedding_norm: bool = Field(default=False, description="LayerNorm on the tokens before layer 1 (CLIP)")
     pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = "class"
 
-    norm: Literal["pre", "post"] = Field(default="pre", description="LayerNorm before or behind each branch")
+    norm: Literal["pre", "post"] = Field(default="pre", description="LayerNorm before or after each branch")
     norm_eps: float = Field(default=1e-6, gt=0)
     final_norm: Literal["tokens", "pooled", "none"] = Field(
         default="tokens", description="the last LayerNorm: on the tokens, on what was pooled, or not at all"
@@ -158,15 +193,15 @@ class ViTConfig(Config):
         default=0.0, description="stochastic depth of the last layer; linear in depth"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _square(cls, data: Any) -> Any:
-        """A single number is a square: image_size=384 means (384, 384)."""
-        if isinstance(data, dict):
-            for key in ("image_size", "patch_size"):
-                if isinstance(data.get(key), int):
-                    data = {**data, key: (data[key], data[key])}
-        return data
+    if TYPE_CHECKING:  # a type checker does not know that one number is a square
+
+        def __init__(
+            self,
+            *,
+            image_size: int | tuple[int, int] = ...,
+            patch_size: int | tuple[int, int] = ...,
+            **fields: Any,
+        ) -> None: ...
 
     @model_validator(mode="after")
     def _consistent(self) -> ViTConfig:
@@ -183,17 +218,17 @@ class ViTConfig(Config):
 
     @property
     def resolved_head_dim(self) -> int:
-        """D_h: what one head sees of a token."""
+        """D_h: the channels of one head."""
         return self.head_dim or self.width // self.heads
 
     @property
     def num_class_tokens(self) -> int:
-        """Tokens in front of the patches that have a position: the class and the distillation token."""
+        """Tokens before the patches that have a position: the class and the distillation token."""
         return int(self.class_token) + int(self.distillation_token)
 
     @property
     def num_prefix_tokens(self) -> int:
-        """Tokens in front of the patches: class, distillation, registers."""
+        """Tokens before the patches: class, distillation, registers."""
         return self.num_class_tokens + self.registers
 
     @property
@@ -203,7 +238,7 @@ class ViTConfig(Config):
 
 
 def check_grid(config: ViTConfig) -> None:
-    """The image must be cut into whole patches, and the stem must yield just those."""
+    """Check that the image is cut into whole patches, and that the stem yields just those."""
     for size, patch in zip(config.image_size, config.patch_size, strict=True):
         if size % patch and not config.pad:
             near = -(-size // patch) * patch
@@ -229,7 +264,7 @@ def check_grid(config: ViTConfig) -> None:
 
 
 def check_widths(config: ViTConfig) -> None:
-    """Heads must divide the width unless their size is given; positions need enough channels."""
+    """Check that heads divide the width unless head_dim is given, and that positions have enough channels."""
     if config.head_dim is None and config.width % config.heads:
         raise ValueError(
             f"width {config.width} is not a multiple of {config.heads} heads: change one, or set head_dim"
@@ -251,7 +286,7 @@ def check_widths(config: ViTConfig) -> None:
 
 
 def check_tokens(config: ViTConfig) -> None:
-    """What is pooled must exist."""
+    """Check that what is pooled exists."""
     if config.pooling in ("class", "class+mean", "class+distillation") and not config.class_token:
         raise ValueError(
             f"pooling {config.pooling!r} needs class_token=True, or pool by 'mean' or 'attention'"
@@ -261,4 +296,4 @@ def check_tokens(config: ViTConfig) -> None:
     if config.pooling == "class+distillation" and config.final_norm == "pooled":
         raise ValueError("DeiT's two tokens are normalized before pooling: set final_norm='tokens'")
     if config.representation_size and config.pooling == "class+distillation":
-        raise ValueError("a representation layer does not stand with a distillation token")
+        raise ValueError("representation_size and a distillation token exclude each other")

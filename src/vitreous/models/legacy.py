@@ -33,7 +33,10 @@ VALUES = {"mean-colour": "mean-color", "small-colours": "small-colors"}
 
 def with_current_names(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the former names in a tree of settings, at every depth; current names stay as they are."""
-    return {FIELDS.get(key, key): current(value) for key, value in tree.items()}
+    renamed = {FIELDS.get(key, key): current(value) for key, value in tree.items()}
+    if renamed.get("form") == "convolution" and (renamed.get("norm_before") or renamed.get("norm_after")):
+        renamed["form"] = "linear"  # which is what such a stem was, whatever it said
+    return renamed
 
 
 def current_weights(weights: Mapping[str, T], wanted: Container[str]) -> dict[str, T]:

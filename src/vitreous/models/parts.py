@@ -179,6 +179,7 @@ def build_pooling(config: ViTConfig) -> nn.Module:
                 mlp=build_mlp(config),
                 norm=build_norm(config),
                 skip=config.num_prefix_tokens,
+                dropout=config.attention_dropout,
             )
         case "class+mean":
             pool = ClassAndMeanPooling(skip=config.num_prefix_tokens)
@@ -211,5 +212,5 @@ def build_head(config: ViTConfig) -> nn.Module:
     if config.num_classes is None:
         return nn.Identity()
     if config.pooling == "class+distillation":
-        return DistilledHead(config.width, config.num_classes)
+        return DistilledHead(config.width, config.num_classes, bias=config.head_bias)
     return nn.Linear(feature_width(config), config.num_classes, bias=config.head_bias)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,8 +14,10 @@ from PIL import Image, ImageOps
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vitreous.models.config import Config, Positive
+from vitreous.errors import InputError
+from vitreous.models.config import Config, Positive, Sides
 
+ImageLike = Image.Image | str | Path | np.ndarray | Tensor
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
 # Mean and standard deviation of each channel, of values in 0 ... 1.
@@ -30,8 +33,8 @@ class Preprocessing(Config):
     the mean color.
     """
 
-    size: tuple[Positive, Positive] = Field(default=(224, 224), description="(H, W) that the model takes")
-    channels: Literal[1, 3] | int = 3
+    size: Sides = Field(default=(224, 224), description="(H, W) that the model takes")
+    channels: Positive = 3
     resize: Literal["crop", "squash", "fit"] = "crop"
     crop_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     interpolation: Interpolation = "bicubic"
@@ -41,13 +44,13 @@ class Preprocessing(Config):
     @model_validator(mode="before")
     @classmethod
     def _one_for_each_channel(cls, given: Any) -> Any:
-        """Where nothing is said, images that are not colored come to -1 ... 1 as well."""
+        """Normalize images of any number of channels to -1 ... 1 by default."""
         if not isinstance(given, Mapping) or not isinstance(channels := given.get("channels"), int):
             return given
         return {"mean": HALF[:1] * channels, "std": HALF[:1] * channels, **given}
 
     @model_validator(mode="after")
-    def _as_many(self) -> Preprocessing:
+    def _one_number_per_channel(self) -> Preprocessing:
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError(
                 f"mean has {len(self.mean)} numbers and std {len(self.std)}, but an image has "
@@ -56,7 +59,7 @@ class Preprocessing(Config):
         return self
 
     def image(self, image: Image.Image) -> Image.Image:
-        """The image upright, in gray or RGB, at exactly `size`."""
+        """Return the image upright, in gray or RGB, at exactly `size`."""
         image = upright(image, self.channels)
         height, width = self.size
         tall, wide = (round(side / self.crop_fraction) for side in self.size)
@@ -76,35 +79,103 @@ class Preprocessing(Config):
         return center_crop(image.resize(resized, resample), height, width)
 
     def normalize(self, pixels: UInt8[Tensor, "*B C H W"]) -> Float[Tensor, "*B C H W"]:
-        """Bytes to numbers: (pixel / 255 - mean) / std, channel by channel."""
+        """Compute (pixel / 255 - mean) / std, channel by channel. The package normalizes here only."""
         factor, shift = (each.to(pixels.device) for each in self.factor_and_shift())
-        # The product reads the bytes, the sum is in place: a batch is long on its way through the memory.
+        # A batch is memory-bound: one read of the bytes, one in-place write of the numbers.
         numbers = torch.empty(pixels.shape, device=pixels.device)
         return torch.mul(pixels, factor, out=numbers).add_(shift)
 
     def factor_and_shift(self) -> tuple[Float[Tensor, "C 1 1"], Float[Tensor, "C 1 1"]]:
-        """Normalizing as one product and one sum: pixel x factor + shift."""
+        """Return normalization as one product and one sum: pixel x factor + shift."""
         mean, std = (torch.tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in (self.mean, self.std))
         return (1 / (255 * std)).float(), (-mean / std).float()
 
     def denormalize(self, images: Float[Tensor, "*B C H W"]) -> UInt8[Tensor, "*B C H W"]:
-        """The inverse of `normalize`, for showing what the model sees."""
+        """Invert `normalize`, to show what the model sees."""
         mean = torch.tensor(self.mean, device=images.device).view(-1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(-1, 1, 1)
         return ((images * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
 
-    def __call__(self, images: Image.Image | Iterable[Image.Image]) -> Float[Tensor, "B C H W"]:
-        """A batch from one image or several, ready for the model."""
-        if isinstance(images, Image.Image):
-            images = [images]
-        return self.normalize(torch.stack([to_tensor(self.image(image)) for image in images]))
+    def __call__(
+        self, images: ImageLike | Iterable[ImageLike]
+    ) -> Float[Tensor, "C H W"] | Float[Tensor, "B C H W"]:
+        """Turn one image into (C, H, W), or several into (B, C, H, W), ready for the model.
+
+        As the `transform` of a torch dataset it gives samples that a loader puts into batches:
+
+            ImageFolder("images/", transform=model.preprocessing)
+
+        Args:
+            images: a PIL image, a path, an array (H, W, C) or (H, W), or a tensor (C, H, W), (H, W, C) or
+                (H, W): of bytes, or of floating-point numbers in 0 ... 1. Several are a list of these, or an
+                array or tensor with one more dimension.
+
+        Raises:
+            InputError: no image, a file that cannot be read, or numbers that are not an image.
+        """
+        if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
+            images = list(images)
+        if isinstance(images, Image.Image | str | Path | np.ndarray | Tensor):
+            return self.normalize(to_tensor(self.image(as_pil(images))))
+        pixels = [to_tensor(self.image(as_pil(image))) for image in images]
+        if not pixels:
+            raise InputError("there are no images: preprocessing takes one image, or a list of at least one")
+        return self.normalize(torch.stack(pixels))
+
+
+def as_pil(image: ImageLike) -> Image.Image:
+    """Return any image as a PIL image; see `Preprocessing.__call__` for what it may be.
+
+    Raises:
+        InputError: a file that cannot be read, or numbers that are not an image.
+    """
+    if isinstance(image, Image.Image):
+        return image
+    if isinstance(image, str | Path):
+        try:
+            with Image.open(image) as file:
+                file.load()
+                return file
+        except FileNotFoundError:
+            raise InputError(f"there is no image {image}") from None
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise InputError(f"cannot read the image {image}: {error}") from None
+    if isinstance(image, Tensor):
+        image = image.detach().cpu()
+        if image.ndim == 3 and image.shape[0] in (1, 3, 4):
+            image = image.permute(1, 2, 0)
+        pixels = image.float().numpy() if image.dtype.is_floating_point else image.numpy()
+    elif isinstance(image, np.ndarray):
+        pixels = image
+    else:
+        raise InputError(
+            f"a {type(image).__name__} is not an image: give a PIL image, a path, a NumPy array or a tensor"
+        )
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[..., 0]
+    if pixels.size == 0 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))):
+        raise InputError(
+            f"an image of shape {tuple(pixels.shape)} is not (H, W), or (H, W, C) with 1, 3 or 4 channels"
+        )
+    if np.issubdtype(pixels.dtype, np.floating):
+        if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= 1):
+            raise InputError(
+                f"a floating-point image has values in 0 ... 1, this one in {pixels.min():g} ... "
+                f"{pixels.max():g}: scale it, or give bytes (uint8)"
+            )
+        pixels = (pixels * 255).round().astype(np.uint8)
+    if pixels.dtype == bool:
+        pixels = pixels.astype(np.uint8) * 255
+    if pixels.dtype != np.uint8:
+        raise InputError(f"an image of {pixels.dtype} is neither bytes (uint8) nor floating-point in 0 ... 1")
+    return Image.fromarray(np.ascontiguousarray(pixels))
 
 
 def upright(image: Image.Image, channels: int = 3) -> Image.Image:
-    """Any Pillow image as 8-bit RGB (or gray, for one channel), turned as its EXIF orientation says.
+    """Return any PIL image as 8-bit RGB (or gray, for one channel), with its EXIF orientation applied.
 
     16-bit gray is scaled to 8 bits (Pillow alone would clip it), floating-point gray from its own range;
-    transparency is laid over white; palettes, CMYK and YCbCr are converted.
+    transparency is composited on white; palettes, CMYK and YCbCr are converted.
     """
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":
@@ -119,12 +190,42 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
 
 
 def to_tensor(image: Image.Image) -> UInt8[Tensor, "C H W"]:
-    """The bytes of an 8-bit image, channels first."""
+    """Return the bytes of an 8-bit image, channels first."""
     pixels = torch.from_numpy(np.array(image, dtype=np.uint8))
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
 
 def center_crop(image: Image.Image, height: int, width: int) -> Image.Image:
-    """The middle `height` x `width` pixels."""
+    """Return the middle `height` x `width` pixels."""
     left, top = round((image.width - width) / 2), round((image.height - height) / 2)
     return image.crop((left, top, left + width, top + height))
+
+
+def check_channels(images: Tensor, channels: int) -> None:
+    """Check that `images` is a batch (B, C, H, W) of that many channels.
+
+    Raises:
+        InputError: another number of dimensions or of channels.
+    """
+    if images.ndim != 4:
+        several = "a list of images" if images.ndim == 3 else "single images"
+        raise InputError(
+            f"the model takes a batch of shape (B, {channels}, H, W), not {tuple(images.shape)}: "
+            f"model.preprocessing of {several} gives one"
+            + (", or add a dimension with images[None]" if images.ndim == 3 else "")
+        )
+    if images.shape[1] != channels:
+        raise InputError(f"the images have {images.shape[1]} channels, the model takes {channels}")
+
+
+def layer_numbers(layers: Sequence[int] | None, depth: int, *, first: int = 0) -> list[int]:
+    """The layers that a user asks for, counted from the start; all from 1 where none are given.
+
+    Raises:
+        InputError: a layer that does not exist.
+    """
+    numbers = [depth + 1 + layer if layer < 0 else layer for layer in layers or range(1, depth + 1)]
+    for layer, number in zip(layers or (), numbers, strict=False):
+        if not first <= number <= depth:
+            raise InputError(f"there is no layer {layer}: the model has {first} to {depth}")
+    return numbers

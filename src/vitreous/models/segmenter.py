@@ -101,6 +101,17 @@ class Segmenter(nn.Module):
         """All tokens of the encoder after its final norm."""
         return self.encoder.tokens(images)
 
+    def intermediates(
+        self,
+        images: Float[Tensor, "B C H W"],
+        layers: Sequence[int] | None = None,
+        *,
+        maps: bool = False,
+        norm: bool = False,
+    ) -> list[Float[Tensor, "B T D"]] | list[Float[Tensor, "B D h w"]]:
+        """Return the tokens of the encoder after some layers: see `ViT.intermediates`."""
+        return self.encoder.intermediates(images, layers, maps=maps, norm=norm)
+
     def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
         """The pooled tokens of the encoder."""
         return self.encoder.features(images)

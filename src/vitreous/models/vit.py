@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -20,7 +21,7 @@ from vitreous.layers.stems import pad_to_multiple
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
 from vitreous.models.initialization import fresh_weights
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
 
 class ViT(nn.Module):
@@ -113,6 +114,38 @@ class ViT(nn.Module):
         """All tokens after the last layer and the final norm; patches follow `num_prefix_tokens` others."""
         return self.norm(self.encode(self.embed(images)))
 
+    def intermediates(
+        self,
+        images: Float[Tensor, "B C H W"],
+        layers: Sequence[int] | None = None,
+        *,
+        maps: bool = False,
+        norm: bool = False,
+    ) -> list[Float[Tensor, "B T D"]] | list[Float[Tensor, "B D h w"]]:
+        """Return the tokens after some layers.
+
+            third, last = model.intermediates(images, layers=[3, -1])
+
+        Args:
+            layers: numbers from 1 to L, 0 for the embedded patches (z_0), or from the end: -1 is the last. By
+                default every layer from 1.
+            maps: give the patches alone as maps (B, D, rows, columns) instead of all tokens (B, T, D).
+            norm: apply the final norm to each.
+
+        Raises:
+            InputError: a layer that does not exist, or images of another size.
+        """
+        numbers = layer_numbers(layers, len(self.blocks))
+        z = self.embed(images)
+        after = {0: z}
+        for number, block in enumerate(self.blocks[: max(numbers, default=0)], start=1):
+            z = after[number] = block(z)
+        chosen = [self.norm(after[number]) if norm else after[number] for number in numbers]
+        if not maps:
+            return chosen
+        rows, prefix = self.config.grid[0], self.config.num_prefix_tokens
+        return [rearrange(z[:, prefix:], "B (h w) D -> B D h w", h=rows) for z in chosen]
+
     def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *features"]:
         """What the head sees: y of Eq. 4, through the representation layer where there is one."""
         return self.representation(self.pool(self.tokens(images)))
@@ -123,17 +156,15 @@ class ViT(nn.Module):
 
     def sized(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H2 W2"]:
         """The same images, padded where the configuration says so; an error for any other size."""
-        if tuple(images.shape[-3:]) != (self.config.channels, *self.config.image_size):
-            raise InputError(size_mismatch(self.config, images.shape))
+        if tuple(images.shape[1:]) != (self.config.channels, *self.config.image_size):
+            check_channels(images, self.config.channels)
+            raise InputError(size_mismatch(self.config.image_size, images.shape[2:]))
         return pad_to_multiple(images, self.config.patch_size) if self.config.pad else images
 
 
-def size_mismatch(config: ViTConfig, shape: torch.Size) -> str:
-    """One sentence for images that the model was not built for."""
-    channels, height, width = shape[-3:]
-    built = config.image_size
-    if channels != config.channels:
-        return f"the images have {channels} channels, the model takes {config.channels}"
+def size_mismatch(built: tuple[int, int], given: Sequence[int]) -> str:
+    """One sentence for images of another size than the model was built for."""
+    height, width = given
     return (
         f"the images are {height}x{width}, the model takes {built[0]}x{built[1]}: resize them with "
         f"model.preprocessing, or the model with vitreous.resize(model, image_size=({height}, {width}))"

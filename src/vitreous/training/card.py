@@ -43,7 +43,7 @@ vitreous evaluate {quote(str(run.path))}
 import vitreous as vt
 
 model = vt.load("{run.path}")
-logits = model(model.preprocessing(image))  # a PIL image; the classes are model.labels
+logits = model(model.preprocessing([image]))  # a PIL image; the classes are model.labels
 ```
 
 ## Again

@@ -105,7 +105,7 @@ def test_company_does_not_change_an_answer(classifier: Classifier) -> None:
 def test_features_are_what_the_head_sees(classifier: Classifier) -> None:
     told = post(app_of(classifier), "/v1/features", **form(("x.png", image(2)))).json()
     with torch.no_grad():
-        images = classifier.model.preprocessing(Image.open(io.BytesIO(image(2))))
+        images = classifier.model.preprocessing([Image.open(io.BytesIO(image(2)))])
         expected = classifier.model.features(images)[0]
     # The loader resizes with torch, the preprocessing with Pillow: within 1 of 255.
     np.testing.assert_allclose(told["features"][0]["features"], expected.numpy(), atol=0.1)

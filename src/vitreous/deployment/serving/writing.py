@@ -137,7 +137,7 @@ class ImageReader:
         wanted: LookAtImage = question.parameters
         (found,) = self.reader.read([question.what], beams=wanted.beams)
         preprocessing, config = self.model.preprocessing, self.model.config.encoder
-        images = preprocessing(question.what).to(self.model.text.tokens.weight.device)
+        images = preprocessing([question.what]).to(self.model.text.tokens.weight.device)
         cross = look(self.model, images, padded([found.ids]).to(images.device)).cross
         values = chosen(cross, wanted)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
         pixels = preprocessing.denormalize(images)[0].cpu()

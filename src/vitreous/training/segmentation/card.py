@@ -48,7 +48,7 @@ vitreous evaluate {quote(str(run.path))}
 import vitreous as vt
 
 model = vt.load("{run.path}")
-logits = model(model.preprocessing(image))  # (1, classes, H, W); the classes are model.labels
+logits = model(model.preprocessing([image]))  # (1, classes, H, W); the classes are model.labels
 ```
 
 ## Again
