@@ -30,8 +30,8 @@ def describe(
     model
         A name such as ViT-B/16 or R50+ViT-B/16, a checkpoint of any format, or a run directory.
     """
-    from vitreous.models.changing import change
     from vitreous.models.description import describe as describe_model
+    from vitreous.models.names import change
     from vitreous.training.run import check_finished
 
     tree = settings_tree(config, settings)

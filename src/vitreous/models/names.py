@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+import torch
 from pydantic import ValidationError
 
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
-from vitreous.models.settings import check_names, explain
+from vitreous.models.settings import check_names, explain, merged
 from vitreous.models.vit import ViT
 
 Model = ViT | BiT | Segmenter
@@ -107,10 +109,60 @@ def build(kind: type[Any], fields: Mapping[str, Any], overrides: Mapping[str, An
 
 
 def suggestion(name: str) -> str:
-    known = [f"ViT-{size}/{patch}" for size in SIZES for patch in (8, 14, 16, 32)]
-    known += [f"BiT-{depth}x{width}" for depth in BITS for width in (1, 2, 3, 4)]
-    hint = nearest(name, known)
+    hint = nearest(name, known_names())
     return f"; {hint}" if hint.startswith("did you mean") else ""
+
+
+def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTConfig | BiTConfig:
+    """Return a configuration with some fields changed: {"width": 3, "stem": {"norm_before": True}}.
+
+    Raises:
+        InputError: an unknown name, or values that do not fit together.
+    """
+    changed: ViTConfig | BiTConfig = build(type(config), {}, merged(config.model_dump(), settings))
+    return changed
+
+
+class KnownModel(NamedTuple):
+    """A name that `create` takes."""
+
+    name: str
+
+    @property
+    def parameters(self) -> int:
+        """The parameters with a head of 1000 classes (150 maps for a segmenter), counted without memory.
+        Encoder layers are alike: two of them tell the size of all."""
+        config = config_of(self.name)
+        with torch.device("meta"):
+            if isinstance(config, BiTConfig):
+                return sum(p.numel() for p in build_model(config).parameters())
+            one, two = (
+                sum(p.numel() for p in build_model(change(config, {"depth": depth})).parameters())
+                for depth in (1, 2)
+            )
+        return one + (config.depth - 1) * (two - one)
+
+
+def known_names() -> list[str]:
+    """Names of Vision Transformers, of hybrids of section 3.1 and of AugReg, of BiT and of segmenters. Other
+    patch sizes and widths are names as well."""
+    return [
+        *(f"ViT-{size}/{patch}" for size in SIZES for patch in (8, 14, 16, 32)),
+        *("R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50+ViT-B/32", "R50+ViT-L/16", "R50+ViT-L/32"),
+        *(f"BiT-{depth}x{width}" for depth in BITS for width in (1, 2, 3, 4)),
+        *(f"Seg-{size}{mask}/16" for size in ("Ti", "S", "B", "L") for mask in ("", "-Mask")),
+    ]
+
+
+def list_models(pattern: str = "*") -> list[KnownModel]:
+    """List the names that `create` takes; each has its number of `parameters`.
+
+        list_models("ViT-*")
+
+    Args:
+        pattern: with * for any characters and ? for one.
+    """
+    return [KnownModel(name) for name in known_names() if fnmatchcase(name, pattern)]
 
 
 def create(name: str, *, seed: int = 0, **overrides: Any) -> Model:

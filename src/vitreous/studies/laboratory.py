@@ -22,8 +22,8 @@ from vitreous.checkpoints.native import save_native
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate
-from vitreous.models.changing import change
 from vitreous.models.description import describe
+from vitreous.models.names import change
 from vitreous.pretraining.plan import plan as plan_pretraining
 from vitreous.pretraining.pretrainer import pretrain
 from vitreous.studies.selection import select

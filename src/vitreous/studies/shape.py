@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitreous.models.changing import change
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import describe
+from vitreous.models.names import change
 from vitreous.studies.study import Effect, Scale, Study, Trial, Variant
 from vitreous.training.config import RunConfig
 
