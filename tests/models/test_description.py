@@ -13,10 +13,10 @@ import torch
 from vitreous.models.captioner import Captioner
 from vitreous.models.config import Config, ViTConfig
 from vitreous.models.description import (
-    SavedBytes,
     describe,
     layer_costs,
 )
+from vitreous.models.memory import SavedBytes
 from vitreous.models.names import build_model, config_of
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.transformer import Transformer
