@@ -227,8 +227,8 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
     assert run.config.model.pooling == "mean"
     assert run.config.preprocessing.resize == "squash"
     model = starting_model(run.config, splits.train.classes)
-    assert torch.equal(model.blocks[1].mlp.expand.weight, vit.blocks[1].mlp.expand.weight)
-    assert model.position.table.shape == (5, 16)
+    assert torch.equal(model.encoder.blocks[1].mlp.expand.weight, vit.blocks[1].mlp.expand.weight)
+    assert model.encoder.position.table.shape == (5, 16)
     assert train_segmenter(run, splits, device=CPU).model.labels == ["0", "1", "2"]
 
 

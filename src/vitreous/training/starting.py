@@ -12,6 +12,7 @@ from torch import nn
 from vitreous.errors import InputError, nearest
 from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model, build_model
+from vitreous.models.segmenter import Segmenter
 from vitreous.models.settings import merged
 from vitreous.rng import torch_generator
 from vitreous.training.config import RunConfig
@@ -80,6 +81,10 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
         InputError: the rest does not fit, with the names that are missing or of another shape.
     """
     mine, theirs = dict(model.named_parameters()), dict(loaded.named_parameters())
+    if isinstance(model, Segmenter) and not isinstance(loaded, Segmenter):
+        theirs = {f"encoder.{name}": weight for name, weight in theirs.items()}
+    elif isinstance(loaded, Segmenter) and not isinstance(model, Segmenter):
+        theirs = {name.removeprefix("encoder."): weight for name, weight in theirs.items()}
     same_classes = loaded.labels is not None and loaded.labels == model.labels
     problems = []
     for name, parameter in mine.items():
@@ -108,6 +113,8 @@ def freeze(model: Model, parts: Sequence[str]) -> None:
     """
     known = {name for name, _ in model.named_modules() if name} | {n for n, _ in model.named_parameters()}
     for part in parts:
+        if isinstance(model, Segmenter) and f"encoder.{part}" in known:
+            part = f"encoder.{part}"
         if part != "backbone" and part not in known:
             raise InputError(f"training.freeze: unknown part {part!r}: {nearest(part, ['backbone', *known])}")
         for name, parameter in model.named_parameters():

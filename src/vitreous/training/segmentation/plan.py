@@ -10,6 +10,7 @@ from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
 from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.segmentation.masked import MaskSplits
 from vitreous.errors import InputError
+from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
 from vitreous.training.plan import data_config, overruled
 from vitreous.training.run import Run
@@ -77,7 +78,7 @@ def fitted(settings: Tree, init: str) -> dict[str, Any]:
     """The user's settings over what a checkpoint made for classes cannot have here: images of which a part
     is cut off, and a norm behind a pooling."""
     loaded = checkpoint(init)
-    if not isinstance(loaded, ViT):
+    if not isinstance(loaded, ViT | Segmenter):
         raise InputError(NO_PATCHES.format(init))
     changed = {"final_norm": "none"} if loaded.config.final_norm == "pooled" else {}
     return merged({"preprocessing": WHOLE, "model": changed}, settings)
