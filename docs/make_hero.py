@@ -20,7 +20,7 @@ from torch import Tensor
 import vitreous as vt
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.held_out import held_out
-from vitreous.inspection.readout import to_grid
+from vitreous.inspection.attention_metrics import to_grid
 from vitreous.inspection.relevance import relevance
 from vitreous.inspection.survey import survey
 

@@ -66,7 +66,7 @@ def test_a_run_holds_what_it_needs(run):
 
 def test_the_report_shows_the_masks(run):
     page = (run / "report.html").read_text()
-    for words in ("mean IoU", "Where it is right, and where not", "What is taken for what", "How it learned"):
+    for words in ("mean IoU", "Predicted masks", "Confusion matrix", "Learning curves"):
         assert words in page
     assert page.count("true mask of") == 3
     assert "Left out" not in page
@@ -142,9 +142,9 @@ def test_inspect_shows_what_is_found_and_where_classes_look(run, command, tmp_pa
     assert done.code == 0, done.err
     told = json.loads(done.out)
     page = (tmp_path / "named" / "report.html").read_text()
-    assert "What it finds" in page
+    assert "Predicted masks" in page
     assert "<dt>classes</dt><dd>3</dd>" in page
-    assert "Where each class looks" in page
+    assert "Class-embedding attention" in page
     with np.load(told["arrays"]) as arrays:
         maps = arrays["class_attention"]
     assert maps.shape == (1, 3, 4, 4)

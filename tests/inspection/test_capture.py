@@ -170,3 +170,10 @@ def test_a_compiled_model_is_a_clear_error() -> None:
     in_place.compile(backend="eager")
     with pytest.raises(InputError, match="compiled model"), vt.capture_attention(in_place):
         pass
+
+
+def test_models_of_other_libraries_are_not_called_convolutional() -> None:
+    other = nn.TransformerEncoderLayer(8, 2)
+    reason = r"has none of vitreous's attention layers; convert it"
+    with pytest.raises(InputError, match=reason), vt.capture_attention(other):
+        pass

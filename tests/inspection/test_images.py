@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -70,3 +71,10 @@ def test_small_images_keep_their_pixels_and_photographs_are_small(side: int, kin
     assert decoded(uri).shape == image.shape
     if kind == "png":
         np.testing.assert_array_equal(decoded(uri), image)
+
+
+def test_the_heat_map_is_inferno() -> None:
+    """matplotlib is not needed where only heat maps are made, as in serving."""
+    values = torch.linspace(0, 1, 1000)[None]
+    expected = matplotlib.colormaps["inferno"](values.numpy())[..., :3] * 255
+    np.testing.assert_array_equal(heat(values), expected.round().astype(np.uint8))

@@ -22,8 +22,7 @@ import vitreous as vt
 from vitreous.cli import run
 from vitreous.errors import InputError
 from vitreous.inspection.charts import STYLE, WIDE_FONTS, installed
-from vitreous.inspection.close_look import Question, class_number
-from vitreous.inspection.model_report import ModelReport, write_model_report
+from vitreous.inspection.model_report import ModelReport, Question, class_number, write_model_report
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
 
@@ -107,10 +106,10 @@ def test_what_the_summary_says(rich: ModelReport) -> None:
 
 def test_what_the_page_says(rich: ModelReport) -> None:
     page = rich.report.read_text(encoding="utf-8")
-    assert "Which patches speak for “dog”" in page
+    assert "which patches contributed to “dog”" in page
     assert "row 3, column 5" in page
-    assert "Layers of this model and of another" in page
-    assert "Of 10 images the first 8 are shown, all enter the averages." in page
+    assert "Layer similarity (CKA) with another" in page
+    assert "Of 10 images the first 8 are shown; all enter the averages." in page
 
 
 def test_labels_cannot_break_out_of_the_page(rich: ModelReport) -> None:
@@ -137,7 +136,7 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
     report = write_model_report(model, images(4), tmp_path, name="fresh")
     assert "all zeros" in report.summary["left_out"][0]["reason"]
     assert report.summary["prunable_heads"] == []
-    assert report.summary["answers"][0]["answer"] == "no class, since all have 33.3 %"
+    assert report.summary["answers"][0]["answer"] == "no class: all have 33.3 %"
     with np.load(report.arrays) as arrays:
         assert arrays["lens_agrees"].all()
 

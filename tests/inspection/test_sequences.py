@@ -13,10 +13,10 @@ from vitreous.data.text.digit_lines import compose
 from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.sequence_attention import look
 from vitreous.inspection.sequence_report import (
-    spelled,
-    words,
+    spell_bytes,
+    text_attention,
+    token_labels,
     write_reading_report,
     write_translation_report,
 )
@@ -44,7 +44,7 @@ def reader():
 
 def test_maps_of_a_translation(translator):
     source, written = torch.tensor([[5, 9, 7, 2]]), torch.tensor([[1, 300, 301, 302, 303, 2]])
-    maps = look(translator.model, source, written)
+    maps = text_attention(translator.model, source, written)
     assert maps.encoder.shape == (2, 4, 4, 4)
     assert maps.decoder.shape == (3, 4, 5, 5)
     assert maps.cross.shape == (3, 4, 5, 4)
@@ -55,7 +55,7 @@ def test_maps_of_a_translation(translator):
 
 def test_maps_are_those_of_writing_step_by_step(translator):
     source, written = torch.tensor([[5, 9, 7, 2]]), torch.tensor([[1, 300, 301, 302, 2]])
-    maps = look(translator.model, source, written)
+    maps = text_attention(translator.model, source, written)
     text = translator.model.text
     with torch.no_grad():
         memory, past = translator.model.encode(source), text.no_past()
@@ -99,8 +99,8 @@ def test_letters_written_in_bytes_are_shown_as_letters():
     tokenizer = Tokenizer.train(["one"], 263)
     ids = tokenizer.encode("one 2é한")
     assert any(piece.startswith("<0x") for piece in tokenizer.pieces(ids))
-    assert "".join(words(tokenizer, ids)) == "▁one▁2é⋯한⋯⋯"
-    assert spelled(["<0x32>", "<0xED>", "a", "<0x0A>", "<0xC3>", "<0xA9>"]) == [
+    assert "".join(token_labels(tokenizer, ids)) == "▁one▁2é⋯한⋯⋯"
+    assert spell_bytes(["<0x32>", "<0xED>", "a", "<0x0A>", "<0xC3>", "<0xA9>"]) == [
         "2", "<0xED>", "a", "<0x0A>", "é", "⋯",
     ]  # fmt: skip
 
@@ -125,6 +125,6 @@ def test_the_page_of_a_run_shows_how_it_learned(translator, reader, tmp_path):
     without = write_translation_report(translator, ["<de> one"], tmp_path / "nothing", name="nothing")
     for report in (own, other):
         page = report.report.read_text()
-        assert "How it learned" in page
-        assert "Tokens right" in page
-    assert "How it learned" not in without.report.read_text()
+        assert "Learning curves" in page
+        assert "Token accuracy" in page
+    assert "Learning curves" not in without.report.read_text()

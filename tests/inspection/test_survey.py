@@ -10,11 +10,16 @@ import torch
 
 import vitreous as vt
 from vitreous.inspection import survey as survey_module
-from vitreous.inspection.distance import attention_distance
-from vitreous.inspection.entropy import head_entropy
-from vitreous.inspection.readout import readout_attention, readout_of, to_grid
-from vitreous.inspection.rollout import flow, rollout
-from vitreous.inspection.stored_maps import (
+from vitreous.inspection.attention_metrics import (
+    attention_distance,
+    flow,
+    head_entropy,
+    readout_attention,
+    readout_of,
+    rollout,
+    to_grid,
+)
+from vitreous.inspection.explorer import (
     IMAGE_BYTES,
     PAGE_BYTES,
     coarse_grid,
@@ -172,6 +177,6 @@ def test_a_page_holds_the_maps_of_the_first_image_at_least(monkeypatch: pytest.M
     model = model_of()
     images = images_for(model, 3)
     assert len(store_for_page(model, images, 1)) == 3
-    monkeypatch.setattr("vitreous.inspection.stored_maps.PAGE_BYTES", 1)
+    monkeypatch.setattr("vitreous.inspection.explorer.PAGE_BYTES", 1)
     assert len(store_for_page(model, images, 1)) == 1
     assert PAGE_BYTES * 4 / 3 < 12e6  # base64; the page stays below 15 MB with its figures

@@ -19,9 +19,9 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
+from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.page import Exhibit, write_page
-from vitreous.inspection.training_figures import curves_figure
-from vitreous.inspection.training_report import describe, write_training_report
+from vitreous.inspection.run_report import model_summary, write_training_report
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
 from vitreous.training.journal import read_metrics
@@ -136,7 +136,7 @@ def test_what_stands_in_the_report(run: Path) -> None:
     assert {"baselines", "positions", "filters", "augmented", "configuration"} <= sections(page)
     assert page.count("<figure><img") == 2 + 2  # mistakes and augmented images
     assert "cat 70% + dog 30%" in page
-    assert "called &lt;b&gt;bold&lt;/b&gt; (80.0 %), is dog" in page
+    assert "predicted &lt;b&gt;bold&lt;/b&gt; (80.0 %), is dog" in page
     assert "<b>bold" not in page
     assert "epochs = 5 # &lt;not a tag&gt;" in page
     assert "tuned kernel SVM (C 10)" in page
@@ -166,7 +166,7 @@ def test_figures_that_do_not_exist_are_left_out_with_a_reason(run: Path) -> None
     page = path.read_text(encoding="utf-8")
     assert not {"curves", "positions", "mistakes", "baselines"} & sections(page)
     assert "rotary-2d positions act inside the attention" in page
-    assert "all 9 images were classified rightly" in page
+    assert "all 9 images were classified correctly" in page
     assert "metrics.jsonl holds no numbers yet" in page
 
 
@@ -192,16 +192,16 @@ def test_several_labels_for_an_image(run: Path) -> None:
     made = images()
     made.targets = targets
     page = write_training_report(run, model=model_of(), evaluation=judged, images=made).read_text()
-    assert "mean average precision on 9 held-out images" in page
+    assert "mean average precision (mAP) on 9 held-out images" in page
     assert "confusion" not in sections(page)
-    assert "an image may show several things at once" in page
+    assert "an image may have several labels at once" in page
 
 
 def test_a_page_that_cannot_be_made_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("old")
     with pytest.raises(Exception, match="undefined"):
-        write_page(path, "training.html.j2", title="half of what it needs")
+        write_page(path, "run.html.j2", title="half of what it needs")
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
@@ -216,8 +216,9 @@ def test_a_model_in_a_line() -> None:
         "mlp_dim": 16,
     }
     plain = build_model(vt.ViTConfig(**small, registers=3))
-    assert describe(plain) == (
-        "Vision Transformer, 2 layers of width 16, 2 heads, patches of 8×8 on 32×32, 3 registers"
+    assert model_summary(plain) == (
+        "Vision Transformer, 2 layers, embedding dimension 16, 2 heads, 8×8 patches of 32×32 images, "
+        "3 registers"
     )
     hybrid = vt.ViTConfig(**small, stem={"kind": "resnet", "layers": (), "width_factor": 0.5})
-    assert describe(build_model(hybrid)).startswith("Vision Transformer behind a ResNet, 2 layers")
+    assert model_summary(build_model(hybrid)).startswith("Vision Transformer on a ResNet, 2 layers")

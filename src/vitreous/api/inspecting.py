@@ -134,8 +134,7 @@ def inspect(
             return inspect_translator(model, opened, images, folder)
         if kind == "Captioner":
             return inspect_captioner(model, opened, images, folder)
-        from vitreous.inspection.close_look import Question
-        from vitreous.inspection.model_report import write_model_report
+        from vitreous.inspection.model_report import Question, write_model_report
 
         other = None if compare is None else resolve_model(compare).to(here)
         name = "" if compare is None else model_name(compare)
@@ -281,7 +280,7 @@ def reduced(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 def segmenter_parts(segmenter: Segmenter, shown: Shown) -> dict[str, Any]:
     """Return what the report of a segmenter has beyond that of its encoder, and the encoder."""
-    from vitreous.inspection.segmentation_look import segmenter_figures
+    from vitreous.inspection.segmentation_figures import segmenter_figures
 
     return {
         "encoder": segmenter.encoder,

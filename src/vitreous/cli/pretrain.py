@@ -124,7 +124,7 @@ def begun(
 
 def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> dict[str, Any] | None:
     """Pre-train, write the report. What came out; None in all processes but the first."""
-    from vitreous.inspection.reconstruction_report import write_reconstruction_report
+    from vitreous.inspection.run_report import write_pretraining_report
     from vitreous.pretraining.config import PretrainingRunConfig
     from vitreous.pretraining.pretrainer import pretrain
     from vitreous.training.display import Display
@@ -137,7 +137,7 @@ def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> d
     if not world.first:
         return None
     images = splits.validation or splits.test or splits.train
-    report = write_reconstruction_report(
+    report = write_pretraining_report(
         run.path, objective=pretrained.objective, config=config.pretraining, images=images
     )
     last = run.metrics()[-1]

@@ -61,7 +61,7 @@ def carry_out(run: Run, splits: MaskSplits, device: torch.device, world: World) 
     """Train, judge, write the report and the card. What came out; None in all processes but the first."""
     from vitreous.api.arguments import progress_bar
     from vitreous.evaluation.segmentation import evaluate_segmenter, segmentation_monitor
-    from vitreous.inspection.segmentation_report import write_segmentation_report
+    from vitreous.inspection.run_report import write_segmentation_report
     from vitreous.training.display import Display
     from vitreous.training.segmentation.card import write_card
     from vitreous.training.segmentation.trainer import train_segmenter

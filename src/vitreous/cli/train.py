@@ -212,7 +212,7 @@ def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> d
     from vitreous.evaluation.classification import evaluate
     from vitreous.evaluation.monitor import monitor
     from vitreous.evaluation.multilabel import evaluate_multilabel
-    from vitreous.inspection.training_report import write_training_report
+    from vitreous.inspection.run_report import write_training_report
     from vitreous.training.card import write_card
     from vitreous.training.classifier import train_classifier, train_loader
     from vitreous.training.display import Display

@@ -1,4 +1,4 @@
-"""What a fused attention kernel never shows: the maps of a forward pass, read from outside the model."""
+"""Attention maps of a forward pass, captured by hooks: a fused kernel never materializes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CapturedAttention:
 
     Attributes:
         maps: for each layer the matrix A of Eq. 6, (B, K, T, T): rows are queries and sum to one; or
-            what `reduce` made of it. Detached.
+            the result of `reduce`. Detached.
     """
 
     def __init__(self, layers: list[Attention], reduce: Callable[[Tensor], Any]) -> None:
@@ -27,7 +27,7 @@ class CapturedAttention:
         self.reduce = reduce
 
     def record(self, layer: Attention, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Called in front of every attention with the input that it is about to see."""
+        """Compute the map of `layer` from the input of its forward pass."""
         if len(self.maps) == len(self.layers) or self.layers[len(self.maps)] is not layer:
             self.maps = []  # another forward pass begins
         with torch.no_grad():
@@ -38,7 +38,7 @@ class CapturedAttention:
 def capture_attention(
     model: nn.Module, *, reduce: Callable[[Tensor], Any] = Tensor.detach
 ) -> Iterator[CapturedAttention]:
-    """Attention maps of every encoder layer while the model runs as it always does.
+    """Capture the attention maps of every encoder layer while the model runs as usual.
 
         with capture_attention(model) as attention:
             logits = model(images)
@@ -50,14 +50,17 @@ def capture_attention(
 
     Args:
         model: a model with at least one `layers.attention.Attention`; hybrids, wrapped and shared ones too.
-        reduce: from the (B, K, T, T) map of a layer to what is kept of it, applied at once, so that only one
+        reduce: from the (B, K, T, T) map of a layer to what is stored of it, applied at once, so that only
+        one
             map is in memory at a time.
 
     Raises:
-        InputError: a model without attention, such as BiT; a compiled one, which nobody can look into.
+        InputError: a model without vitreous attention (BiT, models of other libraries), or a compiled one.
     """
     if any("_orig_mod" in each._modules or each._compiled_call_impl for each in model.modules()):
-        raise InputError("a compiled model cannot be watched: capture the model that it was compiled from")
+        raise InputError(
+            "attention of a compiled model cannot be captured: capture the model that it was compiled from"
+        )
     layers = attention_layers(model)
     captured = CapturedAttention(layers, reduce)
     hooks = [layer.register_forward_pre_hook(captured.record, with_kwargs=True) for layer in set(layers)]
@@ -69,13 +72,15 @@ def capture_attention(
 
 
 def attention_layers(model: nn.Module) -> list[Attention]:
-    """The attention of each layer, in order; a module that several layers share is named once for each."""
+    """Return the attention module of each layer, in order; a shared module once for each layer."""
     layers = [
         module for _, module in model.named_modules(remove_duplicate=False) if isinstance(module, Attention)
     ]
     if not layers:
-        raise InputError(
-            f"{type(model).__name__} has no attention to capture: it is a convolutional network; "
-            "give a ViT or a hybrid such as R50+ViT-B/16"
+        ours = type(model).__module__.startswith("vitreous.")
+        reason = "it is a convolutional network" if ours else "it has none of vitreous's attention layers"
+        advice = (
+            "use a ViT or a hybrid such as R50+ViT-B/16" if ours else "convert it first with vitreous.load"
         )
+        raise InputError(f"{type(model).__name__} has no attention to capture: {reason}; {advice}")
     return layers

@@ -1,7 +1,7 @@
-"""Charts that read on light and on dark paper.
+"""Charts for light and dark pages.
 
-They are drawn once, in the colors of light paper. Inside a page every color becomes a CSS variable, so
-that the page decides; the files beside the page keep the colors of light paper.
+They are plotted once, in light colors. Inside a page every color becomes a CSS variable, so that the page
+decides; the files beside the page stay light.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from jaxtyping import Float
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
-from matplotlib.patches import Rectangle
+
+from vitreous.errors import InputError
+
+try:
+    import matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import fontManager
+    from matplotlib.patches import Rectangle
+except ImportError:
+    raise InputError("reports and figures need matplotlib: pip install 'vitreous[train]'") from None
 
 PAPER, INK, MUTED, HAIR, FIRST, SECOND = "#fdfcf9", "#1d2321", "#66706d", "#d9dcd8", "#0b7285", "#c2410c"
 VARIABLES = {
@@ -32,7 +38,7 @@ VARIABLES = {
     FIRST: "var(--first)",
     SECOND: "var(--second)",
 }
-# For letters that matplotlib's own font has not; each is asked where those before it have no glyph.
+# Fallback fonts for characters that matplotlib's own font lacks, in order.
 WIDE_FONTS = (
     "Noto Sans CJK KR",
     "Noto Sans CJK JP",
@@ -55,9 +61,9 @@ WIDE_FONTS = (
 
 
 def installed(names: Sequence[str]) -> list[str]:
-    """Those of the fonts that are on this machine: matplotlib complains of every other that it is told."""
-    there = {font.name for font in fontManager.ttflist}
-    return [name for name in names if name in there]
+    """Return the installed ones of these fonts: matplotlib warns about every missing one."""
+    available = {font.name for font in fontManager.ttflist}
+    return [name for name in names if name in available]
 
 
 STYLE: Any = {
@@ -89,7 +95,7 @@ STYLE: Any = {
 
 @contextmanager
 def canvas(width: float, height: float, *, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
-    """An empty figure in the house's style, in inches, with `columns` axes side by side."""
+    """Open an empty figure, in inches, with `columns` axes side by side."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, list(np.atleast_1d(figure.subplots(1, columns)))
@@ -99,7 +105,7 @@ class Chart:
     """A finished figure.
 
     Attributes:
-        boxes: whether `save` met letters that no installed font has, which are boxes in its PNG.
+        boxes: whether `save` met characters that no installed font has, which are boxes in its PNG.
     """
 
     def __init__(self, figure: Figure) -> None:
@@ -108,22 +114,22 @@ class Chart:
 
     @cached_property
     def svg(self) -> str:
-        """On light paper."""
+        """The figure as SVG, in light colors."""
         buffer = io.StringIO()
-        # Text stays text: whoever shows it looks for the fonts.
+        # Text stays text: the viewer has the fonts.
         with matplotlib.rc_context(STYLE), missing_glyphs():
             self.figure.savefig(buffer, format="svg", metadata={"Date": None})
         return buffer.getvalue()
 
     def inline(self) -> Markup:
-        """An <svg> element for a page, its colors as variables."""
+        """Return an <svg> element for a page, its colors as CSS variables."""
         svg = self.svg[self.svg.index("<svg") :]
         for color, variable in VARIABLES.items():
             svg = svg.replace(color, variable)
         return Markup(svg.replace("<svg ", '<svg class="chart" ', 1))
 
     def save(self, stem: Path) -> list[Path]:
-        """`stem`.svg and `stem`.png."""
+        """Write `stem`.svg and `stem`.png."""
         paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
         paths[0].write_text(self.svg, encoding="utf-8")
         with matplotlib.rc_context(STYLE), missing_glyphs() as missing:
@@ -134,14 +140,15 @@ class Chart:
 
 @contextmanager
 def missing_glyphs() -> Iterator[list[str]]:
-    """What matplotlib would say of letters without a glyph, on every drawing anew; all else goes on."""
+    """Collect matplotlib's warnings about missing glyphs, which it repeats at every draw; pass on all
+    others."""
     missing: list[str] = []
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield missing
-    for each in said:
+    for each in caught:
         text = str(each.message)
-        if text.startswith("Glyph ") or "does not support" in text:  # the latter of whole scripts
+        if text.startswith("Glyph ") or "does not support" in text:  # the latter about whole scripts
             missing.append(text)
         else:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
@@ -150,9 +157,9 @@ def missing_glyphs() -> Iterator[list[str]]:
 def lines(
     axes: Axes, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str, x: str
 ) -> None:
-    """One or two curves, each named at its end."""
+    """Plot one or two curves with a legend."""
     for (name, (xs, ys)), color in zip(series.items(), (FIRST, SECOND), strict=False):
-        marker = "o" if len(xs) == 1 else "None"  # a line through one point would not be seen
+        marker = "o" if len(xs) == 1 else "None"  # a line through one point is invisible
         axes.plot(xs, ys, color=color, linewidth=1.6, label=name, marker=marker)
     axes.set_title(title)
     axes.set_xlabel(x)
@@ -162,7 +169,7 @@ def lines(
 
 
 def per_head(values: Float[np.ndarray, "L K"], *, title: str) -> Chart:
-    """A dot for each head over its layer, and a line through the layers' means: the form of Fig. 7 right."""
+    """Plot a dot for each head over its layer, and a line through the layers' means, as in Fig. 7 right."""
     layers, heads = values.shape
     with canvas(6.4, 3.0) as (figure, (axes,)):
         place = np.repeat(np.arange(1, layers + 1), heads)
@@ -180,34 +187,23 @@ def matrix(
     *,
     rows: Sequence[str],
     columns: Sequence[str],
-    title: str,
     axes_names: tuple[str, str],
     numbers: Sequence[Sequence[str]] | None = None,
     marked: np.ndarray | None = None,
+    title: str = "",
 ) -> Chart:
-    """Squares whose depth of color is a value in 0 ... 1, with `numbers` in them; `marked` ones framed."""
+    """Plot squares whose depth of color is a value in 0 ... 1, with `numbers` in them; `marked` ones
+    framed."""
     side = min(0.36, 7.2 / max(len(columns), 1))
     width = max(side * len(columns) + 1.3, 4.0)  # room for the title
     with canvas(width, side * len(rows) + 0.9) as (figure, (axes,)):
         for row, column in np.ndindex(values.shape):
             value = float(np.nan_to_num(np.clip(values[row, column], 0, 1)))
-            frame = marked is not None and bool(marked[row, column])
-            axes.add_patch(
-                Rectangle(
-                    (column - 0.47, row - 0.47),
-                    0.94,
-                    0.94,
-                    facecolor=FIRST,
-                    alpha=0.04 + 0.96 * value,
-                    linewidth=0,
-                )
-            )
-            if frame:
-                axes.add_patch(
-                    Rectangle(
-                        (column - 0.42, row - 0.42), 0.84, 0.84, fill=False, edgecolor=SECOND, linewidth=1.4
-                    )
-                )
+            corner, alpha = (column - 0.47, row - 0.47), 0.04 + 0.96 * value
+            axes.add_patch(Rectangle(corner, 0.94, 0.94, facecolor=FIRST, alpha=alpha, linewidth=0))
+            if marked is not None and marked[row, column]:
+                corner = (column - 0.42, row - 0.42)
+                axes.add_patch(Rectangle(corner, 0.84, 0.84, fill=False, edgecolor=SECOND, linewidth=1.4))
             if numbers is not None:
                 axes.text(
                     column,
@@ -232,7 +228,7 @@ def matrix(
 
 
 def label_ticks(axes: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Names at rows and columns; every n-th where they would not fit; long ones turned."""
+    """Label rows and columns, every n-th where they would not fit; long column names are rotated."""
     every = max(1, -(-len(columns) // 30))
     axes.set_yticks(range(0, len(rows), every), [rows[i] for i in range(0, len(rows), every)])
     longest = max((len(name) for name in columns), default=0)

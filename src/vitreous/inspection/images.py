@@ -1,4 +1,4 @@
-"""Arrays as images: heat, overlays, contact sheets, PNG, data URIs."""
+"""Arrays as images: heat maps, overlays, contact sheets, PNG, data URIs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import io
 import math
 
-import matplotlib
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -14,25 +13,42 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
-PHOTOGRAPH = 96  # images with at least so many pixels a side; the pixels of smaller ones are to be seen
-HEAT = "inferno"  # even in lightness, so it reads in gray and by the color-blind
+PHOTOGRAPH = 96  # images with at least so many pixels a side are stored as JPEG; smaller ones without loss
+# The RGB bytes of matplotlib's colormap "inferno", in 256 steps: even in lightness, so that it reads in gray
+# and with color blindness.
+INFERNO = np.frombuffer(
+    base64.b64decode(
+        "AAAEAQAFAQEGAQEIAgEKAgIMAgIOAwIQBAMSBAMUBQQXBgQZBwUbCAUdCQYfCgciCwckDAgmDQgpDgkrEAktEQowEgoyFAs0"
+        "FQs3Fgs5GAw8GQw+GwxBHAxDHgxFHwxIIQxKIwxMJAxPJgxRKAtTKQtVKwtXLQtZLwpbMQpcMgpeNApfNglhOAliOQljOwlk"
+        "PQllPglmQApnQgpoRApoRQppRwtqSQtqSgxrTAxrTQ1sTw1sUQ5sUg5tVA9tVQ9tVxBuWRBuWhFuXBJuXRJuXxNuYRNuYhRu"
+        "ZBVuZRVuZxZuaRZuahdubBhubRhubxlucRluchpudBpudRtudxxteBxteh1tfB1tfR5tfx5sgB9sgiBshCBrhSFrhyFriCJq"
+        "iiJqjCNpjSNpjyRpkCVokiVokyZnlSZnlydmmCdmmihlmylknSlknypjoCpjoitioyxhpSxgpi1gqC5fqS5eqy9erTBdrjBc"
+        "sDFbsTJaszJatDNZtjRYtzVXuTVWujZVvDdUvThTvzlSwDpRwTpQwztPxDxOxj1Nxz5MyD9LykBKy0FJzEJIzkNHz0RG0EVF"
+        "0kZE00dD1EhC1UpB10s/2Ew+2U092k4821A73VE63lI431M34FU24VY14lc041kz5Fox5Vww5l0v514u6GAt6WEr6mMq62Qp"
+        "62Yo7Gcm7Wkl7mok72wj724h8G8g8XEf8XMd8nQc83Yb83gZ9HkY9XsX9X0V9n4U9oAT94IS94QQ+IUP+IcO+IkM+YsL+YwK"
+        "+Y4J+pAI+pIH+pQH+5YG+5cG+5kG+5sG+50H/J8H/KEI/KMJ/KUK/KYM/KgN/KoP/KwR/K4S/LAU/LIW/LQY+7Ya+7gd+7of"
+        "+7wh+74j+sAm+sIo+sQq+sYt+ccv+cky+cs1+M03+M8699E999NA9tVD9tdG9dlJ9dtM9N1P9N9T9OFW8+Na8+Vd8uZh8uhl"
+        "8upp8ext8e1x8e918fF58vJ98vSC8/WG8/aK9PiO9fmS9vqW+Pua+fyd+v2h/P+k"
+    ),
+    dtype=np.uint8,
+).reshape(256, 3)
 Pixels = UInt8[np.ndarray, "_ _ _"]  # rows, columns, RGB; or RGBA where something is left clear
 
 
 def rgb(image: UInt8[Tensor, "C H W"]) -> Pixels:
-    """Bytes as preprocessing gives them back: gray is repeated, of many channels the first three shown."""
+    """Return RGB pixels: gray is repeated, of more than three channels the first three are used."""
     shown = image[:3] if image.shape[0] >= 3 else image[:1].expand(3, -1, -1)
     return shown.permute(1, 2, 0).contiguous().cpu().numpy()
 
 
 def heat(values: Float[Tensor, "H W"]) -> Pixels:
-    """0 ... 1 from black over red to yellow."""
-    colored = matplotlib.colormaps[HEAT](values.clamp(0, 1).cpu().numpy())
-    return (colored[..., :3] * 255).round().astype(np.uint8)
+    """Return values in 0 ... 1 as colors from black over red to yellow."""
+    steps = (values.float().nan_to_num().clamp(0, 1) * 256).long().clamp(max=255)
+    return INFERNO[steps.cpu().numpy()]
 
 
 def overlay(image: Pixels, values: Float[Tensor, "rows columns"]) -> Pixels:
-    """Heat over the image in gray, scaled to the map's largest value; each patch melts into the next."""
+    """Lay a heat map over the image in gray, scaled to its maximum and interpolated between patches."""
     largest = values.max().clamp_min(1e-12)
     smooth = F.interpolate(
         (values / largest)[None, None].float(), size=image.shape[:2], mode="bilinear", align_corners=False
@@ -43,13 +59,13 @@ def overlay(image: Pixels, values: Float[Tensor, "rows columns"]) -> Pixels:
 
 
 def stretched(values: Float[Tensor, "n C H W"]) -> UInt8[Tensor, "n C H W"]:
-    """Each small image from its own smallest to its own largest value, zero in the middle gray."""
+    """Scale each image by its own largest absolute value; zero is middle gray."""
     largest = values.abs().amax(dim=(1, 2, 3), keepdim=True).clamp_min(1e-12)
     return ((values / largest + 1) * 127.5).round().to(torch.uint8)
 
 
 def contact_sheet(tiles: list[Pixels], *, columns: int, least: int = 40, gap: int = 3) -> Pixels:
-    """Images of one size in rows, each at least `least` pixels large, on a clear ground."""
+    """Lay out images of one size in rows, each at least `least` pixels large, on a transparent background."""
     tiles = [enlarged(tile, least) for tile in tiles]
     height, width = tiles[0].shape[:2]
     columns = min(columns, len(tiles))
@@ -63,25 +79,27 @@ def contact_sheet(tiles: list[Pixels], *, columns: int, least: int = 40, gap: in
 
 
 def enlarged(image: Pixels, least: int) -> Pixels:
-    """Whole-number magnification, so that the longer side has at least `least` pixels."""
+    """Magnify by a whole number, so that the longer side has at least `least` pixels."""
     factor = math.ceil(least / max(image.shape[:2]))
     return image.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def png(image: Pixels) -> bytes:
+    """Return the file of an image as PNG."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
 
 
 def jpeg(image: Pixels) -> bytes:
+    """Return the file of an image as JPEG."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, format="JPEG", quality=88)
     return buffer.getvalue()
 
 
 def data_uri(image: Pixels) -> str:
-    """An image that a page carries in itself: photographs as JPEG, which is a fifth as large."""
+    """Return an image for use inside a page: photographs as JPEG, which is a fifth as large."""
     photograph = min(image.shape[:2]) >= PHOTOGRAPH and image.shape[2] == 3
     kind, data = ("jpeg", jpeg(image)) if photograph else ("png", png(image))
     return f"data:image/{kind};base64," + base64.b64encode(data).decode("ascii")

@@ -1,10 +1,11 @@
-"""Which patches speak for a class: gradient-weighted attention (Chefer et al., ICCV 2021, arXiv 2103.15679).
+"""Relevance maps: which patches contributed to a class, by gradient-weighted attention (Chefer et al., ICCV
+2021, arXiv 2103.15679).
 
     A'_l = mean over heads of (dy_c/dA_l * A_l)+          R = (I + A'_L) ... (I + A'_1)          (Eq. 5, 6)
 
 An attention pooling is one more attention with a single query, its probe: A'_pool R, with one row.
 
-Only the rows of R that the head sees are wanted, so they are carried through the layers from the last to the
+Only the rows of R that the head reads are needed, so they are carried through the layers from the last to the
 first, which is the order in which gradients arrive: one map is in memory at a time, and the model's attention
 stays fused. The gradient of a map is dy/dA = (dy/d(A v)) v^T.
 """
@@ -22,8 +23,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vitreous.errors import InputError
+from vitreous.inspection.attention_metrics import attention_pooling, pooling_maps, readout_weights, to_grid
 from vitreous.inspection.capture import attention_layers
-from vitreous.inspection.readout import attention_pooling, pooling_maps, readout_weights, to_grid
 from vitreous.layers.attention import Attention
 from vitreous.layers.pooling import AttentionPooling
 from vitreous.models.vit import ViT
@@ -31,10 +32,10 @@ from vitreous.training.checkpointing import checkpointed
 
 
 class Relevance(NamedTuple):
-    """What speaks for a class.
+    """What contributed to a class.
 
     Attributes:
-        patches: where the evidence lies in each image; not negative.
+        patches: the relevance of each patch; not negative.
         heads: how much the class's logit would change, to first order, without each head: |<a, dy/da>| of
             the head's output a (Michel et al., arXiv 1905.10650, Eq. 2), for each image.
     """
@@ -46,23 +47,23 @@ class Relevance(NamedTuple):
 def relevance(
     model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None = None
 ) -> Relevance:
-    """Evidence for `classes`; for each image's likeliest class where none are given.
+    """Return the relevance for `classes`, by default for each image's prediction.
 
     Raises:
-        InputError: the model has no head, so there is no class to explain.
+        InputError: the model has no head, so no class can be explained.
     """
     if model.config.num_classes is None:
-        raise InputError("the model has no classes: relevance explains the logit of one")
+        raise InputError("the model has no classes: relevance maps explain the logit of a class")
     start = readout_weights(model.config).to(images)
     pool = attention_pooling(model)
     if pool is not None:
-        start = torch.zeros_like(start)  # what the probe asks comes with its gradient
+        start = torch.zeros_like(start)  # the probe's attention comes with its gradient
     row = start.repeat(images.shape[0], 1)
     heads: list[Tensor] = []
     was_training = model.training
     model.eval()
     try:
-        # Layers are computed again on the way back: the activations of all would be gigabytes.
+        # Layers are recomputed in the backward pass: the activations of all would be gigabytes.
         with (
             watched_attention(model, row, heads),
             watched_pooling(pool, row),
@@ -71,9 +72,9 @@ def relevance(
         ):
             images = images.detach().requires_grad_()
             logits = model(images)
-            chosen = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
-            # Asked for the images' gradient alone, autograd leaves the parameters' own untouched.
-            torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), images)
+            target = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
+            # With respect to the images alone, so that the gradients of parameters are untouched.
+            torch.autograd.grad(logits.gather(1, target[:, None]).sum(), images)
     finally:
         model.train(was_training)
     return Relevance(to_grid(row - start, model.config), torch.stack(heads[::-1], dim=1))
@@ -81,7 +82,7 @@ def relevance(
 
 @contextmanager
 def watched_pooling(pool: AttentionPooling | None, row: Float[Tensor, "B T"]) -> Iterator[None]:
-    """While a gradient flows back, `row` becomes A'_pool. Nothing, where the pooling is no attention."""
+    """During the backward pass, set `row` to A'_pool; does nothing without attention pooling."""
     if pool is None:
         yield
         return
@@ -111,15 +112,15 @@ def watched_pooling(pool: AttentionPooling | None, row: Float[Tensor, "B T"]) ->
 
 @contextmanager
 def watched_attention(model: ViT, row: Float[Tensor, "B T"], heads: list[Tensor]) -> Iterator[None]:
-    """While a gradient flows back, `row` becomes row (I + A'_l) at each layer, and what each head mattered is
-    appended to `heads`, last layer first."""
+    """During the backward pass, multiply `row` by (I + A'_l) at each layer, and append the importance of its
+    heads to `heads`, last layer first."""
     entering: list[Tensor] = []  # the input of the attention that is running
 
     def enter(layer: Attention, args: tuple[Any, ...]) -> None:
         entering[:] = [args[0].detach()]
 
     def leave(out: torch.nn.Linear, args: tuple[Tensor]) -> None:
-        # A hook that held the tensor it hangs on would keep both alive until Python looks for circles.
+        # A hook that refers to its own tensor would keep both alive until a garbage collection of cycles.
         layer, z, output = owners[out], entering[0], args[0].detach()
         args[0].register_hook(  # type: ignore[no-untyped-call]
             lambda gradient: pass_back(layer, z, output, gradient)

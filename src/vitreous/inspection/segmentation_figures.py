@@ -1,57 +1,49 @@
-"""Figures of a segmenter: its classes' scores, and images beside true and found masks."""
+"""Figures of a segmenter: IoU per class, true and predicted masks, attention of class embeddings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from markupsafe import Markup
 from PIL import Image
+from torch import Tensor
 
-from vitreous.data.segmentation.masked import IGNORED, Mask, overlaid, palette
-from vitreous.evaluation.segmentation import SegmentationEvaluation
+from vitreous.data.dataset import BadImage
+from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, overlaid, palette
+from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
+from vitreous.inspection import captions
+from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
-from vitreous.inspection.confusion import MOST_CLASSES, confusion_exhibit
-from vitreous.inspection.images import Pixels
-from vitreous.inspection.page import Exhibit, LeftOut, img, percent
-from vitreous.models.preprocessing import upright
+from vitreous.inspection.evaluation_figures import MOST_CLASSES, confusion_figure
+from vitreous.inspection.images import Pixels, overlay, rgb
+from vitreous.inspection.page import Exhibit, LeftOut, image_row, img, percent
+from vitreous.layers.segmentation import MaskTransformer
+from vitreous.models.preprocessing import to_tensor, upright
+from vitreous.models.segmenter import Segmenter
 
 LARGEST = 320  # pixels of an image's longer side on the page
 WRONG, LEFT_OUT = (0xE0, 0x2B, 0x20), (0x80, 0x80, 0x80)
-
-CURVES = """
-Loss: the mean cross-entropy of a pixel. Mean IoU in training is that of single batches, which is rough; where
-a validation part was set aside, its mean IoU is over all of its images. Pixels right counts the background
-too, which is easy.
-"""
-PANELS = {"loss": "Loss", "miou": "Mean IoU", "accuracy": "Pixels right"}
-IOU = """
-Intersection over union: of the pixels that are of a class or were called so, the share that are both. The
-line is the mean, {mean}. {without}
-"""
-CONFUSION = """
-A row for what a pixel is, a column for what it was called; each row sums to 100 %. Numbers in per cent, those
-below half a per cent left out.
-"""
-MASKS = """
-Held-out images, from the worst of {count} by their mean IoU to the best. From left to right: the image,
-the true mask, what was found, and where it is wrong (red; gray is judged nowhere).
-"""
+SHOWN = 12  # images with their masks
+ATTENDED = 4  # images with the attention of their classes
+WORST = 3  # of the images with masks, those with the lowest IoU
+CLASSES = 6  # of each, the largest ones
 
 
-class Judged(NamedTuple):
-    """An image with its true and its found mask, and words for it."""
+class Segmented(NamedTuple):
+    """An image with its true (if known) and its predicted mask, and words for it."""
 
     image: Image.Image
     true: Mask | None
-    found: Mask
+    predicted: Mask
     words: str
 
 
 def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
-    """A bar for each class."""
-    title = "Class by class"
+    """Plot a bar for each class."""
+    title = "IoU per class"
     if len(evaluation.classes) > MOST_CLASSES:
         return LeftOut(title, f"{len(evaluation.classes)} classes are too many for a chart; see metrics")
     iou, names = evaluation.iou, evaluation.classes
@@ -67,37 +59,35 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
         axes.set_xticks(range(0, 101, 20))
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("IoU, %")
-    without = [name for name, value in zip(names, iou, strict=True) if np.isnan(value)]
-    words = f"Nowhere to be found, and not in the mean: {', '.join(without)}." if without else ""
-    return Exhibit(
-        name="iou",
-        title=title,
-        caption=IOU.format(mean=percent(evaluation.miou), without=words),
-        html=Chart(figure).inline(),
-    )
+    absent = [name for name, value in zip(names, iou, strict=True) if np.isnan(value)]
+    without = f"Neither present nor predicted, and not in the mean: {', '.join(absent)}." if absent else ""
+    caption = captions.IOU.format(mean=percent(evaluation.miou), without=without)
+    return Exhibit.of_chart(Chart(figure), name="iou", title=title, caption=caption)
 
 
-def pixels_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
-    """Which class is taken for which."""
-    return confusion_exhibit(
+def pixel_confusion_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
+    """Show which class is taken for which, in percent of the true class's pixels."""
+    return confusion_figure(
         evaluation.confusion,
         evaluation.classes,
         number=lambda count, share: f"{100 * share:.0f}" if share >= 0.005 else "",
-        caption=CONFUSION,
+        caption=captions.PIXEL_CONFUSION,
     )
 
 
-def masks_figure(judged: Sequence[Judged], classes: Sequence[str], *, title: str, caption: str) -> Exhibit:
-    """Each image in a row with its masks, below the legend."""
-    rows = Markup("").join(row_of(each, classes) for each in judged)
-    html = legend(classes, judged) + Markup('<div class="judged">{}</div>').format(rows)
-    return Exhibit(name="masks", title=title, caption=caption, html=html)
+def masks_figure(
+    segmented: Sequence[Segmented], classes: Sequence[str], *, subtitle: str, caption: str
+) -> Exhibit:
+    """Show each image in a row with its masks, below the legend."""
+    rows = Markup("").join(masks_row(each, classes) for each in segmented)
+    html = legend(classes, segmented) + Markup('<div class="segmented">{}</div>').format(rows)
+    return Exhibit(name="masks", title="Predicted masks", subtitle=subtitle, caption=caption, html=html)
 
 
-def legend(classes: Sequence[str], judged: Sequence[Judged]) -> Markup:
-    """The color of each class that is to be seen."""
-    seen = {int(value) for each in judged for mask in (each.true, each.found) if mask is not None
-            for value in np.unique(mask)}  # fmt: skip
+def legend(classes: Sequence[str], segmented: Sequence[Segmented]) -> Markup:
+    """Return the color of each class that occurs in a mask."""
+    masks = [mask for each in segmented for mask in (each.true, each.predicted) if mask is not None]
+    seen = {int(value) for mask in masks for value in np.unique(mask)}
     colors = palette(len(classes))
     swatches = Markup("").join(
         Markup('<span><i style="background:rgb({},{},{})"></i>{}</span>').format(*colors[number], name)
@@ -107,43 +97,109 @@ def legend(classes: Sequence[str], judged: Sequence[Judged]) -> Markup:
     return Markup('<p class="colors">{}</p>').format(swatches)
 
 
-def row_of(judged: Judged, classes: Sequence[str]) -> Markup:
-    """Image, true mask, found mask, mistakes; or image and found mask where the truth is not known."""
-    pixels = shown(upright(judged.image))
-    found = small(judged.found)
-    tiles: Mapping[str, Pixels] = {"image": pixels, "found": overlaid(pixels, found, len(classes))}
-    if judged.true is not None:
-        true = small(judged.true)
+def masks_row(segmented: Segmented, classes: Sequence[str]) -> Markup:
+    """Return image, true mask, predicted mask and errors; without the true mask image and prediction
+    alone."""
+    upright_image = upright(segmented.image)
+    size = fitting(upright_image.width, upright_image.height)
+    pixels = np.asarray(upright_image.resize(size, Image.Resampling.BILINEAR), dtype=np.uint8)
+    predicted = resized_mask(segmented.predicted, size)
+    prediction = overlaid(pixels, predicted, len(classes))
+    tiles: dict[str, Pixels] = {"image": pixels, "predicted mask": prediction}
+    if segmented.true is not None:
+        true = resized_mask(segmented.true, size)
         tiles = {
             "image": pixels,
             "true mask": overlaid(pixels, true, len(classes)),
-            "found": tiles["found"],
-            "wrong": mistakes(pixels, true, found),
+            "predicted mask": prediction,
+            "errors": errors(pixels, true, predicted),
         }
-    images = Markup("").join(img(tile, f"{name} of {judged.words}") for name, tile in tiles.items())
-    return Markup("<figure><div>{}</div><figcaption>{}</figcaption></figure>").format(images, judged.words)
+    images = Markup("").join(img(tile, f"{name} of {segmented.words}") for name, tile in tiles.items())
+    return Markup("<figure><div>{}</div><figcaption>{}</figcaption></figure>").format(images, segmented.words)
 
 
-def mistakes(pixels: Pixels, true: Mask, found: Mask) -> Pixels:
-    """The image, pale, with its wrong pixels in red and those that nobody judges in gray."""
+def errors(pixels: Pixels, true: Mask, predicted: Mask) -> Pixels:
+    """Return the image, pale, with its wrong pixels in red and the ignored ones in gray."""
     pale = (0.35 * pixels.mean(axis=2, keepdims=True) + 150).repeat(3, axis=2)
-    pale[true != found] = WRONG
+    pale[true != predicted] = WRONG
     pale[true == IGNORED] = LEFT_OUT
     return pale.round().astype(np.uint8)
 
 
-def shown(image: Image.Image) -> Pixels:
-    """The image, no larger than the page needs."""
-    width, height = fitting(image.width, image.height)
-    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR), dtype=np.uint8)
-
-
-def small(mask: Mask) -> Mask:
-    """A mask at the same size."""
-    size = fitting(mask.shape[1], mask.shape[0])
+def resized_mask(mask: Mask, size: tuple[int, int]) -> Mask:
+    """Return a mask at (width, height), resampled to the nearest."""
     return np.asarray(Image.fromarray(mask).resize(size, Image.Resampling.NEAREST))
 
 
 def fitting(width: int, height: int) -> tuple[int, int]:
+    """Return (width, height) no larger than the page needs."""
     scale = min(LARGEST / max(width, height), 1)
     return max(round(width * scale), 1), max(round(height * scale), 1)
+
+
+def sample_masks(
+    model: Segmenter, evaluation: SegmentationEvaluation, images: MaskedDataset
+) -> list[Segmented]:
+    """Return the images with the lowest IoU, and others evenly up to the highest."""
+    order = np.argsort(np.nan_to_num(evaluation.image_mious, nan=1.0), kind="stable")
+    places = [*range(WORST), *np.linspace(WORST, len(order) - 1, SHOWN - WORST).astype(int).tolist()]
+    found = []
+    for place in dict.fromkeys(place for place in places if place < len(order)):
+        which = int(order[place])
+        try:
+            image, true = images.pair(evaluation.numbers[which])
+        except BadImage:
+            continue  # it was readable during the evaluation; the file may be gone since
+        words = f"{evaluation.names[which]}: mean IoU {percent(float(evaluation.image_mious[which]))}"
+        found.append(Segmented(image, true, masks_of(model, [image])[0], words))
+    return found
+
+
+def segmenter_figures(model: Segmenter, images: Sequence[tuple[Image.Image, str]]) -> list[Exhibit]:
+    """Show the predicted masks, and what the class embeddings attend to if the decoder has any."""
+    model.eval()
+    classes = model.labels or [str(number) for number in range(model.config.num_classes)]
+    segmented = [Segmented(image, None, masks_of(model, [image])[0], name) for image, name in images[:SHOWN]]
+    figures = [
+        masks_figure(segmented, classes, subtitle="the class of each pixel", caption=captions.PREDICTED_MASKS)
+    ]
+    if isinstance(model.head, MaskTransformer):
+        figures.append(class_attention_figure(model, segmented[:ATTENDED], classes))
+    return figures
+
+
+def class_attention_figure(
+    model: Segmenter, segmented: Sequence[Segmented], classes: Sequence[str]
+) -> Exhibit:
+    """Show a row of maps for each image."""
+    images = model.preprocessing([each.image for each in segmented])
+    maps = class_attention(model, images.to(next(model.parameters()).device))
+    tiles = []
+    for each, image_maps in zip(segmented, maps, strict=True):
+        shown = rgb(to_tensor(model.preprocessing.image(each.image)))
+        counts = torch.bincount(torch.from_numpy(each.predicted).flatten().long(), minlength=len(classes))
+        present = [int(number) for number in counts.argsort(descending=True)[:CLASSES] if counts[number]]
+        tiles.append((shown, each.words))
+        tiles += [(overlay(shown, image_maps[number]), classes[number]) for number in present]
+    return Exhibit(
+        name="classes",
+        title="Class-embedding attention",
+        subtitle="where each class looks",
+        caption=captions.CLASS_ATTENTION,
+        html=image_row(tiles),
+        arrays={"class_attention": maps.numpy()},
+    )
+
+
+@torch.inference_mode()
+def class_attention(model: Segmenter, images: Tensor) -> Tensor:
+    """Return the attention of each class embedding to the patches in the decoder's last layer, mean of its
+    heads.
+
+    Shape:
+        (B, classes, rows, columns); the rest of a row's attention goes to the class embeddings.
+    """
+    with capture_attention(model.head, reduce=lambda maps: maps.mean(dim=1).cpu()) as attention:
+        model(images)
+    count = model.config.num_classes
+    return attention.maps[-1][:, :count, count:].unflatten(-1, model.config.grid)

@@ -1,5 +1,4 @@
-"""Attention over words as one page: lines and a matrix for every head; attention over an image, letter by
-letter."""
+"""Attention of models that write text, as one page: over words, or over an image token by token."""
 
 from __future__ import annotations
 
@@ -7,39 +6,85 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from markupsafe import Markup
 from PIL import Image
+from torch import Tensor, nn
 
-from vitreous import __version__
 from vitreous.data.text.batches import padded
 from vitreous.data.text.tokenizer import BYTES, END, START, Tokenizer
-from vitreous.inspection.arrays import save_arrays
+from vitreous.inspection import captions
+from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.images import enlarged, overlay, rgb
-from vitreous.inspection.page import Exhibit, image_row, write_page
-from vitreous.inspection.sequence_attention import SequenceAttention, look
-from vitreous.inspection.training_figures import curves_figure
+from vitreous.inspection.page import Exhibit, LeftOut, image_row, save_arrays, write_page
+from vitreous.layers.attention import Attention, CrossAttention
+from vitreous.models.captioner import Captioner
+from vitreous.models.transformer import Transformer
 from vitreous.training.journal import read_metrics
-from vitreous.training.sequence.reader import Reader
-from vitreous.training.sequence.translator import Translator
+
+if TYPE_CHECKING:
+    from vitreous.training.sequence.reader import Reader
+    from vitreous.training.sequence.translator import Translator
 
 SHOWN = 320  # pixels of an image's longer side in the page, at least
-LONGEST = 4  # bytes of a letter in UTF-8
-FOLLOWING = "⋯"  # a letter's bytes behind its first
+LONGEST = 4  # bytes of a character in UTF-8
+FOLLOWING = "⋯"  # a character's bytes after its first
 MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
-CURVES = (
-    "Loss: the mean cross-entropy of a token; where targets are smoothed it does not reach 0. Tokens right: "
-    "given all that stands before each, so more than of whole texts. A loss that still falls at the end asks "
-    "for more steps."
-)
-PANELS = {"loss": "Loss", "accuracy": "Tokens right", "lr": "Learning rate"}
-LETTERS = (
-    "Where the decoder looks while it writes each letter: the attention over the image's patches, mean of "
-    "the heads of the last layer. Bright is much."
-)
+PANELS = {"loss": "Loss", "accuracy": "Token accuracy", "lr": "Learning rate"}
+
+Maps = Float[Tensor, "L K T S"]
+
+
+class SequenceAttention(NamedTuple):
+    """The maps of one source and what was written for it; rows are queries and sum to one.
+
+    Attributes:
+        encoder: of every source token to every source token, (layers, heads, S, S).
+        decoder: of every written token to the tokens before it, (layers, heads, T, T).
+        cross: of every written token to the source, (layers, heads, T, S). Row t is the step that wrote token
+            t, for which tokens 0 ... t - 1 were read.
+    """
+
+    encoder: Maps
+    decoder: Maps
+    cross: Maps
+
+
+@torch.no_grad()
+def text_attention(
+    model: Transformer | Captioner, source: Tensor, written: Int[Tensor, "1 T"]
+) -> SequenceAttention:
+    """Return the attention while `written` (with start and end mark) is generated for one source (1, ...).
+
+    One forward pass over the whole text, as in training: its maps equal those of generating step by step.
+    """
+    seen: dict[nn.Module, Tensor] = {}
+
+    def record(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        seen[module] = module.attention_weights(*args, **kwargs)[0]
+
+    parts = [module for module in model.modules() if isinstance(module, Attention | CrossAttention)]
+    hooks = [part.register_forward_pre_hook(record, with_kwargs=True) for part in parts]
+    try:
+        model(source, written[:, :-1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    decoder = model.text.decoder.blocks
+    return SequenceAttention(
+        encoder=stacked(seen, model.encoder.blocks, "attention"),
+        decoder=stacked(seen, decoder, "attention"),
+        cross=stacked(seen, decoder, "cross_attention"),
+    )
+
+
+def stacked(seen: dict[nn.Module, Tensor], blocks: Sequence[nn.Module] | nn.ModuleList, name: str) -> Maps:
+    """Return the maps of one kind, the first layer first."""
+    return torch.stack([seen[block.get_submodule(name)].cpu() for block in blocks])
 
 
 class SequenceReport(NamedTuple):
@@ -59,37 +104,42 @@ class SequenceReport(NamedTuple):
 def write_translation_report(
     translator: Translator, sources: Sequence[str], folder: Path, *, name: str, run: Path | None = None
 ) -> SequenceReport:
-    """Translate, and show what every head looked at on the way, and how it learned.
+    """Translate, and show what every head attends to, and the learning curves.
 
     Args:
-        run: whose numbers are drawn; the folder itself if not given.
+        run: the directory of metrics.jsonl; `folder` if not given.
     """
     translations = translator.translate(sources)
     examples: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
     for number, (source, translation) in enumerate(zip(sources, translations, strict=True)):
-        read = translator.encode(source)
-        written = translation.ids
+        read, written = translator.encode(source), translation.ids
         device = translator.model.text.tokens.weight.device
-        maps = look(translator.model, padded([read]).to(device), padded([written]).to(device))
-        arrays |= named(maps, number)
+        maps = text_attention(translator.model, padded([read]).to(device), padded([written]).to(device))
+        arrays |= attention_arrays(maps, number)
         examples.append(
             {
                 "source": source,
                 "text": translation.text,
-                "read": words(translator.tokenizer, read),
-                "written": words(translator.tokenizer, written),
-                "maps": {kind: rounded(value) for kind, value in maps._asdict().items()},
+                "read": token_labels(translator.tokenizer, read),
+                "written": token_labels(translator.tokenizer, written),
+                # Three decimals are enough for the eye.
+                "maps": {
+                    kind: value.double().numpy().round(3).tolist() for kind, value in maps._asdict().items()
+                },
             }
         )
-    return written_out(
+    config = translator.model.config
+    return write_sequence_page(
         folder,
         arrays,
         [each.text for each in translations],
         name=name,
-        lead=about(translator),
+        lead=f"An encoder of {config.encoder_depth} and a decoder of {config.depth} layers, "
+        f"{config.heads} heads, embedding dimension {config.width}, "
+        f"vocabulary of {config.vocabulary} tokens (arXiv 1706.03762).",
         examples=json.dumps(examples, ensure_ascii=False).replace("</", "<\\/"),
-        exhibits=curves(run or folder),
+        parts=[text_curves(run or folder)],
     )
 
 
@@ -101,66 +151,70 @@ def write_reading_report(
     name: str,
     run: Path | None = None,
 ) -> SequenceReport:
-    """Read images (each with its name), and show where every letter was read, and how it learned.
+    """Generate the text of images (each with its name), and show the attention of each token, and the
+    learning curves.
 
     Args:
-        run: whose numbers are drawn; the folder itself if not given.
+        run: the directory of metrics.jsonl; `folder` if not given.
     """
     found = reader.read([image for image, _ in images])
-    exhibits: list[Exhibit] = []
+    parts: list[Exhibit | LeftOut] = [text_curves(run or folder)]
     arrays: dict[str, np.ndarray] = {}
     for number, ((image, called), (text, _, written)) in enumerate(zip(images, found, strict=True)):
         batch = reader.model.preprocessing([image]).to(reader.model.text.tokens.weight.device)
-        maps = look(reader.model, batch, padded([written]).to(batch.device))
-        arrays |= named(maps, number)
-        exhibits.append(letters(reader, batch[0], maps, written, title=f"{called}: {text}", number=number))
-    return written_out(
+        maps = text_attention(reader.model, batch, padded([written]).to(batch.device))
+        arrays |= attention_arrays(maps, number)
+        parts.append(tokens_figure(reader, batch[0], maps, written, title=f"{called}: {text}", number=number))
+    encoder, decoder = reader.model.config.encoder, reader.model.config.decoder
+    return write_sequence_page(
         folder,
         arrays,
         [each.text for each in found],
         name=name,
-        lead=about_reader(reader),
-        examples="",
-        exhibits=[*curves(run or folder), *exhibits],
+        lead=f"A Vision Transformer of {encoder.depth} layers on {encoder.grid[0]}x{encoder.grid[1]} "
+        f"patches, and a decoder of {decoder.depth} layers and {decoder.heads} heads that writes the text.",
+        parts=parts,
     )
 
 
-def curves(run: Path) -> list[Exhibit]:
-    """How a run learned; nothing where there are no numbers."""
+def text_curves(run: Path) -> Exhibit | LeftOut:
+    """Plot the learning curves of a run."""
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
-    drawn = curves_figure(rows, shown=PANELS, caption=CURVES)
-    return [drawn] if isinstance(drawn, Exhibit) else []
+    return curves_figure(rows, shown=PANELS, caption=captions.TEXT_CURVES)
 
 
-def letters(
+def tokens_figure(
     reader: Reader,
-    image: torch.Tensor,
+    image: Tensor,
     maps: SequenceAttention,
     written: Sequence[int],
     *,
     title: str,
     number: int,
 ) -> Exhibit:
-    """The image, and once more for each letter with its attention laid over it."""
+    """Show the image, and once more for each written token with its attention as an overlay."""
     config = reader.model.config.encoder
     shown = enlarged(rgb(reader.model.preprocessing.denormalize(image).cpu()), SHOWN)
-    heads = maps.cross[-1].mean(dim=0)[:, config.num_prefix_tokens :]
-    images = [(shown, "the image")]
-    labels = words(reader.tokenizer, written[1:])
-    for label, weights in zip(labels, heads, strict=True):
-        images.append((overlay(shown, weights.reshape(config.grid)), label))
-    return Exhibit(f"image-{number}", title, LETTERS, image_row(images))
+    weights = maps.cross[-1].mean(dim=0)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
+    labels = token_labels(reader.tokenizer, written[1:])
+    tiles = [(overlay(shown, each), label) for label, each in zip(labels, weights, strict=True)]
+    return Exhibit(
+        name=f"image-{number}",
+        title=title,
+        caption=captions.TOKENS,
+        html=image_row([(shown, "the image"), *tiles]),
+    )
 
 
-def words(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Tokens as they are shown; the space in front of a word as "▁", a letter that is written in bytes at
+def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Return tokens as they are shown: the space before a word as "▁", a character of several byte tokens at
     the first of them."""
-    pieces = spelled(tokenizer.pieces(ids))
+    pieces = spell_bytes(tokenizer.pieces(ids))
     return [MARKS.get(token, piece) for token, piece in zip(ids, pieces, strict=True)]
 
 
-def spelled(pieces: Sequence[str]) -> list[str]:
-    """Bytes as the letters that they spell; those that spell none that can be seen stay bytes."""
+def spell_bytes(pieces: Sequence[str]) -> list[str]:
+    """Replace byte tokens by the characters that they encode; those without a printable one stay bytes."""
     shown = list(pieces)
     for start, piece in enumerate(pieces):
         for end in range(start + 1, min(start + LONGEST, len(pieces)) + 1):
@@ -173,52 +227,31 @@ def spelled(pieces: Sequence[str]) -> list[str]:
     return shown
 
 
-def rounded(maps: torch.Tensor) -> Any:
-    """Three decimals are more than an eye can tell."""
-    return np.round(maps.numpy().astype(float), 3).tolist()
-
-
-def named(maps: SequenceAttention, number: int) -> dict[str, np.ndarray]:
+def attention_arrays(maps: SequenceAttention, number: int) -> dict[str, np.ndarray]:
+    """Return the maps of text `number` by their names in the .npz file."""
     return {f"{kind}_{number}": value.numpy() for kind, value in maps._asdict().items()}
 
 
-def about(translator: Translator) -> str:
-    config = translator.model.config
-    return (
-        f"An encoder of {config.encoder_depth} and a decoder of {config.depth} layers, {config.heads} heads, "
-        f"width {config.width}, {config.vocabulary} tokens (arXiv 1706.03762)."
-    )
-
-
-def about_reader(reader: Reader) -> str:
-    encoder, decoder = reader.model.config.encoder, reader.model.config.decoder
-    return (
-        f"A Vision Transformer of {encoder.depth} layers that sees {encoder.grid[0]}x{encoder.grid[1]} "
-        f"patches, and a decoder of {decoder.depth} layers, {decoder.heads} heads, that writes what it reads."
-    )
-
-
-def written_out(
+def write_sequence_page(
     folder: Path,
     arrays: dict[str, np.ndarray],
     texts: list[str],
     *,
     name: str,
     lead: str,
-    examples: str,
-    exhibits: list[Exhibit],
+    parts: Sequence[Exhibit | LeftOut],
+    examples: str = "",
 ) -> SequenceReport:
-    """The page, and the numbers beside it."""
+    """Write the page and the attention maps."""
     folder.mkdir(parents=True, exist_ok=True)
     numbers = save_arrays(arrays, folder / "attention.npz")
     report = write_page(
         folder / "report.html",
         "sequence.html.j2",
-        title=f"What {name} looks at",
+        title=f"Attention of {name}",
         name=name,
         lead=lead,
         examples=Markup(examples),
-        exhibits=exhibits,
-        version=__version__,
+        parts=[part for part in parts if isinstance(part, Exhibit)],  # a folder without a run has no curves
     )
     return SequenceReport(report, numbers, texts)

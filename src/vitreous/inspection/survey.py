@@ -1,4 +1,4 @@
-"""Everything that a report asks of a model, in one pass over the images.
+"""All measurements of a model report, in one pass over the images.
 
 Attention is recomputed layer by layer and reduced at once, images go through in batches that suit the size
 of a map, so that memory does not grow with the number of layers or images.
@@ -14,23 +14,28 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from vitreous.inspection.attention_metrics import (
+    attention_distance,
+    flow,
+    head_entropy,
+    readout_attention,
+    readout_of,
+    rollout,
+    to_grid,
+)
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.distance import attention_distance
-from vitreous.inspection.entropy import head_entropy
-from vitreous.inspection.lens import layer_tokens, read
-from vitreous.inspection.readout import readout_attention, readout_of, to_grid
 from vitreous.inspection.relevance import Relevance, relevance
-from vitreous.inspection.rollout import flow, rollout
+from vitreous.inspection.representations import layer_tokens, logit_lens
 from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
 
-MAP_BYTES = 1 << 25  # of one layer's maps for one batch; looking at them takes four times as much
+MAP_BYTES = 1 << 25  # of one layer's maps for one batch; reducing them takes four times as much
 FOLLOWED = 5  # classes followed through the layers
 Progress = Callable[[int, int], None]
 
 
 class LayerView(NamedTuple):
-    """What is kept of one layer's maps for one batch."""
+    """The reduced maps of one layer for one batch."""
 
     distance: Float[Tensor, "B K"]
     entropy: Float[Tensor, "B K"]
@@ -40,12 +45,12 @@ class LayerView(NamedTuple):
 
 @dataclass(frozen=True)
 class Lens:
-    """The head's opinion of every layer; layer 0 are the embedded patches.
+    """The logit lens: the head's prediction from every layer; layer 0 are the embedded patches.
 
     Attributes:
-        classes: the likeliest classes of each image, by the last layer.
+        classes: the most probable classes of each image, by the last layer.
         probabilities: of these classes, by each layer.
-        agrees: whether the layer's likeliest class is already the last layer's.
+        agrees: whether the layer's prediction is already the last layer's.
     """
 
     classes: Int[Tensor, "B followed"]
@@ -55,17 +60,17 @@ class Lens:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a ViT does with B images. Shapes: L layers, K heads, T tokens.
+    """The measurements of a ViT on B images. Shapes: L layers, K heads, T tokens.
 
     Attributes:
         distance: mean attention distance in pixels.
-        entropy: of attention, as a share of the largest possible.
+        entropy: of attention, as a share of that of uniform attention.
         reading: what the tokens that the head reads attend to; of the first C images.
         asked: what one chosen patch attends to, mean of the heads.
         rollout: which patches reach the head through all layers.
-        features: the mean of the patch tokens, of the embedding and behind each layer.
-        norms: of each token behind the last layer, before the final norm.
-        patches: the patch tokens behind the final norm; of the first C images.
+        features: the mean of the patch tokens, of the embedding and after each layer.
+        norms: of each token after the last layer, before the final norm.
+        patches: the patch tokens after the final norm; of the first C images.
         lens: None where the model has no classes.
     """
 
@@ -88,11 +93,11 @@ def survey(
     close: int = 8,
     progress: Progress | None = None,
 ) -> Survey:
-    """Look at `images` with `model`, in evaluation mode.
+    """Measure `model`, in evaluation mode, on `images`.
 
     Args:
-        patch: (row, column) of the patch whose attention is kept as `asked`.
-        close: C, the number of images of which everything is kept.
+        patch: (row, column) of the patch whose attention is `asked`.
+        close: C, the number of images with `reading` and `patches`.
     """
     parts: list[Survey] = []
     done = 0
@@ -136,7 +141,7 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
         for z in layer_tokens(model, images):
             features.append(z[:, config.num_prefix_tokens :].mean(dim=1).float().cpu())
             if config.num_classes is not None:
-                said.append(read(model, z).float().cpu())
+                said.append(logit_lens(model, z).float().cpu())
     views: list[LayerView] = attention.maps
     return Survey(
         distance=torch.stack([each.distance for each in views], dim=1),
@@ -170,12 +175,12 @@ class Watcher:
         )
 
     def rollout(self) -> Float[Tensor, "B rows columns"]:
-        """Which patches reach the head."""
+        """Return which patches reach the head."""
         return to_grid(torch.einsum("bt,bts->bs", self.weights, self.flows[0]), self.config)
 
 
 def follow(said: Float[Tensor, "B layers classes"]) -> Lens:
-    """The classes that won in the end, traced back to the first layer."""
+    """Follow the most probable classes of the last layer back to the first."""
     last = said[:, -1]
     classes = last.topk(min(FOLLOWED, last.shape[-1]), dim=-1).indices
     return Lens(
@@ -187,7 +192,7 @@ def follow(said: Float[Tensor, "B layers classes"]) -> Lens:
 
 @torch.inference_mode()
 def layer_features(model: ViT, images: Float[Tensor, "B C H W"]) -> tuple[Float[Tensor, "B D"], ...]:
-    """`Survey.features` alone."""
+    """Return `Survey.features` alone."""
     prefix, device = model.config.num_prefix_tokens, next(model.parameters()).device
     parts = [
         [z[:, prefix:].mean(dim=1).float().cpu() for z in layer_tokens(model, batch.to(device))]
@@ -197,8 +202,8 @@ def layer_features(model: ViT, images: Float[Tensor, "B C H W"]) -> tuple[Float[
 
 
 def relevances(model: ViT, images: Float[Tensor, "B C H W"], number: int | None) -> Relevance:
-    """Evidence for class `number`, or for each image's likeliest, one image at a time: a backward pass
-    keeps every layer's activations."""
+    """Return the relevance for class `number`, or for each image's prediction, one image at a time: a
+    backward pass holds the activations of every layer."""
     device = next(model.parameters()).device
     wanted = None if number is None else torch.tensor([number])
     parts = [relevance(model, image.to(device), wanted) for image in torch.split(images, 1)]

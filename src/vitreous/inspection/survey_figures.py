@@ -1,4 +1,4 @@
-"""Figures of what a ViT does with images, drawn from a `Survey`."""
+"""Figures of a ViT on images, from the numbers of a `Survey`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from vitreous.inspection import captions
+from vitreous.inspection.attention_metrics import readout_name, to_grid
 from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix, per_head
-from vitreous.inspection.cka import FEWEST, cka_matrix
-from vitreous.inspection.features import feature_colors, standing_out
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay
 from vitreous.inspection.page import Exhibit, LeftOut, image_row, percent, sheet
-from vitreous.inspection.readout import readout_name, to_grid
 from vitreous.inspection.relevance import Relevance
+from vitreous.inspection.representations import FEWEST, cka_matrix, feature_colors, unusual_norms
 from vitreous.inspection.survey import Lens, Survey
 from vitreous.models.config import ViTConfig
 
@@ -26,27 +25,28 @@ ALIKE = 1e-5  # where the largest probability is the mean but for rounding, all 
 
 
 def distance_figure(survey: Survey) -> Exhibit:
-    """Fig. 7 right and Fig. 11."""
+    """Plot the mean attention distance of each head (Fig. 7 right and Fig. 11)."""
     distance = survey.distance.mean(dim=0).numpy()
     chart = per_head(distance, title="mean attention distance, pixels")
-    return Exhibit(
+    return Exhibit.of_chart(
+        chart,
         name="distance",
-        title="How far each head looks",
+        title="Mean attention distance",
+        subtitle="how far each head looks",
         caption=captions.DISTANCE.format(count=len(survey.distance)),
-        html=chart.inline(),
-        files={"distance": chart},
         arrays={"distance": survey.distance.numpy()},
     )
 
 
-def reading_figure(survey: Survey, config: ViTConfig) -> Exhibit:
-    """Every head of every layer on the first image, as an image that can be printed."""
+def heads_figure(survey: Survey, config: ViTConfig) -> Exhibit:
+    """Show every head of every layer on the first image, for print."""
     maps = to_grid(survey.reading[0], config)
     tiles = [heat(each / each.max().clamp_min(1e-12)) for each in maps.flatten(0, 1)]
     tiled = contact_sheet(tiles, columns=config.heads)
     return Exhibit(
         name="heads",
-        title="Head by head, on the first image",
+        title="Attention maps of all heads",
+        subtitle="on the first image",
         caption=captions.HEADS.format(readout=readout_name(config)),
         html=sheet(tiled, "attention of every head"),
         files={"heads": tiled},
@@ -54,16 +54,17 @@ def reading_figure(survey: Survey, config: ViTConfig) -> Exhibit:
     )
 
 
-def asked_figure(
+def patch_figure(
     survey: Survey, shown: Sequence[Pixels], config: ViTConfig, patch: tuple[int, int]
 ) -> Exhibit:
-    """The patch-to-patch map of one patch, layer by layer, on the first image."""
+    """Show the attention of one patch, layer by layer, on the first image."""
     maps = to_grid(survey.asked[0], config)
     tiles = [overlay(marked(shown[0], config, patch), layer) for layer in maps]
     row, column = patch
     return Exhibit(
         name="patch",
-        title=f"What the patch in row {row + 1}, column {column + 1} looks at",
+        title="Patch attention",
+        subtitle=f"what the patch in row {row + 1}, column {column + 1} attends to",
         caption=captions.PATCH,
         html=image_row([(tile, f"layer {layer + 1}") for layer, tile in enumerate(tiles)]),
         files={"patch": contact_sheet(tiles, columns=6)},
@@ -72,7 +73,7 @@ def asked_figure(
 
 
 def marked(image: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels:
-    """A white frame around a patch; where patches are too small for a frame, the patch itself."""
+    """Draw a white frame around a patch; fill the patch where it is too small for a frame."""
     height, width = config.patch_size
     top, left = patch[0] * height, patch[1] * width
     framed = image.copy()
@@ -84,44 +85,46 @@ def marked(image: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels:
 
 
 def entropy_figure(survey: Survey) -> Exhibit:
+    """Show the entropy of each head's attention."""
     entropy = survey.entropy.mean(dim=0).numpy()
     chart = by_layer_and_head(entropy, "entropy, % of the largest possible")
-    return Exhibit(
+    return Exhibit.of_chart(
+        chart,
         name="entropy",
-        title="How widely each head spreads its attention",
+        title="Attention entropy",
+        subtitle="how widely each head spreads its attention",
         caption=captions.ENTROPY,
-        html=chart.inline(),
-        files={"entropy": chart},
         arrays={"entropy": survey.entropy.numpy()},
     )
 
 
 def head_shares(evidence: Relevance) -> Float[Tensor, "L K"]:
-    """What each head matters, as a share of the mean head."""
+    """Return the importance of each head, as a share of the mean head."""
     importance = evidence.heads.mean(dim=0)
     return importance / importance.mean().clamp_min(1e-30)
 
 
 def prunable_heads(evidence: Relevance) -> list[tuple[int, int]]:
-    """(layer, head), counted from 1, of the heads that matter least."""
+    """Return (layer, head), counted from 1, of the least important heads."""
     return [(layer + 1, head + 1) for layer, head in (head_shares(evidence) < PRUNABLE).nonzero().tolist()]
 
 
 def importance_figure(evidence: Relevance) -> Exhibit:
+    """Show how much each head contributes to the prediction."""
     share = head_shares(evidence).numpy()
     prunable = share < PRUNABLE
     chart = by_layer_and_head(share / max(share.max(), 1e-30), "", numbers=share * 100, marked=prunable)
-    return Exhibit(
+    return Exhibit.of_chart(
+        chart,
         name="importance",
-        title="Which heads matter, and which could be pruned",
+        title="Head importance",
+        subtitle="which heads could be pruned",
         caption=captions.IMPORTANCE.format(
             count=len(evidence.heads),
             prunable=int(prunable.sum()),
             all=prunable.size,
             limit=percent(PRUNABLE),
         ),
-        html=chart.inline(),
-        files={"importance": chart},
         arrays={"head_importance": evidence.heads.numpy()},
     )
 
@@ -133,7 +136,7 @@ def by_layer_and_head(
     numbers: Float[np.ndarray, "L K"] | None = None,
     marked: Bool[np.ndarray, "L K"] | None = None,
 ) -> Chart:
-    """A matrix with layers going down and heads across; `numbers` are written in, values in % if none."""
+    """Return a matrix of layers (rows) and heads (columns) with `numbers`, by default the values in %."""
     written = values * 100 if numbers is None else numbers
     return matrix(
         values,
@@ -147,12 +150,13 @@ def by_layer_and_head(
 
 
 def relevance_figure(evidence: Relevance, images: Sequence[tuple[Pixels, str]], label: str | None) -> Exhibit:
-    """Evidence for the class named, or for each image's own answer."""
+    """Show the relevance for the given class, or for each image's own prediction."""
     tiles = [overlay(image, patches) for (image, _), patches in zip(images, evidence.patches, strict=True)]
-    what = "the model's answer" if label is None else f"“{label}”"
+    what = "the prediction" if label is None else f"“{label}”"
     return Exhibit(
         name="relevance",
-        title=f"Which patches speak for {what}",
+        title="Relevance map",
+        subtitle=f"which patches contributed to {what}",
         caption=captions.RELEVANCE,
         html=image_row([(tile, words) for tile, (_, words) in zip(tiles, images, strict=True)]),
         files={"relevance": contact_sheet(tiles, columns=8)},
@@ -168,11 +172,12 @@ def features_figure(
     pairs = [
         entry
         for image, tile, name in zip(shown, tiles, names, strict=True)
-        for entry in ((image, name), (tile, "its features"))
+        for entry in ((image, name), (tile, "PCA of its features"))
     ]
     return Exhibit(
         name="features",
-        title="Which patches the model takes for the same thing",
+        title="Patch features (PCA)",
+        subtitle="which patches have similar features",
         caption=captions.FEATURES,
         html=image_row(pairs),
         files={"features": contact_sheet(tiles, columns=8, least=128)},
@@ -181,7 +186,8 @@ def features_figure(
 
 
 def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
-    title = "When it makes up its mind"
+    """Plot the predictions of every layer."""
+    title = "Logit lens"
     if lens is None:
         return LeftOut(title, "the model has no classes")
     layers = [float(layer) for layer in range(lens.agrees.shape[1])]
@@ -189,7 +195,7 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         lines(
             agreement,
             {"": (layers, (lens.agrees.float().mean(dim=0) * 100).tolist())},
-            title="images whose final answer already leads, %",
+            title="images whose final prediction already leads, %",
             x="layer",
         )
         agreement.set_ylim(0, 103)
@@ -199,18 +205,18 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
             name = labels[int(lens.classes[0, place])] if place < 2 else "others" if place == 2 else None
             first.plot(layers, probabilities, color=color, linewidth=weight, label=name)
         first.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
-        first.set_title("first image: probability of its likeliest classes")
+        first.set_title("first image: its most probable classes")
         first.set_xlabel("layer")
         first.set_ylim(0, 1.03)
         for axes in (agreement, first):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     chart = Chart(figure)
-    return Exhibit(
+    return Exhibit.of_chart(
+        chart,
         name="lens",
         title=title,
+        subtitle="when the answer appears",
         caption=captions.LENS,
-        html=chart.inline(),
-        files={"lens": chart},
         arrays={
             "lens_classes": lens.classes.numpy(),
             "lens_probabilities": lens.probabilities.numpy(),
@@ -222,10 +228,10 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
 def alignment_figure(
     first: Sequence[Float[Tensor, "B _"]], second: Sequence[Float[Tensor, "B _"]] | None, name: str
 ) -> Exhibit | LeftOut:
-    """CKA of all pairs of layers, of one model or of two."""
-    title = "Which layers compute the same" if second is None else f"Layers of this model and of {name}"
+    """Show the CKA of all pairs of layers, of one model or of two."""
+    title = "Layer similarity (CKA)" if second is None else f"Layer similarity (CKA) with {name}"
     if len(first[0]) < FEWEST:
-        return LeftOut(title, f"the alignment of layers needs at least {FEWEST} images")
+        return LeftOut(title, f"layer similarity needs at least {FEWEST} images")
     alignment = cka_matrix(first, first if second is None else second).numpy()
     chart = matrix(
         alignment,
@@ -235,62 +241,58 @@ def alignment_figure(
         axes_names=("layer", "layer" if second is None else f"layer of {name}"),
         numbers=[["–" if value != value else f"{100 * value:.0f}" for value in row] for row in alignment],
     )
-    return Exhibit(
+    return Exhibit.of_chart(
+        chart,
         name="alignment" if second is None else "alignment-with-other",
         title=title,
+        subtitle="which layers compute the same",
         caption=captions.ALIGNMENT.format(count=len(first[0])),
-        html=chart.inline(),
-        files={"alignment" if second is None else "alignment_with_other": chart},
         arrays={"cka" if second is None else "cka_with_other": alignment},
     )
 
 
 def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
-    """Artifacts: patch tokens of unusually high norm."""
+    """Plot the norms of patch tokens; unusually high ones are artifacts."""
     patches = norms[:, config.num_prefix_tokens :]
-    unusual = standing_out(patches)
+    unusual = unusual_norms(patches)
     with canvas(6.4, 2.4) as (figure, (axes,)):
         axes.hist(patches.flatten().numpy(), bins=60, color=FIRST, alpha=0.8)
         for token in range(config.num_prefix_tokens):
             axes.axvline(float(norms[:, token].mean()), color=SECOND, linewidth=1.4)
         axes.set_yscale("log")
-        axes.set_title("patch tokens by their norm behind the last layer")
+        axes.set_title("patch tokens by their norm after the last layer")
         axes.set_xlabel(
             "norm" + ("; lines: the mean of each prefix token" if config.num_prefix_tokens else "")
         )
     chart = Chart(figure)
-    return Exhibit(
+    return Exhibit.of_chart(
+        chart,
         name="norms",
-        title="Artifacts and registers",
+        title="Token norms",
+        subtitle="artifacts and registers",
         caption=captions.NORMS.format(
-            unusual=int(unusual.sum()), all=unusual.numel(), where=places(unusual, config)
+            unusual=int(unusual.sum()), all=unusual.numel(), where=artifact_images(unusual)
         ),
-        html=chart.inline(),
-        files={"norms": chart},
-        arrays={"token_norms": norms.numpy(), "artifacts": to_mask(unusual, config)},
+        arrays={"token_norms": norms.numpy(), "artifacts": unusual.reshape(-1, *config.grid).numpy()},
     )
 
 
-def to_mask(unusual: Bool[Tensor, "B N"], config: ViTConfig) -> np.ndarray:
-    return unusual.reshape(len(unusual), *config.grid).numpy()
-
-
-def places(unusual: Bool[Tensor, "B N"], config: ViTConfig) -> str:
-    """The images with most of them, as a sentence; empty where there are none."""
+def artifact_images(unusual: Bool[Tensor, "B N"]) -> str:
+    """Return in how many images they are, as a sentence; empty where there are none."""
     counts: Int[Tensor, "B"] = unusual.sum(dim=1)
     if not counts.any():
         return ""
     holding = int((counts > 0).sum())
-    return f" They lie in {holding} of {len(counts)} images, at most {int(counts.max())} in one."
+    return f" They are in {holding} of {len(counts)} images, at most {int(counts.max())} in one."
 
 
-def answers(lens: Lens | None, labels: Sequence[str]) -> list[str]:
-    """The last layer's answer to each image with its probability; empty words without classes."""
+def predicted_labels(lens: Lens | None, labels: Sequence[str]) -> list[str]:
+    """Return the prediction for each image with its probability; nothing without classes."""
     if lens is None:
         return []
     return [
-        # Of fresh weights, most often: a head of zeros holds all classes for alike.
-        f"no class, since all have {percent(probability)}"
+        # Of fresh weights, most often: with a head of zeros all classes are equally probable.
+        f"no class: all have {percent(probability)}"
         if len(labels) > 1 and abs(probability * len(labels) - 1) < ALIKE
         else f"{labels[number]} ({percent(probability)})"
         for number, probability in zip(

@@ -24,7 +24,7 @@ from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.guard import Guard
 from vitreous.deployment.serving.metrics import Metrics
 from vitreous.deployment.serving.uploads import Limits
-from vitreous.inspection.model_figures import look
+from vitreous.inspection.model_figures import head_attention
 from vitreous.inspection.relevance import relevance
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
@@ -114,7 +114,7 @@ def test_features_are_what_the_head_sees(classifier: Classifier) -> None:
 def test_attention_is_what_the_reports_show(classifier: Classifier) -> None:
     app, request = app_of(classifier), form(("x.png", image(2)))
     images = classifier.model.preprocessing.normalize(classifier.decode(image(2), "x")[None])
-    last, whole = look(classifier.model, images)
+    last, whole = head_attention(classifier.model, images)
     told = post(app, "/v1/attention", **request).json()["attention"][0]
     assert (told["kind"], told["of"], told["grid"]) == ("rollout", "the class token", [4, 4])
     np.testing.assert_allclose(told["values"], whole[0].numpy(), rtol=1e-4)

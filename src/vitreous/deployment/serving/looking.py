@@ -14,11 +14,17 @@ from torch import Tensor
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question
 from vitreous.deployment.serving.pixels import heat_png, rounded
 from vitreous.errors import InputError, nearest
+from vitreous.inspection.attention_metrics import (
+    flow,
+    readout_attention,
+    readout_name,
+    readout_of,
+    rollout,
+    to_grid,
+)
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import data_uri, rgb
-from vitreous.inspection.readout import readout_attention, readout_name, readout_of, to_grid
 from vitreous.inspection.relevance import relevance
-from vitreous.inspection.rollout import flow, rollout
 from vitreous.models.config import Config
 from vitreous.models.vit import ViT
 

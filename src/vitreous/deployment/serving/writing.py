@@ -16,8 +16,7 @@ from vitreous.deployment.serving.looking import Heat, Seen
 from vitreous.deployment.serving.pixels import blank, heat_png, rounded, whole_image
 from vitreous.errors import InputError
 from vitreous.inspection.images import data_uri, rgb
-from vitreous.inspection.sequence_attention import look
-from vitreous.inspection.sequence_report import words
+from vitreous.inspection.sequence_report import text_attention, token_labels
 from vitreous.training.sequence.reader import Reader
 from vitreous.training.sequence.translator import Translation, Translator
 
@@ -138,7 +137,7 @@ class ImageReader:
         (found,) = self.reader.read([question.what], beams=wanted.beams)
         preprocessing, config = self.model.preprocessing, self.model.config.encoder
         images = preprocessing([question.what]).to(self.model.text.tokens.weight.device)
-        cross = look(self.model, images, padded([found.ids]).to(images.device)).cross
+        cross = text_attention(self.model, images, padded([found.ids]).to(images.device)).cross
         values = chosen(cross, wanted)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
         pixels = preprocessing.denormalize(images)[0].cpu()
         if wanted.format == "png":
@@ -148,7 +147,7 @@ class ImageReader:
         return {
             "path": question.name,
             "text": found.text,
-            "tokens": words(self.reader.tokenizer, found.ids[1:]),
+            "tokens": token_labels(self.reader.tokenizer, found.ids[1:]),
             "grid": list(config.grid),
             "values": rounded(values),
             **({"seen": data_uri(rgb(pixels))} if wanted.seen else {}),
@@ -230,12 +229,12 @@ class TextTranslator:
         wanted: Layer = question.parameters
         source = self.source([question])
         (found,) = self.decoded(source, wanted.beams, Translating().length_penalty)
-        cross = look(self.model, source, padded([found.ids]).to(source.device)).cross
+        cross = text_attention(self.model, source, padded([found.ids]).to(source.device)).cross
         return {
             "source": question.name,
             "text": found.text,
-            "read": words(self.translator.tokenizer, question.what),
-            "tokens": words(self.translator.tokenizer, found.ids[1:]),
+            "read": token_labels(self.translator.tokenizer, question.what),
+            "tokens": token_labels(self.translator.tokenizer, found.ids[1:]),
             "values": rounded(chosen(cross, wanted)),
         }
 

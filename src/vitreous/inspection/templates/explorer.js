@@ -139,11 +139,11 @@
 
   function describe(loaded, values) {
     if (state.show === "rollout") return "Rollout: the share of each patch that reaches " + data.reads + " through all layers.";
-    if (state.show === "relevance") return "Relevance: how much each patch speaks for the class that the model answers.";
+    if (state.show === "relevance") return "Relevance: how much each patch contributed to the model's prediction.";
     const who = state.patch === null ? data.reads
       : `the patch in row ${Math.floor(state.patch / columns) + 1}, column ${state.patch % columns + 1}`;
     if (state.patch !== null && !loaded.maps) {
-      return `The whole maps of this image were left out to keep the page small: only what ${data.reads} looks at is stored.`;
+      return `The full maps of this image are not stored, to limit the page's size: only what ${data.reads} attends to is.`;
     }
     const head = state.head === 0 ? "the mean of its heads" : `head ${state.head}`;
     const others = data.prefix.map((name, i) => {
@@ -152,7 +152,7 @@
     });
     const own = state.patch === null ? [] : [`${percent(values[prefix + (loaded.maps ? coarseOf(state.patch) : state.patch)])} to itself`];
     const onPatches = values.slice(prefix).reduce((sum, each) => sum + each, 0);
-    const parts = [...own, ...others, `${percent(onPatches)} to patches in all`];
+    const parts = [...own, ...others, `${percent(onPatches)} to all patches`];
     return `In layer ${state.layer + 1}, ${head}: ${who} gives ${parts.join(", ")}.`;
   }
 

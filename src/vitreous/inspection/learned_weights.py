@@ -1,22 +1,26 @@
-"""What the first layer looks for: principal components of its filters (paper, Fig. 7 left)."""
+"""What the weights alone show: first-layer filters and position-embedding similarity (paper, Fig. 7)."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
+from vitreous.errors import InputError
+from vitreous.layers.positions import LearnedPositions, LearnedPositions2d, SinCosPositions2d
 from vitreous.layers.resnet import ResNet
 from vitreous.layers.resnet_v2 import PreActivationResNet
 from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.models.names import Model
+from vitreous.models.vit import ViT
 
 
 class Components(NamedTuple):
-    """Directions in the space of small images, most important first.
+    """Principal components, most important first.
 
     Attributes:
         filters: one small image each, of unit norm.
@@ -28,7 +32,7 @@ class Components(NamedTuple):
 
 
 def first_filters(model: Model) -> Float[Tensor, "D C P Q"]:
-    """The kernels that meet the pixels first: the patch projection E, or a stem's first convolution."""
+    """Return the kernels of the first layer: the patch projection E, or a stem's first convolution."""
     for module in model.modules():
         match module:
             case PatchStem():
@@ -48,9 +52,10 @@ def first_filters(model: Model) -> Float[Tensor, "D C P Q"]:
 
 
 def principal_filters(weight: Float[Tensor, "D C P Q"], count: int = 28) -> Components:
-    """The first `count` principal components of the D filters; fewer, where there are not so many.
+    """Return the first `count` principal components of the D filters, or as many as there are.
 
-    The sign of a component means nothing; the largest value is made positive, so that two runs agree.
+    The sign of a component is arbitrary; the largest value is made positive, so that results are
+    reproducible.
     """
     flat = weight.flatten(1)
     centered = flat - flat.mean(dim=0)
@@ -59,3 +64,31 @@ def principal_filters(weight: Float[Tensor, "D C P Q"], count: int = 28) -> Comp
     filters = (directions * peak.sign()).reshape(-1, *weight.shape[1:])
     variance = singular.square()
     return Components(filters[:count], (variance / variance.sum().clamp_min(1e-12))[:count])
+
+
+Positions = LearnedPositions | LearnedPositions2d | SinCosPositions2d
+
+
+def position_rows(model: Model) -> Float[Tensor, "N D"]:
+    """Return the position embedding of each patch; of the first layer, where every layer has its own.
+
+    Raises:
+        InputError: positions are not added to the tokens, or there are none.
+    """
+    if not isinstance(model, ViT):
+        raise InputError("a convolutional network has no position embeddings")
+    for module in (model.position, getattr(model.blocks[0], "position", None)):
+        if isinstance(module, Positions):
+            return module.rows()[module.extra :].detach().float()
+    kind = model.config.position.kind
+    if kind == "none":
+        raise InputError("the model has no position embeddings")
+    raise InputError(f"{kind} positions act inside the attention: there are no position embeddings")
+
+
+def position_similarity(
+    rows: Float[Tensor, "N D"], grid: tuple[int, int]
+) -> Float[Tensor, "rows columns rows columns"]:
+    """Return at [i, j, k, l] the cosine similarity of the embeddings of the patches at (i, j) and (k, l)."""
+    unit = F.normalize(rows, dim=-1)
+    return (unit @ unit.T).reshape(*grid, *grid)
