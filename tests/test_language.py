@@ -38,7 +38,6 @@ ALLOWED: dict[str, int] = {
     "deployment": 60,
     "errors.py": 1,
     "evaluation": 36,
-    "inspection": 69,
     "layers": 12,
     "models": 38,
     "pretraining": 10,
