@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.layers.attention import Attention
 
+Map = TypeVar("Map")
 
-class CapturedAttention:
+
+class CapturedAttention(Generic[Map]):
     """The attention of the last forward pass.
 
     Attributes:
@@ -21,8 +23,8 @@ class CapturedAttention:
             the result of `reduce`. Detached.
     """
 
-    def __init__(self, layers: list[Attention], reduce: Callable[[Tensor], Any]) -> None:
-        self.maps: list[Any] = []
+    def __init__(self, layers: list[Attention], reduce: Callable[[Tensor], Map]) -> None:
+        self.maps: list[Map] = []
         self.layers = layers
         self.reduce = reduce
 
@@ -34,19 +36,29 @@ class CapturedAttention:
             self.maps.append(self.reduce(layer.attention_weights(*args, **kwargs)))
 
 
+@overload
+def capture_attention(model: nn.Module) -> AbstractContextManager[CapturedAttention[Tensor]]: ...
+
+
+@overload
+def capture_attention(
+    model: nn.Module, *, reduce: Callable[[Tensor], Map]
+) -> AbstractContextManager[CapturedAttention[Map]]: ...
+
+
 @contextmanager
 def capture_attention(
     model: nn.Module, *, reduce: Callable[[Tensor], Any] = Tensor.detach
-) -> Iterator[CapturedAttention]:
+) -> Iterator[CapturedAttention[Any]]:
     """Capture the attention maps of every encoder layer while the model runs as usual.
 
         with capture_attention(model) as attention:
             logits = model(images)
         attention.maps[0]                              # (B, K, T, T) of the first layer
 
-    Each map is computed a second time from the input of its layer (`Attention.maps`), so that the model's
-    own attention stays fused and its output is the same to the bit. Prefix tokens (class, distillation,
-    registers) come first, then the patches in raster order. A second forward pass replaces the maps.
+    Each map is computed a second time from the input of its layer (`Attention.attention_weights`), so that
+    the model's own attention stays fused and its output is bit-for-bit the same. Prefix tokens (class,
+    distillation, registers) come first, then the patches in raster order. A second forward pass replaces the maps.
 
     Args:
         model: a model with at least one `layers.attention.Attention`; hybrids, wrapped and shared ones too.

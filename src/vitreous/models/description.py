@@ -29,6 +29,7 @@ from vitreous.models.memory import FusedAttention, Memory, memory_of
 from vitreous.models.names import build_model
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.transformer import Transformer
+from vitreous.results import Result
 
 
 @dataclass
@@ -73,7 +74,7 @@ class LayerCost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(Result):
     """The stages of a model, and what it costs. `sequence` is (n, d) of `layer_costs`; `memory` is that of
     `batch_size` images, everything else that of one."""
 
@@ -89,13 +90,13 @@ class Description:
         object.__setattr__(self, "parameters", sum(stage.parameters for stage in self.stages))
         object.__setattr__(self, "macs", sum(stage.macs for stage in self.stages))
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One mapping for each stage."""
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each stage."""
         return [asdict(stage) for stage in self.stages]
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "stages": self.rows(),
+            "stages": self.table(),
             "parameters": self.parameters,
             "macs": self.macs,
             "gmacs": round(self.macs / 1e9, 4),
