@@ -58,7 +58,8 @@ def capture_attention(
 
     Each map is computed a second time from the input of its layer (`Attention.attention_weights`), so that
     the model's own attention stays fused and its output is bit-for-bit the same. Prefix tokens (class,
-    distillation, registers) come first, then the patches in raster order. A second forward pass replaces the maps.
+    distillation, registers) come first, then the patches in raster order. A second forward pass replaces
+    the maps.
 
     Args:
         model: a model with at least one `layers.attention.Attention`; hybrids, wrapped and shared ones too.

@@ -202,4 +202,4 @@ def class_attention(model: Segmenter, images: Tensor) -> Tensor:
     with capture_attention(model.head, reduce=lambda maps: maps.mean(dim=1).cpu()) as attention:
         model(images)
     count = model.config.num_classes
-    return attention.maps[-1][:, :count, count:].unflatten(-1, model.config.grid)
+    return attention.maps[-1][:, :count, count:].reshape(len(images), count, *model.config.grid)

@@ -19,9 +19,9 @@ class DecoderConfig(Config):
     mlp_dim: Positive = Field(default=2048, description="[d_ff]")
     max_length: Positive = Field(default=512, description="the longest sequence, in tokens")
 
-    norm: Literal["pre", "post"] = Field(default="post", description="LayerNorm before or behind each branch")
+    norm: Literal["pre", "post"] = Field(default="post", description="LayerNorm before or after each branch")
     norm_eps: float = Field(default=1e-5, gt=0)
-    final_norm: bool = Field(default=False, description="LayerNorm behind the last layer; pre-norm needs it")
+    final_norm: bool = Field(default=False, description="LayerNorm after the last layer; pre-norm needs it")
     activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = "relu"
     position: Literal["none", "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned"] = Field(
         default="sinusoidal",
@@ -37,7 +37,7 @@ class DecoderConfig(Config):
         default=0.1, description="of embeddings and of each branch's output [P_drop]"
     )
     attention_dropout: Probability = 0.0
-    mlp_dropout: Probability = Field(default=0.0, description="behind the MLP's activation")
+    mlp_dropout: Probability = Field(default=0.0, description="after the MLP's activation")
 
     pad: int = Field(default=0, ge=0, description="the token that fills a batch's shorter rows")
     start: int = Field(default=1, ge=0, description="the token that a decoder begins with")

@@ -19,7 +19,7 @@ def explain(error: ValidationError, where: str) -> str:
         return f"unknown setting {path}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in ("tuple_type", "list_type"):
-        message = f"{first['input']!r} is no list: write it in brackets, as in [0.3, 1.0]"
+        message = f"{first['input']!r} is not a list: write it in brackets, as in [0.3, 1.0]"
     return f"{path}: {message}" if first["loc"] else message
 
 
