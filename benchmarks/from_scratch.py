@@ -26,7 +26,8 @@ from made_sets import SETS, write_set
 from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.loading import EvaluationLoader, TrainLoader
+from vitreous.data.image_samples import Batch, evaluation_loader, image_loader
+from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.learner import Learner
@@ -61,8 +62,8 @@ def changed(config: TrainingConfig, **settings: Any) -> TrainingConfig:
     return config.model_copy(update=settings)
 
 
-def loader_of(config: RunConfig, splits: Splits) -> TrainLoader:
-    return TrainLoader(
+def loader_of(config: RunConfig, splits: Splits) -> DevicePrefetcher[Batch]:
+    return image_loader(
         splits.train,
         preprocessing=config.preprocessing,
         augmentation=config.augmentation,
@@ -72,24 +73,23 @@ def loader_of(config: RunConfig, splits: Splits) -> TrainLoader:
     )
 
 
-def step_seconds(make: Any, config: RunConfig, loader: TrainLoader) -> float:
+def step_seconds(make: Any, config: RunConfig, loader: DevicePrefetcher[Batch]) -> float:
     """Processor time of one step, its batch included. Of two short trainings, so that what a beginning costs
     drops out; one before them takes what only the first one costs."""
     _, few, more = (seconds_of(make(), config, loader, steps=steps) for steps in (1, 8, 40))
     return (more - few) / 32
 
 
-def seconds_of(model: nn.Module, config: RunConfig, loader: TrainLoader, *, steps: int) -> float:
+def seconds_of(model: nn.Module, config: RunConfig, loader: DevicePrefetcher[Batch], *, steps: int) -> float:
     training = changed(config.training, steps=steps)
     started = time.process_time()
     trained(model, training, loader, config.seed)
     return time.process_time() - started
 
 
-def trained(model: nn.Module, training: TrainingConfig, loader: TrainLoader, seed: int) -> Learner:
-    learner = Learner.begin(model, training)
-    fit(learner, loader, classification(training), training, Surroundings(seed=seed))
-    return learner
+def trained(model: nn.Module, training: TrainingConfig, loader: DevicePrefetcher[Batch], seed: int) ->
+    Learner: learner = Learner.begin(model, training) fit(learner, loader, classification(training), training,
+    Surroundings(seed=seed)) return learner
 
 
 def train_and_measure(
@@ -122,7 +122,7 @@ def train_and_measure(
 
 @torch.inference_mode()
 def accuracy(model: nn.Module, preprocessing: Preprocessing, images: ImageDataset) -> float:
-    loader = EvaluationLoader(images, preprocessing=preprocessing, batch_size=100)
+    loader = evaluation_loader(images, preprocessing=preprocessing, batch_size=100)
     hits = sum(int((model(batch.images).argmax(dim=1) == batch.targets).sum()) for batch in loader)
     return hits / len(images)
 

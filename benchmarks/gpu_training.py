@@ -32,8 +32,9 @@ from torch import nn
 
 import vitreous as vt
 from vitreous.data.config import DataConfig
-from vitreous.data.loading import Batch, TrainLoader
+from vitreous.data.image_samples import Batch, image_loader
 from vitreous.data.packing import Packing, pack
+from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.data.sources import open_data
 from vitreous.models.costs import describe
 from vitreous.training.config import TrainingConfig
@@ -112,13 +113,13 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def endless(loader: TrainLoader) -> Iterator[Batch]:
+def endless(loader: DevicePrefetcher[Batch]) -> Iterator[Batch]:
     for epoch in itertools.count():
         yield from loader.epoch(epoch)
 
 
 def compare(
-    name: str, loader: TrainLoader, device: torch.device, steps: int, rounds: int
+    name: str, loader: DevicePrefetcher[Batch], device: torch.device, steps: int, rounds: int
 ) -> dict[str, object]:
     """For each way: images a second and operations a second, of the median block of `steps`."""
     operations = 3 * 2 * describe(vt.create(name, num_classes=CLASSES).config).macs
@@ -150,7 +151,7 @@ def compare(
     }
 
 
-def alone(loader: TrainLoader, steps: int) -> float:
+def alone(loader: DevicePrefetcher[Batch], steps: int) -> float:
     """Images a second that the loader makes for nobody."""
     batches = endless(loader)
     next(batches)
@@ -180,7 +181,7 @@ def main() -> None:
         pack(open_data(str(jpegs), DataConfig(test_fraction=0)), shards, Packing(size=256, raw=True))
         images = open_data(str(shards), DataConfig(test_fraction=0)).train
         for name in options.models:
-            loader = TrainLoader(
+            loader = image_loader(
                 images,
                 preprocessing=PREPROCESSING,
                 augmentation=TRAINING,

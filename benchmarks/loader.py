@@ -42,7 +42,7 @@ from torch import Tensor
 import vitreous
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.loading import EvaluationLoader, TrainLoader
+from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.models.preprocessing import Preprocessing
@@ -157,7 +157,7 @@ def usual(root: Path, batch: int, *, training: bool) -> Iterator[Tensor]:
 
 def training_batches(images: ImageDataset, batch: int, config: DataConfig) -> Iterator[Tensor]:
     """Ours, epoch after epoch."""
-    loader = TrainLoader(
+    loader = image_loader(
         images, preprocessing=PREPROCESSING, augmentation=TRAINING, batch_size=batch, seed=0, config=config
     )
     epoch = 0
@@ -169,7 +169,7 @@ def training_batches(images: ImageDataset, batch: int, config: DataConfig) -> It
 def evaluation_batches(images: ImageDataset, batch: int) -> Iterator[Tensor]:
     """Ours, again and again."""
     while True:
-        loader = EvaluationLoader(images, preprocessing=PREPROCESSING, batch_size=batch)
+        loader = evaluation_loader(images, preprocessing=PREPROCESSING, batch_size=batch)
         yield from (each.images for each in loader if len(each.indices) == batch)
 
 

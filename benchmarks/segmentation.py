@@ -30,7 +30,7 @@ from vitreous.training.loop import Surroundings, fit
 from vitreous.training.run import Run
 from vitreous.training.segmentation.objective import segmentation
 from vitreous.training.segmentation.plan import SegmentationPlan, plan_segmentation
-from vitreous.training.segmentation.trainer import mask_loader, train_segmenter
+from vitreous.training.segmentation.trainer import train_mask_loader, train_segmenter
 
 PROBE = 8  # steps by which the U-Net's speed is told
 
@@ -99,7 +99,7 @@ def train_unet(
     model = UNet(len(CLASSES), width, planned.config.preprocessing)
     training = planned.config.training.model_copy(update={"peak_lr": lr, "ema_decay": None})
     objective, surroundings = segmentation(training), Surroundings()
-    loader = mask_loader(run, planned.splits)
+    loader = train_mask_loader(run, planned.splits, torch.device("cpu"))
     trial = Learner.begin(UNet(len(CLASSES), width, planned.config.preprocessing), training)
     begun = time.process_time()
     fit(trial, loader, objective, training.model_copy(update={"steps": PROBE}), surroundings)

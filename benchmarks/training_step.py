@@ -29,7 +29,7 @@ import torch
 from peers import import_timm
 
 import vitreous as vt
-from vitreous.data.loading import Batch
+from vitreous.data.image_samples import Batch
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner

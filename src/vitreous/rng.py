@@ -1,13 +1,14 @@
 """Random generators that depend on nothing but a key: (seed, purpose, epoch, index or step, rank).
 
 The key is hashed, since PyTorch's CPU generator (mt19937) takes the low 32 bits of a seed alone: packing the
-parts of a key beside each other would make every seed and every rank draw the same numbers. Nothing in this
-package draws from a global generator.
+parts of a key beside each other would make every seed and every rank sample the same numbers. Nothing in this
+package uses a global generator.
 """
 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -18,16 +19,30 @@ def hashed(seed: int, purpose: str, *key: int) -> np.random.SeedSequence:
 
     Args:
         seed: the user's, 0 or larger.
-        purpose: what is drawn ("dropout", "order"), so that two purposes never share numbers.
-        key: what tells one draw from another, such as epoch, step and rank; each 0 or larger.
+        purpose: what is sampled ("dropout", "order"), so that two purposes never share numbers.
+        key: what distinguishes one use from another, such as epoch, step and rank; each 0 or larger.
     """
     word = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
     return np.random.SeedSequence((seed, word, *key))
 
 
+@lru_cache
+def philox_key(seed: int, purpose: str) -> int:
+    """Return the 128 bits that every generator of a seed and a purpose shares."""
+    low, high = hashed(seed, purpose).generate_state(2, np.uint64).tolist()
+    return int(low) | int(high) << 64
+
+
 def numpy_generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return a NumPy generator (Philox) for a key."""
-    return np.random.Generator(np.random.Philox(hashed(seed, purpose, *key)))
+    """Return a NumPy generator for a key of up to three numbers.
+
+    Philox is counter-based: the key of numbers is where its counter begins, so that a generator for each
+    image costs little and no two keys share numbers.
+    """
+    counter = (0, *key, 0, 0, 0)[:4]
+    if len(key) > 3:
+        raise ValueError(f"a key of a generator has at most three numbers, not {len(key)}")
+    return np.random.Generator(np.random.Philox(key=philox_key(seed, purpose), counter=counter))
 
 
 def torch_seed(seed: int, purpose: str, *key: int) -> int:

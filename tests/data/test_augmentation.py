@@ -1,30 +1,42 @@
 """What is done to training images: that it is done, to whom, and how much."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageEnhance
 
-from vitreous.data.augmentation import augment
-from vitreous.data.augmentation.color import jitter, three_augment, turn_hue
-from vitreous.data.augmentation.geometry import flip_
-from vitreous.data.augmentation.mixing import mix, soft
-from vitreous.data.augmentation.per_image import change_colors
+from vitreous.data.augmentation.batch import BatchRandom, BatchTransform, flip, mix, soft
+from vitreous.data.augmentation.per_image import change_colors, jitter, shift_hue, three_augment
 from vitreous.data.augmentation.rand_augment import LISTS, Strength, rand_augment
 from vitreous.data.config import AffineConfig, AugmentationConfig, ColorJitterConfig, RandAugmentConfig
-from vitreous.data.randomness import BatchChance, image_chance
+from vitreous.data.image_samples import Batch
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.rng import numpy_generator
 
 
-def chance(step=0, size=64, **others):
-    return BatchChance(0, 0, step, size=size, **others)
+def random(step=0, size=64, **others):
+    return BatchRandom(0, 0, step, size=size, **others)
+
+
+class Numbers(NamedTuple):
+    """A batch of images alone."""
+
+    images: torch.Tensor
+
+
+def augment(images, config, **others):
+    """What the transform makes of numbers: its normalization is switched off."""
+    transform = BatchTransform(Preprocessing(channels=images.shape[1]), config, **others)
+    transform.factor, transform.shift = torch.ones(1, 1, 1), torch.zeros(1, 1, 1)
+    return transform(Numbers(images), 0, 0).images
 
 
 def test_flips_mirror_some_images_and_leave_the_others():
     images = torch.randint(0, 256, (64, 3, 5, 7), dtype=torch.uint8)
-    flipped = images.clone()
-    flip_(flipped, 0.5, chance())
+    flipped = flip(images.clone(), random().uniform(0, 1) < 0.5)
     same = (flipped == images).flatten(1).all(1)
     mirrored = (flipped == images.flip(-1)).flatten(1).all(1)
     assert (same ^ mirrored).all()
@@ -33,9 +45,7 @@ def test_flips_mirror_some_images_and_leave_the_others():
 
 def test_an_affine_of_nothing_changes_nothing():
     images = torch.randn(8, 1, 9, 12)
-    assert torch.allclose(
-        augment(images, AugmentationConfig(affine=AffineConfig()), chance(size=8)), images, atol=1e-5
-    )
+    assert torch.allclose(augment(images, AugmentationConfig(affine=AffineConfig())), images, atol=1e-5)
 
 
 @pytest.mark.parametrize(("height", "width"), [(33, 33), (33, 65)])
@@ -44,7 +54,7 @@ def test_a_rotation_keeps_distances(height, width):
     images = torch.zeros(64, 1, height, width)
     row, column = height // 2 - 9, width // 2
     images[:, 0, row - 1 : row + 2, column - 1 : column + 2] = 1
-    turned = augment(images, AugmentationConfig(affine=AffineConfig(rotate=90, fill="mean")), chance())
+    turned = augment(images, AugmentationConfig(affine=AffineConfig(rotate=90, fill="mean")))
     y, x = torch.meshgrid(torch.arange(height) - height // 2, torch.arange(width) - width // 2, indexing="ij")
     mass = turned[:, 0].flatten(1).sum(1)
     center = torch.stack([(turned[:, 0] * place).flatten(1).sum(1) / mass for place in (y, x)], dim=1)
@@ -57,7 +67,7 @@ def test_a_rotation_keeps_distances(height, width):
 def test_a_shift_is_a_part_of_the_side():
     images = torch.zeros(256, 1, 20, 40)
     images[:, 0, 10, 20] = 1
-    moved = augment(images, AugmentationConfig(affine=AffineConfig(translate=0.25)), chance(size=256))
+    moved = augment(images, AugmentationConfig(affine=AffineConfig(translate=0.25)))
     rows, columns = moved.sum(3).squeeze(1).argmax(1), moved.sum(2).squeeze(1).argmax(1)
     assert rows.min() in (5, 6)
     assert rows.max() in (14, 15)
@@ -67,7 +77,7 @@ def test_a_shift_is_a_part_of_the_side():
 
 def test_erasing_takes_one_rectangle_of_the_right_area():
     images = torch.full((256, 3, 32, 32), 9.0)
-    erased = augment(images, AugmentationConfig(random_erasing=0.5), chance(size=256)) != 9
+    erased = augment(images, AugmentationConfig(random_erasing=0.5)) != 9
     touched = erased.flatten(1).any(1)
     assert 100 < touched.sum() < 156
     for mask in erased[touched].all(dim=1):
@@ -79,13 +89,13 @@ def test_erasing_takes_one_rectangle_of_the_right_area():
 
 
 def test_noise_has_its_deviation():
-    noisy = augment(torch.zeros(64, 1, 32, 32), AugmentationConfig(noise=0.3), chance())
+    noisy = augment(torch.zeros(64, 1, 32, 32), AugmentationConfig(noise=0.3))
     assert noisy.std().item() == pytest.approx(0.3, rel=0.05)
 
 
 def test_mixup_mixes_neighbors_and_their_targets_alike():
     images, targets = torch.randn(7, 3, 4, 4), soft(torch.arange(7), 7)
-    mixed, labels = mix(images, targets, AugmentationConfig(mixup=1.0), chance(size=7))
+    mixed, labels = mix(images, targets, AugmentationConfig(mixup=1.0), random(size=7))
     own = labels[0, 0]
     assert 0 < own < 1
     assert torch.allclose(mixed[0], own * images[0] + (1 - own) * images[1], atol=1e-6)
@@ -97,7 +107,7 @@ def test_mixup_mixes_neighbors_and_their_targets_alike():
 def test_cutmix_weighs_targets_by_area():
     images = torch.arange(8.0)[:, None, None, None].expand(8, 1, 16, 16)
     for step in range(20):
-        mixed, labels = mix(images, soft(torch.arange(8), 8), AugmentationConfig(cutmix=1.0), chance(step, 8))
+        mixed, labels = mix(images, soft(torch.arange(8), 8), AugmentationConfig(cutmix=1.0), random(step, 8))
         for index in range(8):
             part = (mixed[index] == index).float().mean()
             assert labels[index, index] == pytest.approx(part.item(), abs=1e-6)
@@ -108,7 +118,7 @@ def test_both_mixes_take_turns_and_may_be_left_out():
     images = torch.randn(4, 1, 8, 8)
     kinds = {"none": 0, "mixup": 0, "cutmix": 0}
     for step in range(200):
-        mixed, _ = mix(images, soft(torch.arange(4), 4), config, chance(step, 4))
+        mixed, _ = mix(images, soft(torch.arange(4), 4), config, random(step, 4))
         kept = (mixed == images).float().mean()
         kinds["none" if kept == 1 else "cutmix" if kept > 0 else "mixup"] += 1
     assert 70 < kinds["none"] < 130
@@ -117,23 +127,61 @@ def test_both_mixes_take_turns_and_may_be_left_out():
 
 
 def test_two_processes_draw_what_one_would():
-    config = AugmentationConfig(
-        affine=AffineConfig(rotate=20, translate=0.1), noise=0.1, random_erasing=0.5, mixup=0.8
-    )
-    images, targets = torch.randn(16, 3, 8, 8), torch.arange(16) % 5
+    affine = AffineConfig(rotate=20, translate=0.1, elastic=0.02)
+    config = AugmentationConfig(flip=0.5, affine=affine, mixup=0.8)
+    images, targets = torch.randint(0, 256, (16, 3, 8, 8), dtype=torch.uint8), torch.arange(16) % 5
 
     def run(rank, world):
         mine = slice(rank * 16 // world, (rank + 1) * 16 // world)
-        numbers = BatchChance(1, 2, 3, size=16 // world, rank=rank, world_size=world)
-        changed = images[mine].clone()
-        flip_(changed, 0.5, numbers)
-        changed = augment(changed, config, numbers)
-        return mix(changed, soft(targets[mine], 5), config, numbers)
+        options = {"classes": 5, "seed": 1, "rank": rank, "world_size": world}
+        transform = BatchTransform(Preprocessing(size=(8, 8)), config, **options)
+        batch = Batch(images[mine].clone(), targets[mine], torch.arange(16)[mine])
+        return transform(batch, 2, 3)
 
     whole = run(0, 1)
     parts = [run(rank, 2) for rank in range(2)]
-    assert torch.allclose(whole[0], torch.cat([part[0] for part in parts]))
-    assert torch.equal(whole[1], torch.cat([part[1] for part in parts]))
+    assert torch.allclose(whole.images, torch.cat([part.images for part in parts]), atol=1e-6)
+    assert torch.equal(whole.targets, torch.cat([part.targets for part in parts]))
+
+
+@pytest.mark.parametrize("option", [{"noise": 0.1}, {"random_erasing": 1.0}])
+def test_noise_depends_on_seed_epoch_step_and_process(option):
+    images = torch.zeros(8, 3, 16, 16, dtype=torch.uint8)
+    first = {"seed": 1, "epoch": 2, "step": 3, "rank": 1}
+
+    def noisy(**changed):
+        key = {**first, **changed}
+        transform = BatchTransform(
+            Preprocessing(size=(16, 16)),
+            AugmentationConfig(**option),
+            seed=key["seed"],
+            rank=key["rank"],
+            world_size=2,
+        )
+        return transform(Numbers(images.clone()), key["epoch"], key["step"]).images
+
+    assert torch.equal(noisy(), noisy())
+    for other in ({"seed": 2}, {"epoch": 3}, {"step": 4}, {"rank": 0}):
+        assert not torch.equal(noisy(), noisy(**other))
+
+
+def test_noise_of_a_batch_does_not_grow_with_the_number_of_processes(monkeypatch):
+    """It was sampled for the batch of all processes, in each of them."""
+    numbers = []
+    monkeypatch.setattr(BatchRandom, "normal", lambda self, *shape: numbers.append(shape))
+    images = torch.zeros(8, 3, 16, 16, dtype=torch.uint8)
+    config = AugmentationConfig(noise=0.1, random_erasing=0.5)
+    BatchTransform(Preprocessing(size=(16, 16)), config, rank=3, world_size=64)(Numbers(images), 0, 0)
+    assert not numbers
+
+
+def test_numbers_to_predict_are_mixed_as_they_are():
+    config = AugmentationConfig(mixup=1.0)
+    images, targets = torch.randn(4, 1, 4, 4), torch.tensor([0.0, 1.0, 2.0, 3.0])
+    _, mixed = mix(images, soft(targets, 0), config, random(size=4))
+    assert mixed.shape == (4,)
+    assert mixed.sum() == pytest.approx(6.0)
+    assert 0 < mixed[0] < 1
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
@@ -205,12 +253,12 @@ def test_the_timm_list_has_timms_numbers_at_deits_magnitude():
 def test_rand_augment_draws_for_each_image(make_smooth):
     image = make_smooth(0, 24, 32)
     results = {
-        rand_augment(image, RandAugmentConfig(), image_chance(0, 0, index, 0)).tobytes()
+        rand_augment(image, RandAugmentConfig(), numpy_generator(0, "sample", 0, index, 0)).tobytes()
         for index in range(30)
     }
     assert len(results) > 20
     calm = RandAugmentConfig(probability=0)
-    assert rand_augment(image, calm, image_chance(0, 0, 0, 0)) is image
+    assert rand_augment(image, calm, numpy_generator(0, "sample", 0, 0, 0)) is image
 
 
 def test_magnitudes_beyond_the_list_are_refused():
@@ -221,7 +269,7 @@ def test_magnitudes_beyond_the_list_are_refused():
 
 def test_three_augment_takes_each_of_three(make_smooth):
     image = make_smooth(0, 24, 32)
-    kinds = [three_augment(image, image_chance(0, 0, index, 0)) for index in range(60)]
+    kinds = [three_augment(image, numpy_generator(0, "sample", 0, index, 0)) for index in range(60)]
     gray = sum(np.ptp(np.asarray(each).astype(int), axis=2).max() == 0 for each in kinds)
     assert 10 < gray < 30
     assert {each.mode for each in kinds} == {"RGB"}
@@ -230,17 +278,19 @@ def test_three_augment_takes_each_of_three(make_smooth):
 def test_color_jitter_stays_within_its_strength():
     image = Image.new("RGB", (4, 4), (100, 100, 100))
     config = ColorJitterConfig(brightness=0.2, contrast=0, saturation=0)
-    values = [np.asarray(jitter(image, config, image_chance(0, 0, i, 0)))[0, 0, 0] for i in range(200)]
+    values = [
+        np.asarray(jitter(image, config, numpy_generator(0, "sample", 0, i, 0)))[0, 0, 0] for i in range(200)
+    ]
     assert 79 <= min(values) < 85
     assert 115 < max(values) <= 120
 
 
 def test_hue_turns_around():
     red = Image.new("RGB", (2, 2), (255, 0, 0))
-    assert np.asarray(turn_hue(red, 1 / 3))[0, 0].argmax() == 1
-    assert np.asarray(turn_hue(red, -1 / 3))[0, 0].argmax() == 2
+    assert np.asarray(shift_hue(red, 1 / 3))[0, 0].argmax() == 1
+    assert np.asarray(shift_hue(red, -1 / 3))[0, 0].argmax() == 2
     gray = Image.new("L", (2, 2), 7)
-    assert turn_hue(gray, 0.3) is gray
+    assert shift_hue(gray, 0.3) is gray
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -250,6 +300,6 @@ def test_changes_of_color_keep_the_shape(channels):
         three_augment=True, rand_augment=RandAugmentConfig(), color_jitter=ColorJitterConfig(hue=0.1)
     )
     for index in range(20):
-        changed = change_colors(pixels, config, image_chance(0, 0, index, 0))
+        changed = change_colors(pixels, config, numpy_generator(0, "sample", 0, index, 0))
         assert changed.shape == pixels.shape
         assert changed.dtype == torch.uint8

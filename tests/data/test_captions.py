@@ -1,5 +1,7 @@
 """Images with their text: composed lines of digits, manifests, batches."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -7,13 +9,13 @@ from PIL import Image
 
 from vitreous.data.config import DataConfig
 from vitreous.data.sources.bundled import open_digits
-from vitreous.data.text.caption_batches import CaptionLoader
-from vitreous.data.text.captions import Captions, open_captions
-from vitreous.data.text.digit_lines import SIDE, compose
-from vitreous.data.text.fresh_lines import FreshLines
+from vitreous.data.text.captions import Captions, caption_loader, encode_captions, open_captions
+from vitreous.data.text.digit_lines import SIDE, compose, digit_line_loader
 from vitreous.data.text.tokenizer import SMALLEST, Tokenizer
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
+
+GRAY = Preprocessing(size=(12, 80), channels=1, mean=(0.1,), std=(0.2,))
 
 
 @pytest.fixture(scope="module")
@@ -48,20 +50,24 @@ def test_no_digit_is_in_training_and_test_lines(digits):
 def fresh(digits):
     captions = Captions(digits[0], [str(target) for target in digits[0].targets])
     tokenizer = Tokenizer.train(captions.texts, SMALLEST + 11)
-    gray = Preprocessing(size=(12, 80), channels=1, mean=(0.1,), std=(0.2,))
 
-    def loader(batch_size=32, longest=16, preprocessing=gray):
-        return FreshLines(
-            captions, tokenizer, preprocessing=preprocessing, longest=longest, batch_size=batch_size, seed=3
+    def loader(batch_size=32, longest=16, preprocessing=GRAY):
+        return digit_line_loader(
+            captions.images,
+            tokenizer,
+            preprocessing=preprocessing,
+            longest=longest,
+            batch_size=batch_size,
+            seed=3,
         )
 
     return loader, tokenizer
 
 
 def test_lines_to_learn_from_are_like_lines_to_judge_by(digits, fresh):
-    batch = fresh[0](200).batch(2, 0)
+    batch = next(fresh[0](200).epoch(2))
     lines, texts = compose(digits[0], 200, np.random.default_rng(0))
-    plain = fresh[0]().preprocessing([lines.image(row) for row in range(200)])
+    plain = GRAY([lines.image(row) for row in range(200)])
     assert batch.images.shape == plain.shape == (200, 1, 12, 80)
     ink = [(images + 0.5).mean().item() for images in (batch.images, plain)]  # a ground of about zero
     assert 0.8 < ink[0] / ink[1] < 1.2
@@ -73,16 +79,16 @@ def test_lines_to_learn_from_are_like_lines_to_judge_by(digits, fresh):
 def test_fresh_lines_begin_short_and_depend_on_seed_epoch_and_step_alone(fresh):
     loader, tokenizer = fresh
     lengths = [
-        {len(tokenizer.decode(ids)) for ids in loader().batch(epoch, 150).target.tolist()}
+        {len(tokenizer.decode(ids)) for ids in next(loader().epoch(epoch, 150)).target.tolist()}
         for epoch in range(3)
     ]
     assert lengths[0] == {1, 2}
     assert lengths[1] == {1, 2, 3, 4}
     assert min(lengths[2]) == 3
-    later = next(loader().epoch(2, start=7))
-    assert torch.equal(later.images, loader().batch(2, 7).images)
-    assert not torch.equal(later.images, loader().batch(2, 8).images)
-    assert not torch.equal(later.images, loader().batch(1, 7).images)
+    later, eighth = list(islice(loader().epoch(2), 9))[7:]
+    assert torch.equal(later.images, next(loader().epoch(2, start=7)).images)
+    assert not torch.equal(later.images, eighth.images)
+    assert not torch.equal(later.images, next(loader().epoch(1, start=7)).images)
 
 
 def test_what_fresh_lines_cannot_be_is_said(fresh):
@@ -128,24 +134,23 @@ def test_bad_manifests_are_said(tmp_path):
 
 def loader_of(captions, **options):
     tokenizer = Tokenizer.train(captions.texts, SMALLEST + 12)
+    encoded = encode_captions(captions, tokenizer, options.pop("longest", 20))
     settings = {"preprocessing": Preprocessing(size=(8, 24), channels=1, mean=(0.5,), std=(0.5,))}
-    return CaptionLoader(
-        captions, tokenizer, **{**settings, "longest": 20, "batch_size": 2, "seed": 0, **options}
-    )
+    return caption_loader(encoded, **{**settings, "batch_size": 2, "seed": 0, **options}), encoded
 
 
 def test_batches_of_images_and_texts(digits):
     captions = Captions(*compose(digits[1], 10, np.random.default_rng(0)))
-    loader = loader_of(captions)
+    loader, _ = loader_of(captions)
     batches = list(loader.epoch(0))
     assert len(batches) == loader.steps_per_epoch == 5
     assert batches[0].images.shape == (2, 1, 8, 24)
-    later = list(loader_of(captions).epoch(0, start=3))
+    later = list(loader_of(captions, workers=2)[0].epoch(0, start=3))
     assert torch.equal(later[0].images, batches[3].images)
     assert torch.equal(later[0].target, batches[3].target)
-    short = loader_of(captions, longest=6)
+    _, short = loader_of(captions, longest=6)
     assert short.too_long == sum(len(text) + 3 > 6 for text in captions.texts) > 0
-    with pytest.raises(InputError, match="less than one batch"):
+    with pytest.raises(InputError, match="a batch of 11 is more than the 10 samples"):
         loader_of(captions, batch_size=11)
 
 
@@ -153,7 +158,7 @@ def test_an_image_that_cannot_be_read_is_replaced_and_recorded(tmp_path):
     path = manifest(tmp_path, [f"{number}.png,{number}{number}" for number in range(6)])
     (tmp_path / "2.png").write_bytes(b"no image")
     data = open_captions(str(path), seed=1, test_fraction=0.2)
-    loader = loader_of(data.train, batch_size=len(data.train.texts))
+    loader, _ = loader_of(data.train, batch_size=len(data.train.texts))
     batch = next(iter(loader.epoch(0)))
     assert len(batch.images) == len(data.train.texts)
     assert len(loader.bad) == ("22" in data.train.texts)

@@ -12,9 +12,9 @@ from PIL import Image
 from vitreous.data.config import RandomResizedCropConfig
 from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import EncodedImage, decode
-from vitreous.data.randomness import image_chance
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing, to_tensor, upright
+from vitreous.rng import numpy_generator
 
 
 class Files:
@@ -143,7 +143,7 @@ def test_a_crop_shows_the_box_it_names(make_jpeg):
     encoded = EncodedImage(Files(make_jpeg(5, 1200, 1600)), 0, 3)
     preprocessing = Preprocessing(size=(64, 64))
     for copy in range(20):
-        box = random_crop(encoded.size, RandomResizedCropConfig(), image_chance(0, 0, 0, copy))
+        box = random_crop(encoded.size, RandomResizedCropConfig(), numpy_generator(0, "sample", 0, 0, copy))
         top, left, h, w = box
         assert 0 <= top <= top + h <= 1200
         assert 0 <= left <= left + w <= 1600
@@ -155,7 +155,9 @@ def test_a_crop_shows_the_box_it_names(make_jpeg):
 @pytest.mark.parametrize("sampler", ["log-uniform", "uniform"])
 def test_crops_have_the_areas_and_ratios_that_were_asked_for(sampler):
     config = RandomResizedCropConfig(scale=(0.2, 0.5), sampler=sampler)
-    boxes = [random_crop((300, 400), config, image_chance(0, 0, index, 0)) for index in range(500)]
+    boxes = [
+        random_crop((300, 400), config, numpy_generator(0, "sample", 0, index, 0)) for index in range(500)
+    ]
     areas = np.array([h * w for _, _, h, w in boxes]) / 120_000
     ratios = np.array([w / h for _, _, h, w in boxes])
     assert 0.19 < areas.min() < 0.22
@@ -166,7 +168,7 @@ def test_crops_have_the_areas_and_ratios_that_were_asked_for(sampler):
 
 def test_a_crop_that_never_fits_is_the_center():
     config = RandomResizedCropConfig(scale=(1, 1), ratio=(1, 1))
-    assert random_crop((100, 300), config, image_chance(0, 0, 0, 0)) == (0, 100, 100, 100)
+    assert random_crop((100, 300), config, numpy_generator(0, "sample", 0, 0, 0)) == (0, 100, 100, 100)
 
 
 @pytest.mark.parametrize("length", range(2, 24))

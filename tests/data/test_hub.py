@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import sampled
-from vitreous.data.loading import TrainLoader
+from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data, summarize
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
@@ -92,7 +92,7 @@ def test_a_stream_reads_each_row_group_once_in_an_epoch(streamed, monkeypatch):
             fetched.append(arguments)
             return system.open(*arguments)
 
-    loader = TrainLoader(
+    loader = image_loader(
         streamed.train,
         preprocessing=Preprocessing(size=(8, 8)),
         augmentation=AugmentationConfig(),

@@ -12,9 +12,9 @@ from PIL import Image
 from vitreous.data.config import RandomResizedCropConfig
 from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import JPEG_END, EncodedImage, truncated_jpeg
-from vitreous.data.randomness import image_chance
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.rng import numpy_generator
 
 from .test_decoding import Files
 
@@ -83,7 +83,7 @@ def test_crops_are_those_of_the_whole_image():
     preprocessing = Preprocessing(size=(64, 64))
     early, whole = (Files(made(400, 300, progressive=each)) for each in (False, True))
     for index in range(40):
-        box = random_crop((400, 300), RandomResizedCropConfig(), image_chance(0, 0, index, 0))
+        box = random_crop((400, 300), RandomResizedCropConfig(), numpy_generator(0, "sample", 0, index, 0))
         one, two = (crop_encoded(EncodedImage(files, 0, 3), box, preprocessing) for files in (early, whole))
         assert torch.equal(one, two)
 

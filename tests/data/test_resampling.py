@@ -110,12 +110,12 @@ def test_without_numba_pillow_and_torch_do_it(monkeypatch):
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
     crop = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
     batch = torch.randint(0, 256, (8, 3, 224, 224), dtype=torch.uint8)
-    numbers = normalize(batch, preprocessing)
+    numbers = normalize(batch, *preprocessing.factor_and_shift())
     monkeypatch.setattr(transforms, "loops", lambda: None)
     assert torch.equal(evaluation_pixels(EncodedImage(files, 0, 3), preprocessing), with_numba)
     torchs = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
     assert (torchs.int() - crop.int()).abs().float().mean() < 1  # the order of rows and columns differs
-    assert torch.equal(normalize(batch, preprocessing), numbers)
+    assert torch.equal(normalize(batch, *preprocessing.factor_and_shift()), numbers)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -123,9 +123,11 @@ def test_normalizing_is_the_models_own_bit_for_bit(channels):
     mean, std = (0.485, 0.456, 0.406)[:channels], (0.229, 0.224, 0.225)[:channels]
     preprocessing = Preprocessing(channels=channels, mean=mean, std=std)
     batch = torch.randint(0, 256, (30, channels, 224, 224), dtype=torch.uint8)
-    assert batch.numel() >= transforms.LARGE
-    assert torch.equal(normalize(batch, preprocessing), preprocessing.normalize(batch))
-    assert torch.equal(normalize(batch.mT, preprocessing), preprocessing.normalize(batch.mT))
+    assert batch.numel() >= transforms.LARGE_BATCH
+    assert torch.equal(normalize(batch, *preprocessing.factor_and_shift()), preprocessing.normalize(batch))
+    assert torch.equal(
+        normalize(batch.mT, *preprocessing.factor_and_shift()), preprocessing.normalize(batch.mT)
+    )
 
 
 def test_the_loops_need_no_folder_to_be_kept_in(tmp_path):

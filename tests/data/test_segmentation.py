@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.segmentation.digit_pages import open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
-from vitreous.data.segmentation.loading import MaskedEvaluation, MaskLoader
+from vitreous.data.segmentation.loading import mask_evaluation_loader, mask_loader
 from vitreous.data.segmentation.masked import colored, mask_image, palette
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
@@ -35,9 +36,9 @@ def write(root: Path, stems="abcdefghij", *, size=(24, 20), images="images", mas
     return root
 
 
-def loader(images, *, augmentation=None, preprocessing=SEEN, **options) -> MaskLoader:
+def loader(images, *, augmentation=None, preprocessing=SEEN, **options):
     augmentation = augmentation or AugmentationConfig()
-    return MaskLoader(
+    return mask_loader(
         images,
         preprocessing=preprocessing,
         augmentation=augmentation,
@@ -179,8 +180,8 @@ def test_a_broken_image_or_mask_is_counted_and_its_place_filled(tmp_path):
     batches = loader(splits.train, batch_size=5)
     assert [len(batch.images) for batch in batches.epoch(0)] == [5, 5]
     assert sorted(Path(name).name for name, _ in batches.bad) == ["a.jpg", "b.png"]
-    judged = MaskedEvaluation(splits.train, preprocessing=SEEN, batch_size=3)
-    assert sum(len(masks) for _, masks, _ in judged) == 8
+    judged = mask_evaluation_loader(splits.train, preprocessing=SEEN, batch_size=3)
+    assert sum(len(batch.masks) for batch in judged) == 8
     assert len(judged.bad) == 2
 
 
@@ -218,16 +219,33 @@ def test_batches_depend_on_seed_epoch_and_step_alone(tmp_path):
         assert torch.equal(one.images, other.images)
         assert torch.equal(one.masks, other.masks)
     assert not torch.equal(whole[0].images, next(iter(loader(splits.train, **options).epoch(4))).images)
+    plain = next(loader(splits.train, augmentation=AUGMENTED, batch_size=2).epoch(3))
     shared = [
-        next(iter(loader(splits.train, augmentation=noisy, batch_size=1, rank=rank, world_size=2).epoch(3)))
+        next(loader(splits.train, augmentation=AUGMENTED, batch_size=1, rank=rank, world_size=2).epoch(3))
         for rank in (0, 1)
     ]
-    assert torch.equal(torch.cat([each.images for each in shared]), whole[0].images)
+    assert torch.equal(torch.cat([each.images for each in shared]), plain.images)
+    assert torch.equal(torch.cat([each.masks for each in shared]), plain.masks)
+
+
+def test_evaluation_decodes_in_threads_and_in_order(tmp_path, monkeypatch):
+    splits = open_masked(str(write(tmp_path)), DataConfig(test_fraction=0.0))
+    threads = set()
+    pair = type(splits.train).pair
+
+    def watched(self, index):
+        threads.add(threading.current_thread().name)
+        return pair(self, index)
+
+    monkeypatch.setattr(type(splits.train), "pair", watched)
+    batches = mask_evaluation_loader(splits.train, preprocessing=SEEN, batch_size=3, workers=2)
+    assert [index for batch in batches for index in batch.indices.tolist()] == list(range(10))
+    assert all(name.startswith("vitreous-data") for name in threads)
 
 
 def test_a_batch_larger_than_the_data_is_said(tmp_path):
     splits = open_masked(str(write(tmp_path)), DataConfig(test_fraction=0.0))
-    with pytest.raises(InputError, match="a batch of 11 is more than the 10 images"):
+    with pytest.raises(InputError, match="a batch of 11 is more than the 10 samples"):
         loader(splits.train, batch_size=11)
 
 
@@ -238,8 +256,8 @@ def test_a_turned_photograph_fits_its_upright_mask(tmp_path):
     exif[0x0112] = 6
     Image.open(path).transpose(Image.Transpose.ROTATE_90).save(path, exif=exif, quality=100)
     splits = open_masked(str(tmp_path), DataConfig(test_fraction=0.0))
-    (_, masks, _), *_ = MaskedEvaluation(splits.train, preprocessing=SEEN, batch_size=2)
-    assert masks[0].shape == (24, 20)
+    batch, *_ = mask_evaluation_loader(splits.train, preprocessing=SEEN, batch_size=2)
+    assert batch.masks[0].shape == (24, 20)
 
 
 def test_pages_are_made_of_digits_that_no_other_part_shows():

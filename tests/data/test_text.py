@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitreous.data.text.batches import BucketLoader, Encoded, encode_pairs
+from vitreous.data.text.batches import EncodedPairs, encode_pairs, pair_loader
 from vitreous.data.text.parallel import (
     LANGUAGES,
     LARGEST,
@@ -170,11 +170,11 @@ def test_long_pairs_are_left_out_and_counted(tokenizer):
 def some_lengths(count):
     lengths = np.random.default_rng(0).integers(2, 40, size=count)
     rows = [[row + 3] * length for row, length in enumerate(lengths.tolist())]
-    return Encoded(rows, rows, 0)
+    return EncodedPairs(rows, rows, 0)
 
 
 def test_batches_hold_pairs_of_like_length_and_every_pair_once():
-    loader = BucketLoader(some_lengths(1000), batch_size=10, seed=0)
+    loader = pair_loader(some_lengths(1000), batch_size=10, seed=0)
     assert loader.steps_per_epoch == 100
     batches = list(loader.epoch(0))
     firsts = torch.cat([batch.source[:, 0] for batch in batches])
@@ -187,14 +187,25 @@ def test_batches_hold_pairs_of_like_length_and_every_pair_once():
 
 
 def test_a_batch_depends_on_seed_epoch_and_step_alone():
-    loader, again = (BucketLoader(some_lengths(200), batch_size=10, seed=7) for _ in range(2))
+    loader, again = (pair_loader(some_lengths(200), batch_size=10, seed=7) for _ in range(2))
     first = list(loader.epoch(3))
     later = list(again.epoch(3, start=12))
     assert len(later) == 8
     assert all(torch.equal(a.source, b.source) for a, b in zip(first[12:], later, strict=True))
     assert not torch.equal(first[0].source, next(loader.epoch(4)).source)
-    with pytest.raises(InputError, match="less than one batch"):
-        BucketLoader(some_lengths(5), batch_size=10, seed=0)
+    with pytest.raises(InputError, match="a batch of 10 is more than the 5 samples"):
+        pair_loader(some_lengths(5), batch_size=10, seed=0)
+
+
+def test_processes_share_a_batch_of_pairs():
+    one = next(pair_loader(some_lengths(200), batch_size=10, seed=7).epoch(0))
+    parts = [
+        next(pair_loader(some_lengths(200), batch_size=10, seed=7, rank=rank, world_size=2).epoch(0))
+        for rank in (0, 1)
+    ]
+    assert torch.equal(one.source[:, 0], torch.cat([part.source[:, 0] for part in parts]))
+    assert torch.equal(one.tokens[:5], parts[0].tokens)
+    assert torch.equal(one.tokens[5:], parts[1].tokens)
 
 
 def test_pairs_of_the_datasets_library(tmp_path):

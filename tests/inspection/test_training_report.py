@@ -13,7 +13,7 @@ import torch
 
 import vitreous as vt
 from vitreous.data.contact_sheet import ContactSheet
-from vitreous.data.contact_sheet import describe as label_of
+from vitreous.data.contact_sheet import target_in_words as label_of
 from vitreous.data.dataset import ArrayImages
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import Evaluation

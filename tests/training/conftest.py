@@ -11,7 +11,7 @@ import torch
 
 from vitreous.data.config import AffineConfig, AugmentationConfig, DataConfig
 from vitreous.data.dataset import Splits
-from vitreous.data.loading import TrainLoader
+from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
@@ -64,7 +64,7 @@ def trained(tiny: RunConfig, splits: Splits) -> Fit:
         learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
         if resume and (state := States(resume).newest()):
             learner.restore(state)
-        loader = TrainLoader(
+        loader = image_loader(
             splits.train,
             preprocessing=config.preprocessing,
             augmentation=config.augmentation,

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from vitreous.data.dataset import Splits
-from vitreous.data.loading import Batch
+from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing

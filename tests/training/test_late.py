@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vitreous.data.loading import Batch
+from vitreous.data.image_samples import Batch
 from vitreous.models.vit import ViT
 from vitreous.pretraining.dino import DINO, DINOConfig
 from vitreous.training.config import RunConfig

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vitreous.data.loading import Batch
+from vitreous.data.image_samples import Batch
 from vitreous.training.objectives import accuracy, sigmoid_loss, softmax_loss
 from vitreous.training.setbacks import PATIENCE, NotFinite
 from vitreous.training.signals import Interrupted

@@ -196,7 +196,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
-from vitreous.data.loading import TrainLoader
+from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
 from vitreous.training.config import RunConfig
 from vitreous.training.display import Display
@@ -215,7 +215,7 @@ def live():
     learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
     if state := states.newest():
         learner.restore(state)
-    loader = TrainLoader(splits.train, preprocessing=config.preprocessing, augmentation=config.augmentation,
+    loader = image_loader(splits.train, preprocessing=config.preprocessing, augmentation=config.augmentation,
                          batch_size=config.training.batch_size, seed=config.seed)
     fit(learner, loader, classification(config.training), config.training,
         Surroundings(states=states, seed=config.seed))

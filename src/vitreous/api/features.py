@@ -116,7 +116,7 @@ def embed(
     Raises:
         InputError: no such model or image, or no image can be read.
     """
-    from vitreous.data.threads import worker_count
+    from vitreous.data.loading import worker_count
     from vitreous.evaluation.features import embed_dataset
     from vitreous.training.device import pick_device
     from vitreous.training.precision import answering_precision, computing
@@ -167,7 +167,7 @@ def probe(
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
     from vitreous.data.sources import open_data
-    from vitreous.data.threads import worker_count
+    from vitreous.data.loading import worker_count
     from vitreous.evaluation.fewshot import SHOTS
     from vitreous.evaluation.held_out import data_settings
     from vitreous.evaluation.probing import check_draws

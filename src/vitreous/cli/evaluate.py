@@ -70,7 +70,7 @@ def evaluate(
         with computing(precision, here):
             return judge_again(Path(run), data, batch_size=batch_size, device=device, json=json)
     from vitreous.api.arguments import progress_bar
-    from vitreous.data.threads import worker_count
+    from vitreous.data.loading import worker_count
     from vitreous.evaluation.classification import evaluate as evaluate_classes
     from vitreous.evaluation.held_out import held_out
     from vitreous.evaluation.multilabel import evaluate_multilabel

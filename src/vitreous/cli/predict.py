@@ -67,7 +67,7 @@ def predict(
             return read_images(Path(model), images, device=device, json=json)
     from vitreous.api.arguments import progress_bar
     from vitreous.data.image_list import find_images
-    from vitreous.data.threads import worker_count
+    from vitreous.data.loading import worker_count
     from vitreous.deployment.predictor import Predictor
     from vitreous.evaluation.trained import open_trained
 

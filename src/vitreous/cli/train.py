@@ -253,7 +253,12 @@ def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> d
             evaluation=evaluation,
             images=held_out,
             baselines=baselines,
-            sheet=contact_sheet(train_loader(run.config, splits, device), count=24),
+            sheet=contact_sheet(
+                train_loader(run.config, splits, device),
+                run.config.preprocessing,
+                splits.train.classes,
+                count=24,
+            ),
         )
         result["report"] = str(report)
     write_card(run, result)

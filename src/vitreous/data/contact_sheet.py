@@ -9,7 +9,9 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from vitreous.data.loading import TrainLoader
+from vitreous.data.image_samples import Batch
+from vitreous.data.prefetching import DevicePrefetcher
+from vitreous.models.preprocessing import Preprocessing
 
 LEAST = 0.05  # weight of a label that is worth naming
 
@@ -21,21 +23,28 @@ class ContactSheet(NamedTuple):
     labels: tuple[str, ...]
 
 
-def contact_sheet(loader: TrainLoader, *, count: int = 48, epoch: int = 0) -> ContactSheet:
-    """The first images of an epoch, exactly as they are trained on, normalization undone."""
+def contact_sheet(
+    loader: DevicePrefetcher[Batch],
+    preprocessing: Preprocessing,
+    classes: Sequence[str],
+    *,
+    count: int = 48,
+    epoch: int = 0,
+) -> ContactSheet:
+    """Return the first images of an epoch, exactly as they are trained on, normalization undone."""
     images: list[Tensor] = []
     labels: list[str] = []
     batches = loader.epoch(epoch)
     for batch in batches:
-        images.append(loader.preprocessing.denormalize(batch.images).cpu())
-        labels += (describe(target, loader.images.classes) for target in batch.targets.cpu())
+        images.append(preprocessing.denormalize(batch.images).cpu())
+        labels += (target_in_words(target, classes) for target in batch.targets.cpu())
         if len(labels) >= count:
             break
     batches.close()
     return ContactSheet(torch.cat(images)[:count], tuple(labels[:count]))
 
 
-def describe(target: Tensor, classes: Sequence[str]) -> str:
+def target_in_words(target: Tensor, classes: Sequence[str]) -> str:
     """ "cat", "cat 70 % + dog 30 %", or "none"."""
     if target.ndim == 0:
         return classes[int(target)]

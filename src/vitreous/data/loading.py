@@ -1,256 +1,179 @@
-"""Batches: for training, deterministic in (seed, epoch, step); for evaluation, every image exactly once."""
+"""Batches for every task, in training and in evaluation: read by threads, deterministic in (seed, epoch,
+step)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Executor
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from time import perf_counter
-from typing import NamedTuple
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
 from numpy.typing import NDArray
-from torch import Tensor
 
-from vitreous.data.augmentation import augment
-from vitreous.data.augmentation.geometry import flip_
-from vitreous.data.augmentation.mixing import mix, soft
-from vitreous.data.config import AugmentationConfig, DataConfig
-from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Indices, blocks_of
-from vitreous.data.decoding import EncodedImage
-from vitreous.data.memory import tried
-from vitreous.data.randomness import BatchChance
-from vitreous.data.sampling import Order, balanced, repeated, shuffled, shuffled_by_blocks
-from vitreous.data.threads import in_order, pool
-from vitreous.data.training_images import TrainingImages
-from vitreous.data.transforms import evaluation_pixels, normalize
+from vitreous.data.dataset import BadFiles, BadImage, Indices
+from vitreous.data.sampling import Rows, Sampler
 from vitreous.errors import InputError
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.rng import numpy_generator
 
 AHEAD = 3  # batches in the making while the model works
-CHUNK = 8  # images that a thread takes at a time
-MANY = 400  # images: for fewer, loading the compiled loops takes longer than they save
+CHUNK = 8  # samples that a thread takes at a time
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
-
-class Batch(NamedTuple):
-    """images: normalized and augmented, float32 (B, C, H, W). targets: class numbers int64 (B,), or soft or
-    several labels float32 (B, classes). indices: the images' numbers, int64 (B,)."""
-
-    images: Float[Tensor, "B C H W"]
-    targets: Tensor
-    indices: Int64[Tensor, " B"]
+BatchT = TypeVar("BatchT")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-class TrainLoader:
-    """Shuffled, augmented batches. Batch `step` of an epoch depends on (seed, epoch, step) alone, so that
-    `epoch(number, start=step)` goes on exactly where another run stopped, without decoding what was before.
+class BatchLoader(Generic[BatchT]):
+    """Batches on the CPU: images as bytes, nothing moved to a device.
 
-    batch_size: images of one process; `world_size` processes share each batch of batch_size x world_size.
-    workers: threads that decode (0: the caller's). Nothing is copied for them.
-    device: where normalizing and the changes of whole batches are done.
+    Batch `step` of an epoch depends on (seed, epoch, step) alone, so that `epoch(number, start=step)`
+    continues exactly where another run stopped, without reading what came before. What belongs to one sample
+    depends on (seed, epoch, index) and not on the number of processes.
+
+    A training sample that cannot be read is replaced by the next good one of its batch; over 1 % of them are
+    an error. In evaluation (`Sampler.exact`) it is left out. Both are recorded in `bad`.
+
+    Args:
+        sampler: which samples each batch has.
+        read_sample: returns the sample of (index, generator). Raises BadImage.
+        collate: returns the batch of (samples, their indices, the whole batch's rows).
+        workers: threads that read; 0: the caller's. Nothing is copied for them.
+        seed: of the samples' generators; None where `read_sample` needs no generator (it is given None).
+        bad: where samples that cannot be read are recorded.
+        prepare: is called with (bad, the threads) before the first batch, and returns whether everything is
+            then in memory, where threads would only slow down.
     """
 
     def __init__(
         self,
-        images: ImageDataset,
-        *,
-        preprocessing: Preprocessing,
-        augmentation: AugmentationConfig,
-        batch_size: int,
-        seed: int,
+        sampler: Sampler,
+        read_sample: Callable[[int, Any], Any],
+        collate: Callable[[Sequence[Any], Indices, Rows], BatchT],
         workers: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        drop_last: bool = True,
-        config: DataConfig | None = None,
-        device: str | torch.device = "cpu",
+        *,
+        seed: int | None = None,
+        bad: BadFiles | None = None,
+        prepare: Callable[[BadFiles, Executor | None], bool] | None = None,
     ) -> None:
-        config = config or DataConfig()
-        total = batch_size * world_size
-        if drop_last and len(images) < total:
-            raise InputError(
-                f"a batch of {total} is more than the {len(images)} training images: set "
-                f"training.batch_size to at most {max(len(images) // world_size, 1)}"
-            )
-        self.images = images
-        self.preprocessing = preprocessing
-        self.augmentation = augmentation
-        self.batch_size = batch_size
-        self.seed = seed
-        self.workers = workers
-        self.rank = rank
-        self.world_size = world_size
-        self.class_balance = config.class_balance
-        self.device = torch.device(device)
-        self.bad = BadFiles(strict=config.strict)
-        self.wait_seconds = 0.0
-        whole, rest = divmod(len(images), total)
-        self.steps_per_epoch = whole + (rest > 0 and not drop_last)
-        self.targets = torch.from_numpy(np.ascontiguousarray(images.targets))
-        self.source = TrainingImages(
-            images,
-            preprocessing=preprocessing,
-            augmentation=augmentation,
-            seed=seed,
-            in_memory=config.in_memory,
-            processes=world_size,
-        )
+        self.sampler, self.read_sample, self.collate, self.workers = sampler, read_sample, collate, workers
+        self.seed, self.prepare = seed, prepare
+        self.bad = BadFiles() if bad is None else bad
 
-    def epoch(self, number: int, start: int = 0) -> Generator[Batch]:
-        """The batches of an epoch from step `start` on. `wait_seconds` becomes the time that they were waited
-        for, in this epoch. Raises InputError when over 1 % of the images are bad."""
-        self.wait_seconds = 0.0
-        batches = self.batches(number, start)
-        while True:
-            began = perf_counter()
-            batch = next(batches, None)
-            self.wait_seconds += perf_counter() - began
-            if batch is None:
-                return
-            yield batch
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.sampler.steps_per_epoch
 
-    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        """Made here, or by threads a few steps ahead."""
+    def epoch(self, number: int, start: int = 0) -> Generator[BatchT]:
+        """Yield this process's rows of the batches of an epoch from step `start` on.
+
+        Raises:
+            InputError: over 1 % of the training samples cannot be read.
+        """
         with pool(self.workers) as executor:
-            self.source.keep(self.bad, executor)
-            order = self.order(epoch)
-            steps = range(start, self.steps_per_epoch)
-            if executor is None or self.source.at_once:
-                yield from (self.batch(order, epoch, step) for step in steps)
-                return
-            with pool(ASSEMBLERS) as assemblers:
-                assert assemblers is not None
-                make = partial(self.batch, order, epoch, executor=executor)
-                yield from in_order(assemblers, make, steps, ahead=AHEAD)
+            in_memory = self.prepare is not None and self.prepare(self.bad, executor)
+            steps = self.sampler.epoch(number, start)
+            with pool(0 if executor is None or in_memory else ASSEMBLERS) as assemblers:
+                if assemblers is None:
+                    batches: Iterable[BatchT | None] = map(self.batch, steps)
+                else:
+                    make = partial(self.batch, executor=executor)
+                    batches = in_order(assemblers, make, steps, ahead=AHEAD)
+                yield from (batch for batch in batches if batch is not None)
 
-    def order(self, epoch: int) -> Order:
-        """Which images, in which order; the same in every process."""
-        if self.class_balance:
-            order = balanced(self.images.targets, seed=self.seed, epoch=epoch)
-        elif (blocks := blocks_of(self.images)) is not None:
-            order = shuffled_by_blocks(blocks, seed=self.seed, epoch=epoch)
+    def batch(self, rows: Rows, executor: Executor | None = None) -> BatchT | None:
+        """Return one batch; None if nothing of it can be read in evaluation."""
+        indices = rows.indices[rows.mine]
+        samples = self.read(rows.epoch, indices, rows.copies[rows.mine], executor)
+        good = np.array([not isinstance(sample, BadImage) for sample in samples], dtype=bool)
+        for sample in samples:
+            if isinstance(sample, BadImage):
+                self.bad.add(sample)
+        if self.sampler.exact:
+            places = np.flatnonzero(good)
         else:
-            order = shuffled(len(self.images), seed=self.seed, epoch=epoch)
-        if self.augmentation.repeated_augmentation > 1:
-            order = repeated(
-                order, self.augmentation.repeated_augmentation, self.batch_size * self.world_size
-            )
-        return order
+            self.bad.check(self.sampler.count)
+            places = stand_ins(good)
+        if not len(places):
+            return None
+        return self.collate([samples[place] for place in places], indices[places], rows)
 
-    def batch(self, order: Order, epoch: int, step: int, executor: Executor | None = None) -> Batch:
-        """This process's rows of one batch."""
-        indices, copies, size = self.rows(order, step)
-        pixels, indices = self.pixels(epoch, indices, copies, executor)
-        chance = BatchChance(self.seed, epoch, step, size=size, rank=self.rank, world_size=self.world_size)
-        pixels = pixels.to(self.device, non_blocking=True)
-        if self.augmentation.flip:
-            flip_(pixels, self.augmentation.flip, chance)
-        images = augment(normalize(pixels, self.preprocessing), self.augmentation, chance)
-        numbers = torch.from_numpy(indices)
-        targets = self.targets[numbers].to(self.device)
-        if self.augmentation.mixes:
-            images, targets = mix(images, soft(targets, len(self.images.classes)), self.augmentation, chance)
-        return Batch(images, targets, numbers)
+    def read(self, epoch: int, indices: Indices, copies: Indices, executor: Executor | None) -> list[Any]:
+        """Return a sample, or BadImage, for each index: several at a time where there are threads."""
+        rows = list(zip(indices.tolist(), copies.tolist(), strict=True))
+        if executor is None:
+            return [self.sample(epoch, *row) for row in rows]
+        parts = [rows[first : first + CHUNK] for first in range(0, len(rows), CHUNK)]
+        read = executor.map(lambda part: [self.sample(epoch, *row) for row in part], parts)
+        return [sample for part in read for sample in part]
 
-    def rows(self, order: Order, step: int) -> tuple[Indices, Indices, int]:
-        """(indices, copies, how many). A last, shorter batch is filled from the epoch's beginning until every
-        process has as many."""
-        total = self.batch_size * self.world_size
-        count = min(total, len(order.indices) - step * total)
-        size = -(-count // self.world_size)
-        place = step * total + self.rank * size + np.arange(size)
-        place %= len(order.indices)
-        return order.indices[place], order.copies[place], size
-
-    def pixels(
-        self, epoch: int, indices: Indices, copies: Indices, executor: Executor | None
-    ) -> tuple[UInt8[Tensor, "B C H W"], Indices]:
-        """The batch's bytes and numbers. A bad image's place is taken by the next good one of the batch, so
-        that every batch is full."""
-        if self.source.at_once:
-            chosen = indices[stand_ins(self.source.good(indices))]
-            return self.source.stacked(chosen), chosen
-        drawn = each(partial(self.source.draw, epoch), indices, copies, executor=executor)
-        for pixels in drawn:
-            if isinstance(pixels, BadImage):
-                self.bad.add(pixels)
-        self.bad.check(len(self.images))
-        places = stand_ins(np.array([isinstance(pixels, Tensor) for pixels in drawn]))
-        return torch.stack([drawn[place] for place in places]), indices[places]
-
-
-class EvaluationLoader:
-    """Every image exactly once and in order, as `Preprocessing` shows it; bad ones are left out and listed
-    in `bad`. Of several processes, each has its part."""
-
-    def __init__(
-        self,
-        images: ImageDataset,
-        *,
-        preprocessing: Preprocessing,
-        batch_size: int,
-        workers: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        strict: bool = False,
-    ) -> None:
-        self.images = images
-        self.preprocessing = preprocessing
-        self.workers = workers
-        self.bad = BadFiles(strict=strict)
-        mine = np.arange(rank, len(images), world_size)
-        self.steps = [mine[first : first + batch_size] for first in range(0, len(mine), batch_size)]
-        self.targets = torch.from_numpy(np.ascontiguousarray(images.targets))
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    def __iter__(self) -> Iterator[Batch]:
-        with pool(self.workers) as executor, pool(ASSEMBLERS if executor else 0) as assemblers:
-            make = partial(self.batch, executor=executor)
-            batches = (
-                in_order(assemblers, make, self.steps, ahead=AHEAD) if assemblers else map(make, self.steps)
-            )
-            yield from (batch for batch in batches if len(batch.indices))
-
-    def decode(self, index: int) -> UInt8[Tensor, "C H W"]:
-        """One image. Raises BadImage."""
-        encoded = EncodedImage(self.images, index, self.preprocessing.channels)
-        return evaluation_pixels(encoded, self.preprocessing, compiled=len(self.images) >= MANY)
-
-    def batch(self, indices: Indices, executor: Executor | None) -> Batch:
-        """The good images among these; perhaps none."""
-        good, kept = [], []
-        for index, pixels in zip(indices, each(self.decode, indices, executor=executor), strict=True):
-            if isinstance(pixels, BadImage):
-                self.bad.add(pixels)
-            else:
-                good.append(pixels)
-                kept.append(int(index))
-        numbers = torch.tensor(kept, dtype=torch.int64)
-        empty = torch.empty(0, self.preprocessing.channels, *self.preprocessing.size, dtype=torch.uint8)
-        images = normalize(torch.stack(good) if good else empty, self.preprocessing)
-        return Batch(images, self.targets[numbers], numbers)
-
-
-def each(
-    draw: Callable[..., Tensor], *numbers: Indices, executor: Executor | None
-) -> list[Tensor | BadImage]:
-    """draw(*numbers) for each image, several at a time."""
-    rows = list(zip(*(column.tolist() for column in numbers), strict=True))
-    if executor is None:
-        return [tried(draw, *row) for row in rows]
-    parts = [rows[first : first + CHUNK] for first in range(0, len(rows), CHUNK)]
-    drawn = executor.map(lambda part: [tried(draw, *row) for row in part], parts)
-    return [pixels for part in drawn for pixels in part]
+    def sample(self, epoch: int, index: int, copy: int) -> Any:
+        """Return one sample, or what was wrong with it: an exception would end the reading of the others."""
+        rng = None if self.seed is None else numpy_generator(self.seed, "sample", epoch, index, copy)
+        try:
+            return self.read_sample(index, rng)
+        except BadImage as bad:
+            return bad
 
 
 def stand_ins(good: NDArray[np.bool_]) -> Indices:
-    """For each place of a batch itself if it is good, or the next good one; the last ones take the first."""
+    """Return for each place of a batch itself if it is good, or the next good one; after the last, the
+    first."""
     places = np.flatnonzero(good)
     if not len(places):
         raise InputError("no image of a whole batch can be read: see the list with `vitreous data check`")
     return places[np.searchsorted(places, np.arange(len(good))) % len(places)]
+
+
+def worker_count(asked: int | None) -> int:
+    """Return the number of threads asked for; None: one for each core that this process may use.
+
+    Threads do what worker processes would, without a copy of the dataset in each: Pillow, libjpeg-turbo and
+    torch release the interpreter's lock while they work.
+
+    Raises:
+        InputError: the number is negative.
+    """
+    if asked is not None and asked < 0:
+        raise InputError(
+            f"the number of workers is {asked}: pass 0 or more, or leave it out for one per core"
+        )
+    if asked is not None:
+        return asked
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def pool(threads: int) -> AbstractContextManager[Executor | None]:
+    """Return threads that end with the context; None for 0."""
+    if not threads:
+        return nullcontext()
+    return ThreadPoolExecutor(threads, thread_name_prefix="vitreous-data", initializer=one_core)
+
+
+def one_core() -> None:
+    """Keep torch from starting threads of its own inside each of ours, where they would compete for the
+    cores."""
+    torch.set_num_threads(1)
+
+
+def in_order(
+    executor: Executor, function: Callable[[T], R], items: Iterable[T], *, ahead: int
+) -> Iterator[R]:
+    """Yield function(item) for each item, in order. At most `ahead` are started early, so that memory stays
+    bounded; they are canceled when the caller stops."""
+    pending: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            pending.append(executor.submit(function, item))
+            if len(pending) > ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()

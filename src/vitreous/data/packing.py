@@ -20,8 +20,8 @@ from PIL import Image
 
 from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Splits
 from vitreous.data.decoding import EncodedImage
+from vitreous.data.loading import in_order, pool, worker_count
 from vitreous.data.sources.shards import CLASSES
-from vitreous.data.threads import in_order, pool, worker_count
 from vitreous.errors import InputError
 from vitreous.results import Result
 

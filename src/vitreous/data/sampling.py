@@ -1,63 +1,150 @@
-"""In which order an epoch visits the images."""
+"""In which order an epoch visits the samples, and which of a batch's rows are this process's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.dataset import Indices
-from vitreous.data.randomness import order_chance
 from vitreous.data.splitting import strata
+from vitreous.errors import InputError
+from vitreous.rng import numpy_generator
 
 WINDOW = 16  # blocks whose images are mixed
+POOL = 64  # batches whose rows are sorted by length together: sorting all would make every epoch alike
 
 
 class Order(NamedTuple):
-    """Which images, and which copy of each: the copies of one image are augmented differently."""
+    """The samples of an epoch, and which copy of each: the copies of one image are augmented differently."""
 
     indices: Indices
     copies: Indices
 
 
+class Rows(NamedTuple):
+    """One batch of all processes. mine: the part of it that belongs to this process."""
+
+    epoch: int
+    step: int
+    indices: Indices
+    copies: Indices
+    mine: slice
+
+
+class Sampler:
+    """The batches of each epoch, which all processes share.
+
+    A last batch that is not full is left out; with `drop_last=False` it is filled up from the epoch's
+    beginning until every process has as many rows; with `exact` it stays shorter, so that every sample comes
+    exactly once.
+
+    Args:
+        order: of the samples in an epoch, by the epoch's number; the same in every process.
+        count: samples in an epoch.
+        batch_size: rows of a whole batch, a multiple of `world_size`.
+        exact: for evaluation: nothing is repeated, and a sample that cannot be read is not replaced.
+
+    Raises:
+        InputError: there are fewer samples than one batch needs.
+    """
+
+    def __init__(
+        self,
+        order: Callable[[int], Order],
+        count: int,
+        *,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        drop_last: bool = True,
+        exact: bool = False,
+    ) -> None:
+        if drop_last and not exact and count < batch_size:
+            raise InputError(
+                f"a batch of {batch_size} is more than the {count} samples to train on: set "
+                f"training.batch_size to at most {max(count // world_size, 1) * world_size}"
+            )
+        self.order, self.count, self.batch_size, self.exact = order, count, batch_size, exact
+        self.rank, self.world_size = rank, world_size
+        whole, rest = divmod(count, batch_size)
+        self.steps_per_epoch = whole + (rest > 0 and (exact or not drop_last))
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Rows]:
+        """Yield the batches of an epoch from step `start` on."""
+        order = self.order(number)
+        for step in range(start, self.steps_per_epoch):
+            first = step * self.batch_size
+            size = -(-min(self.batch_size, self.count - first) // self.world_size)
+            places = first + np.arange(size * self.world_size)
+            places = places[places < self.count] if self.exact else places % self.count
+            mine = slice(self.rank * size, (self.rank + 1) * size)
+            yield Rows(number, step, order.indices[places], order.copies[places], mine)
+
+
+def once(indices: Indices) -> Order:
+    """Return an order in which no sample is repeated."""
+    return Order(indices, np.zeros(len(indices), dtype=np.int64))
+
+
+def sequential(count: int) -> Order:
+    """Return every sample once and in order."""
+    return once(np.arange(count))
+
+
 def shuffled(count: int, *, seed: int, epoch: int) -> Order:
-    """Every image once."""
-    return Order(order_chance(seed, epoch).permutation(count), np.zeros(count, dtype=np.int64))
+    """Return every sample once, in random order."""
+    return once(numpy_generator(seed, "order", epoch).permutation(count))
 
 
 def shuffled_by_blocks(blocks: NDArray[np.int32], *, seed: int, epoch: int) -> Order:
-    """Every image once, a few blocks at a time: blocks in random order, and the images of each window of
-    blocks mixed. For sources that read whole blocks."""
-    chance = order_chance(seed, epoch)
+    """Return every sample once, a few blocks at a time: blocks in random order, and the samples of each
+    window of blocks mixed. For sources that read whole blocks."""
+    rng = numpy_generator(seed, "order", epoch)
     names, block = np.unique(blocks, return_inverse=True)
-    rank = chance.permutation(len(names))[block]
-    order = np.lexsort((chance.random(len(blocks)), rank // WINDOW))
-    return Order(order, np.zeros(len(blocks), dtype=np.int64))
+    rank = rng.permutation(len(names))[block]
+    return once(np.lexsort((rng.random(len(blocks)), rank // WINDOW)))
+
+
+def shuffled_by_length(lengths: NDArray[np.int64], batch_size: int, *, seed: int, epoch: int) -> Order:
+    """Return samples arranged so that each batch holds samples of similar length.
+
+    The samples are shuffled, sorted by length within pools of many batches, and split into batches, which are
+    shuffled, as are the rows of each, so that every process has long and short ones. The last samples that
+    do not fill a batch are left out of this epoch.
+    """
+    rng = numpy_generator(seed, "order", epoch)
+    rows = rng.permutation(len(lengths))[: len(lengths) // batch_size * batch_size]
+    pools = np.array_split(rows, range(POOL * batch_size, len(rows), POOL * batch_size))
+    by_length = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
+    batches = rng.permutation(by_length.reshape(-1, batch_size))
+    return once(rng.permuted(batches, axis=1).ravel())
 
 
 def balanced(targets: NDArray[Any], *, seed: int, epoch: int) -> Order:
-    """As many images as there are, every class equally often: those of small classes come again."""
-    chance = order_chance(seed, epoch)
+    """Return as many samples as there are, every class equally often: those of small classes are repeated."""
+    rng = numpy_generator(seed, "order", epoch)
     groups = strata(targets)
-    present = chance.permutation(np.unique(groups))
+    present = rng.permutation(np.unique(groups))
     quotas = np.full(len(present), len(targets) // len(present))
     quotas[: len(targets) % len(present)] += 1
     indices, copies = [], []
     for group, quota in zip(present, quotas, strict=True):
         members = np.flatnonzero(groups == group)
         rounds = -(-int(quota) // len(members))
-        indices.append(np.concatenate([chance.permutation(members) for _ in range(rounds)])[:quota])
+        indices.append(np.concatenate([rng.permutation(members) for _ in range(rounds)])[:quota])
         copies.append(np.repeat(np.arange(rounds), len(members))[:quota])
-    mixed = chance.permutation(len(targets))
+    mixed = rng.permutation(len(targets))
     return Order(np.concatenate(indices)[mixed], np.concatenate(copies)[mixed])
 
 
-def repeated(order: Order, repeats: int, batch: int) -> Order:
-    """Repeated augmentation (arXiv 1902.05509): `repeats` copies of each image within a batch, and a part
-    of the images in each epoch, which stays as long as before (as DeiT has it)."""
-    distinct = max(batch // repeats, 1)
+def repeated(order: Order, copies: int, batch: int) -> Order:
+    """Return an order with `copies` of each sample within a batch, and a part of the samples in each epoch,
+    which stays as long as before, as in DeiT (repeated augmentation, arXiv 1902.05509)."""
+    distinct = max(batch // copies, 1)
     place = np.arange(len(order.indices))
-    block, within = place // (distinct * repeats), place % (distinct * repeats)
+    block, within = place // (distinct * copies), place % (distinct * copies)
     source = np.minimum(block * distinct + within % distinct, len(place) - 1)
-    return Order(order.indices[source], order.copies[source] * repeats + within // distinct)
+    return Order(order.indices[source], order.copies[source] * copies + within // distinct)

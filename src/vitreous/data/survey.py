@@ -14,8 +14,8 @@ from PIL import Image
 
 from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Splits
 from vitreous.data.decoding import EncodedImage
+from vitreous.data.loading import in_order, pool, worker_count
 from vitreous.data.splitting import strata
-from vitreous.data.threads import in_order, pool, worker_count
 
 ALIKE = 0.995  # correlation of two thumbnails that show the same
 CLOSE = 10.0  # of 255: mean difference of such thumbnails, at most

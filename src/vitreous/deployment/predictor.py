@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.data.image_list import Failure, ImageList
-from vitreous.data.loading import EvaluationLoader
+from vitreous.data.image_samples import evaluation_loader
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
@@ -88,8 +88,8 @@ class Predictor:
             progress: called behind each batch with the files done and the files in all.
         """
         files = images if isinstance(images, ImageList) else ImageList(images)
-        loader = EvaluationLoader(
-            files, preprocessing=self.model.preprocessing, batch_size=batch_size, workers=workers
+        loader = evaluation_loader(
+            files, preprocessing=self.model.preprocessing, batch_size=batch_size, workers=workers, device=self.device
         )
         predictions: list[Prediction] = []
         for batch in loader:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.loading import EvaluationLoader
+from vitreous.data.image_samples import evaluation_loader
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 
@@ -47,8 +47,8 @@ def ask(
     progress: Progress | None,
 ) -> Answers:
     """Every one of `images` through the model once, in evaluation mode; the model's mode is given back."""
-    loader = EvaluationLoader(
-        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers
+    loader = evaluation_loader(
+        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers, device=device
     )
     started = time.perf_counter()
     indices: list[Tensor] = []
@@ -57,8 +57,8 @@ def ask(
     model.to(device).eval()
     with torch.inference_mode():
         for batch in loader:
-            logits.append(model(batch.images.to(device)).float().cpu())
-            indices.append(batch.indices)
+            logits.append(model(batch.images).float().cpu())
+            indices.append(batch.indices.cpu())
             if progress:
                 progress(sum(map(len, indices)), len(images))
     model.train(training)

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.dataset import BadImage, ImageDataset
-from vitreous.data.loading import EvaluationLoader
+from vitreous.data.image_samples import evaluation_loader
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.training.precision import answering_precision, computing
@@ -105,8 +105,8 @@ def embed_dataset(
     Raises:
         InputError: no image can be decoded.
     """
-    loader = EvaluationLoader(
-        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers
+    loader = evaluation_loader(
+        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers, device=device
     )
     values: list[np.ndarray] = []
     indices: list[np.ndarray] = []
@@ -114,8 +114,8 @@ def embed_dataset(
     model.to(device).eval()
     with torch.inference_mode():
         for batch in loader:
-            values.append(model.features(batch.images.to(device)).flatten(1).float().cpu().numpy())
-            indices.append(batch.indices.numpy())
+            values.append(model.features(batch.images).flatten(1).float().cpu().numpy())
+            indices.append(batch.indices.cpu().numpy())
             if progress:
                 progress(sum(map(len, indices)), len(images))
     model.train(training)

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from PIL import Image
 from torch import nn
 
-from vitreous.data.segmentation.loading import MaskedEvaluation
+from vitreous.data.segmentation.loading import mask_evaluation_loader
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset
 from vitreous.errors import InputError
 from vitreous.evaluation.scores import Interval, confusion_matrix
@@ -147,12 +147,14 @@ def evaluate_segmenter(
     *,
     device: str | torch.device = "cpu",
     batch_size: int = 32,
+    workers: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> SegmentationEvaluation:
     """Every image once, each judged at its mask's own size.
 
     Args:
-        progress: called behind each batch with the images done and the images in all.
+        workers: threads that decode; 0: the caller's.
+        progress: called after each batch with the images done and the images in all.
 
     Raises:
         InputError: not one image can be read.
@@ -160,14 +162,16 @@ def evaluate_segmenter(
     begun = time.perf_counter()
     was_training = model.training
     model.to(device).eval()
-    loader = MaskedEvaluation(images, preprocessing=model.preprocessing, batch_size=batch_size)
+    loader = mask_evaluation_loader(
+        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers, device=device
+    )
     judged: list[int] = []
     confusions = []
-    for batch, masks, numbers in loader:
-        for logits, mask in zip(model(batch.to(device)).float(), masks, strict=True):
+    for batch in loader:
+        for logits, mask in zip(model(batch.images).float(), batch.masks, strict=True):
             found = argmax_at_size(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
             confusions.append(confusion_of(mask, found, len(images.classes)))
-        judged += numbers
+        judged += batch.indices.tolist()
         if progress:
             progress(len(judged) + len(loader.bad), len(images))
     model.train(was_training)

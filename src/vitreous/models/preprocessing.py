@@ -79,11 +79,8 @@ class Preprocessing(Config):
         return center_crop(image.resize(resized, resample), height, width)
 
     def normalize(self, pixels: UInt8[Tensor, "*B C H W"]) -> Float[Tensor, "*B C H W"]:
-        """Compute (pixel / 255 - mean) / std, channel by channel. The package normalizes here only."""
-        factor, shift = (each.to(pixels.device) for each in self.factor_and_shift())
-        # A batch is memory-bound: one read of the bytes, one in-place write of the numbers.
-        numbers = torch.empty(pixels.shape, device=pixels.device)
-        return torch.mul(pixels, factor, out=numbers).add_(shift)
+        """Compute (pixel / 255 - mean) / std, channel by channel."""
+        return scale_and_shift(pixels, *(each.to(pixels.device) for each in self.factor_and_shift()))
 
     def factor_and_shift(self) -> tuple[Float[Tensor, "C 1 1"], Float[Tensor, "C 1 1"]]:
         """Return normalization as one product and one sum: pixel x factor + shift."""
@@ -187,6 +184,14 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
     return image.convert("L" if channels == 1 else "RGB")
+
+
+def scale_and_shift(
+    pixels: UInt8[Tensor, "*B C H W"], factor: Float[Tensor, "C 1 1"], shift: Float[Tensor, "C 1 1"]
+) -> Float[Tensor, "*B C H W"]:
+    """Return pixels x factor + shift. A batch is memory-bound: one read, one write, one addition in place."""
+    numbers = torch.empty(pixels.shape, device=pixels.device)
+    return torch.mul(pixels, factor, out=numbers).add_(shift)
 
 
 def to_tensor(image: Image.Image) -> UInt8[Tensor, "C H W"]:

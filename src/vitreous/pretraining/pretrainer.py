@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.loading import Batch, EvaluationLoader
+from vitreous.data.image_samples import Batch, evaluation_loader
+from vitreous.data.loading import worker_count
 from vitreous.data.sources import Splits
 from vitreous.evaluation.monitor import Measure, fewshot_measure
 from vitreous.models.names import Model
@@ -151,15 +152,19 @@ def held_out_loss(
 
     def measure(objective: nn.Module) -> Mapping[str, float]:
         device = next(objective.parameters()).device
-        loader = EvaluationLoader(
-            images, preprocessing=config.preprocessing, batch_size=config.evaluation.batch_size
+        loader = evaluation_loader(
+            images,
+            preprocessing=config.preprocessing,
+            batch_size=config.evaluation.batch_size,
+            workers=worker_count(config.data.workers),
+            device=device,
         )
         was_training, total, count = objective.training, 0.0, 0
         generator = torch.Generator().manual_seed(0)
         objective.eval()
         with torch.no_grad():
             for batch in loader:
-                loss, _ = objective(batch.images.to(device), generator)
+                loss, _ = objective(batch.images, generator)
                 total += float(loss) * len(batch.images)
                 count += len(batch.images)
         objective.train(was_training)

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from vitreous.data.dataset import Splits
-from vitreous.data.loading import TrainLoader
-from vitreous.data.threads import worker_count
+from vitreous.data.image_samples import Batch, image_loader
+from vitreous.data.loading import worker_count
+from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.models.names import Model
 from vitreous.training.bad_together import BadTogether
 from vitreous.training.checkpointing import checkpointed
@@ -91,10 +92,10 @@ def train_classifier(
 
 def train_loader(
     config: RunConfig, splits: Splits, device: torch.device, world: World | None = None
-) -> TrainLoader:
+) -> DevicePrefetcher[Batch]:
     """The training part of the data in batches; this process's share of them."""
     world = world or World()
-    return TrainLoader(
+    return image_loader(
         splits.train,
         preprocessing=config.preprocessing,
         augmentation=config.augmentation,

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.loading import Batch
+from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model

@@ -32,7 +32,7 @@ LONGEST_SILENCE = 200  # steps between lines of metrics.jsonl, unless configured
 
 @runtime_checkable
 class Loader(Protocol):
-    """Where batches come from: `vitreous.data.loading.TrainLoader`, or anything like it."""
+    """Where batches come from: `vitreous.data.prefetching.DevicePrefetcher`, or anything like it."""
 
     @property
     def steps_per_epoch(self) -> int: ...

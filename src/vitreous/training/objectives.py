@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.loading import Batch
+from vitreous.data.image_samples import Batch
 from vitreous.training.config import TrainingConfig
 
 Objective = Callable[[nn.Module, Any], tuple[Tensor, Mapping[str, Tensor]]]

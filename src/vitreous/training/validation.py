@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.loading import EvaluationLoader
+from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.loading import worker_count
 from vitreous.training.config import RunConfig
 from vitreous.training.objectives import LOSSES, accuracy
 
@@ -24,15 +25,19 @@ def validation(
 
     def measure(model: nn.Module) -> Mapping[str, float]:
         device = next(model.parameters()).device
-        loader = EvaluationLoader(
-            images, preprocessing=config.preprocessing, batch_size=config.evaluation.batch_size
+        loader = evaluation_loader(
+            images,
+            preprocessing=config.preprocessing,
+            batch_size=config.evaluation.batch_size,
+            workers=worker_count(config.data.workers),
+            device=device,
         )
         was_training, sums, count = model.training, {"loss": 0.0, "accuracy": 0.0}, 0
         model.eval()
         with torch.inference_mode():
             for batch in loader:
-                targets = batch.targets.to(device)
-                logits = model(batch.images.to(device)).float()
+                targets = batch.targets
+                logits = model(batch.images).float()
                 sums["loss"] += float(loss(logits, targets, 0.0)) * len(targets)
                 sums["accuracy"] += float(accuracy(logits, targets)) * len(targets)
                 count += len(targets)

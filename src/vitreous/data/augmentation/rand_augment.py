@@ -24,8 +24,6 @@ from PIL import Image, ImageColor, ImageEnhance, ImageOps
 
 from vitreous.data.config import RandAugmentConfig
 
-Chance = np.random.Generator
-
 
 class Strength(NamedTuple):
     """How strong an operation is (0 ... 1), in which direction (-1 or 1), where, and how gaps are filled."""
@@ -49,16 +47,16 @@ class Operations(NamedTuple):
     levels: int
 
 
-def rand_augment(image: Image.Image, config: RandAugmentConfig, chance: Chance) -> Image.Image:
+def rand_augment(image: Image.Image, config: RandAugmentConfig, rng: np.random.Generator) -> Image.Image:
     """`config.layers` operations, drawn with replacement, one after the other."""
     chosen = LISTS[config.operations]
     names = list(chosen.table)
     for _ in range(config.layers):
-        name = names[int(chance.integers(len(names)))]
-        magnitude = config.magnitude + config.magnitude_std * chance.standard_normal()
-        sign = 1 if chance.random() < 0.5 else -1
-        place = (chance.random(), chance.random())
-        if chance.random() < config.probability:
+        name = names[int(rng.integers(len(names)))]
+        magnitude = config.magnitude + config.magnitude_std * rng.standard_normal()
+        sign = 1 if rng.random() < 0.5 else -1
+        place = (rng.random(), rng.random())
+        if rng.random() < config.probability:
             level = min(max(magnitude / chosen.levels, 0.0), 1.0)
             strength = Strength(level, sign, place, chosen.fill, chosen.resample)
             image = chosen.table[name](image, strength)

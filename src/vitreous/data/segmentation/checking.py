@@ -15,6 +15,7 @@ from PIL import Image
 from vitreous.data.checking import SHOWN, DataReport, Finding, alike, broken, looks
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadFiles, BadImage, DataSummary, Indices, Splits
+from vitreous.data.loading import in_order, pool, worker_count
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
 from vitreous.data.segmentation.folders import (
     LAYOUT,
@@ -27,7 +28,6 @@ from vitreous.data.segmentation.folders import (
 )
 from vitreous.data.segmentation.masked import IGNORED, Legend, MaskedDataset, read_legend
 from vitreous.data.survey import survey
-from vitreous.data.threads import in_order, pool, worker_count
 from vitreous.errors import InputError
 from vitreous.models.segmenter import MOST_CLASSES
 

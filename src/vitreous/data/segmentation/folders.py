@@ -14,6 +14,7 @@ from PIL import Image
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import EXTENSIONS, decode, open_image
+from vitreous.data.loading import worker_count
 from vitreous.data.segmentation.digit_pages import CLASSES, DIGIT_PAGES, open_digit_pages
 from vitreous.data.segmentation.masked import (
     IGNORED,
@@ -28,7 +29,6 @@ from vitreous.data.segmentation.masked import (
     read_legend,
 )
 from vitreous.data.splitting import VALIDATION
-from vitreous.data.threads import worker_count
 from vitreous.errors import InputError
 
 IMAGES, MASKS = ("images", "imgs", "image"), ("masks", "labels", "annotations", "mask")

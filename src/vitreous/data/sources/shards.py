@@ -24,9 +24,9 @@ from PIL import Image
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.data.decoding import EXTENSIONS, decode
+from vitreous.data.loading import worker_count
 from vitreous.data.sources.files import FileTable
 from vitreous.data.splitting import by_name, split
-from vitreous.data.threads import worker_count
 from vitreous.errors import InputError
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")

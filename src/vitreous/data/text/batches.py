@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from vitreous.data.randomness import order_chance
+from vitreous.data.dataset import Indices
+from vitreous.data.loading import BatchLoader
+from vitreous.data.sampling import Rows, Sampler, shuffled_by_length
 from vitreous.data.text.parallel import Pair
 from vitreous.data.text.tokenizer import END, PAD, START, Tokenizer
 from vitreous.errors import InputError
 
-POOL = 64  # batches whose pairs are sorted by length together: sorting all would make every epoch alike
-
 
 class TextBatch(NamedTuple):
     """source: (B, S), ended and padded. target: (B, T), begun, ended and padded. tokens: (B,), as
-    `tokens_to_write` has it."""
+    `tokens_per_target` has it."""
 
     source: Int64[Tensor, "B S"]
     target: Int64[Tensor, "B T"]
     tokens: Float[Tensor, " B"]
 
 
-class Encoded(NamedTuple):
+class CaptionBatch(NamedTuple):
+    """images: normalized, (B, C, H, W); bytes before the transform. target: (B, T), with start and end,
+    padded. tokens: (B,), as `tokens_per_target` has it."""
+
+    images: Float[Tensor, "B C H W"] | UInt8[Tensor, "B C H W"]
+    target: Int64[Tensor, "B T"]
+    tokens: Float[Tensor, " B"]
+
+
+class EncodedPairs(NamedTuple):
     """Token ids of pairs, and how many pairs were left out because a side has more tokens than the model
     takes."""
 
@@ -36,7 +45,7 @@ class Encoded(NamedTuple):
     too_long: int
 
 
-def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> Encoded:
+def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> EncodedPairs:
     """Sources with an end mark, targets with both marks, none of more than `longest` tokens.
 
     Raises:
@@ -54,7 +63,7 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> E
             f"each of the {len(pairs)} pairs has more than {longest} tokens: raise model.max_length, or "
             "tokenizer.vocabulary for longer tokens"
         )
-    return Encoded(sources, targets, len(pairs) - len(sources))
+    return EncodedPairs(sources, targets, len(pairs) - len(sources))
 
 
 def padded(rows: Sequence[Sequence[int]]) -> Int64[Tensor, "B T"]:
@@ -63,62 +72,40 @@ def padded(rows: Sequence[Sequence[int]]) -> Int64[Tensor, "B T"]:
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
-def tokens_to_write(targets: Sequence[Sequence[int]], rows: int) -> Float[Tensor, " B"]:
-    """How many tokens a target of a whole batch asks for on average, once for each of `rows` rows.
+def tokens_per_target(targets: Sequence[Sequence[int]], rows: int) -> Float[Tensor, " B"]:
+    """Return the mean number of tokens to predict in a target of a whole batch, once for each of `rows` rows.
 
-    A batch is cut into parts and shared by processes, whose targets are longer here and shorter there. With
-    this number each token counts the same, wherever it lies.
+    A batch is split into micro-batches and shared by processes, whose targets are longer here and shorter
+    there. With this number each token counts the same in every one.
     """
-    asked = sum(len(target) - 1 for target in targets)  # a target begins with a mark that nobody writes
+    asked = sum(len(target) - 1 for target in targets)  # the start token is not predicted
     return torch.full((rows,), asked / len(targets))
 
 
-class BucketLoader:
-    """Batches of pairs of like length. Batch `step` of an epoch depends on (seed, epoch, step) alone.
+def pair_loader(
+    encoded: EncodedPairs, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1
+) -> BatchLoader[TextBatch]:
+    """Return batches of pairs of similar length.
 
-    In each epoch the pairs are shuffled, sorted by length within pools of many batches, cut into batches,
-    and the batches are shuffled. The last pairs that fill no batch are left for another epoch.
-
-    batch_size: pairs of a whole batch, which `world_size` processes share; each of them has long and short
-    ones.
+    Args:
+        batch_size: pairs of a whole batch, which `world_size` processes share.
     """
+    lengths = np.array(
+        [max(len(s), len(t)) for s, t in zip(encoded.sources, encoded.targets, strict=True)], dtype=np.int64
+    )
+    sampler = Sampler(
+        lambda epoch: shuffled_by_length(lengths, batch_size, seed=seed, epoch=epoch),
+        len(lengths),
+        batch_size=batch_size,
+        rank=rank,
+        world_size=world_size,
+    )
 
-    wait_seconds = 0.0  # everything lies in memory already
-
-    def __init__(
-        self, encoded: Encoded, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1
-    ) -> None:
-        if len(encoded.sources) < batch_size:
-            raise InputError(
-                f"{len(encoded.sources)} pairs to train on are less than one batch of {batch_size}: set a "
-                "smaller training.batch_size"
-            )
-        self.encoded, self.batch_size, self.seed = encoded, batch_size, seed
-        self.rank, self.world_size = rank, world_size
-        self.lengths = np.array(
-            [max(len(s), len(t)) for s, t in zip(encoded.sources, encoded.targets, strict=True)]
+    def collate(samples: Sequence[int], indices: Indices, rows: Rows) -> TextBatch:
+        return TextBatch(
+            padded([encoded.sources[row] for row in samples]),
+            padded([encoded.targets[row] for row in samples]),
+            tokens_per_target([encoded.targets[row] for row in rows.indices], len(samples)),
         )
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return len(self.lengths) // self.batch_size
-
-    def epoch(self, number: int, start: int = 0) -> Iterator[TextBatch]:
-        """This process's rows of the batches of an epoch from step `start` on."""
-        for rows in self.order(number)[start:]:
-            mine = rows[self.rank :: self.world_size]
-            yield TextBatch(
-                padded([self.encoded.sources[row] for row in mine]),
-                padded([self.encoded.targets[row] for row in mine]),
-                tokens_to_write([self.encoded.targets[row] for row in rows], len(mine)),
-            )
-
-    def order(self, epoch: int) -> list[np.ndarray]:
-        """Which pairs each batch holds."""
-        chance = order_chance(self.seed, epoch)
-        rows = chance.permutation(len(self.lengths))[: self.steps_per_epoch * self.batch_size]
-        batches: list[np.ndarray] = []
-        for pool in np.array_split(rows, range(POOL * self.batch_size, len(rows), POOL * self.batch_size)):
-            by_length = pool[np.argsort(self.lengths[pool], kind="stable")]
-            batches += np.split(by_length, len(by_length) // self.batch_size)
-        return [batches[place] for place in chance.permutation(len(batches))]
+    return BatchLoader(sampler, lambda index, rng: index, collate)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from vitreous.data.dataset import ImageDataset, Subset
+from vitreous.data.augmentation.batch import BatchTransform
+from vitreous.data.dataset import ImageDataset, Indices, Subset
+from vitreous.data.image_samples import ImageReader
+from vitreous.data.loading import BatchLoader
+from vitreous.data.prefetching import DevicePrefetcher
+from vitreous.data.sampling import Rows, Sampler, shuffled
 from vitreous.data.sources.files import FileImages, FileTable
 from vitreous.data.sources.manifests import SUFFIXES, read_parquet, read_text
+from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.data.text.digit_lines import DIGIT_LINES, digit_lines
+from vitreous.data.text.tokenizer import END, START, Tokenizer
 from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing
 
 
 class Captions(NamedTuple):
@@ -93,3 +102,57 @@ def split_rows(
     mixed = np.random.default_rng(seed).permutation(rows)
     count = min(max(round(test_fraction * len(rows)), 1), 2000)
     return np.sort(mixed[count:]), np.sort(mixed[:count])
+
+
+class EncodedCaptions(NamedTuple):
+    """Images and the token ids of their texts, and how many were left out because the model writes fewer
+    tokens."""
+
+    images: ImageDataset
+    targets: list[list[int]]
+    too_long: int
+
+
+def encode_captions(captions: Captions, tokenizer: Tokenizer, longest: int) -> EncodedCaptions:
+    """Return texts with both marks, none of more than `longest` tokens, and their images."""
+    targets = [[START, *tokenizer.encode(text), END] for text in captions.texts]
+    rows = np.array([row for row, target in enumerate(targets) if len(target) <= longest], dtype=np.int64)
+    images = Subset(captions.images, rows)
+    return EncodedCaptions(images, [targets[row] for row in rows], len(targets) - len(rows))
+
+
+def caption_loader(
+    encoded: EncodedCaptions,
+    *,
+    preprocessing: Preprocessing,
+    batch_size: int,
+    seed: int,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    device: str | torch.device = "cpu",
+) -> DevicePrefetcher[CaptionBatch]:
+    """Return shuffled batches of images and texts.
+
+    Args:
+        batch_size: rows of a whole batch, which `world_size` processes share.
+    """
+    images, targets = encoded.images, encoded.targets
+    reader = ImageReader(images, preprocessing, in_memory="auto", processes=world_size)
+
+    def collate(samples: Sequence[Any], indices: Indices, rows: Rows) -> CaptionBatch:
+        return CaptionBatch(
+            reader.stack(samples, indices),
+            padded([targets[row] for row in indices]),
+            tokens_per_target([targets[row] for row in rows.indices], len(indices)),
+        )
+
+    sampler = Sampler(
+        lambda epoch: shuffled(len(images), seed=seed, epoch=epoch),
+        len(images),
+        batch_size=batch_size,
+        rank=rank,
+        world_size=world_size,
+    )
+    loader = BatchLoader(sampler, reader.read, collate, workers, prepare=reader.prepare)
+    return DevicePrefetcher(loader, BatchTransform(preprocessing), device)

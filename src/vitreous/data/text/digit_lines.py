@@ -1,7 +1,8 @@
-"""Lines of 3 to 8 handwritten digits, composed from scikit-learn's: reading as a small job that is real.
+"""Lines of 3 to 8 handwritten digits, composed from scikit-learn's: a small, real task of reading.
 
-No digit stands in training and test lines: the single digits are split first, and lines are made from each
-side, those to judge by once, those to learn from anew for every step (`fresh_lines`).
+No digit is in both training and test lines: the single digits are split first, and lines are composed from
+each part. Test lines are composed once. Training lines are composed for each step, so that no line is seen
+twice, and no digit twice in the same form.
 """
 
 from __future__ import annotations
@@ -14,15 +15,29 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, ImageDataset
+from vitreous.data.augmentation.batch import BatchRandom, BatchTransform, affine
+from vitreous.data.config import AffineConfig, AugmentationConfig, DataConfig
+from vitreous.data.dataset import ArrayImages, ImageDataset, Indices
+from vitreous.data.loading import BatchLoader
+from vitreous.data.prefetching import DevicePrefetcher
+from vitreous.data.sampling import Rows, Sampler, sequential
 from vitreous.data.sources.bundled import open_digits
+from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
+from vitreous.data.text.tokenizer import END, START, Tokenizer
 from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.rng import numpy_generator
 
 DIGIT_LINES = "digit-lines"
 HEIGHT, WIDTH, SIDE = 12, 80, 8
 FEWEST, MOST = 3, 8
 TEST_LINES = 1000
+EPOCH = 9600  # lines
+# Until so many lines were read: the fewest and the most digits of a line. Without short lines at first, most
+# digits stay unread for 2,000 steps: nothing tells the decoder where to look before it knows one digit.
+LESSONS = ((9600, 1, 2), (19_200, 1, 4))
+CHANGES = AffineConfig(rotate=12, translate=0.05, scale=0.12, shear=8, elastic=0.02, fill="darkest")
+NOISE = 0.05  # standard deviation, of normalized values
 
 Texts = list[str]
 
@@ -43,6 +58,69 @@ def digit_lines(seed: int) -> tuple[tuple[ImageDataset, Texts], tuple[ImageDatas
     return (train, names(train)), compose(test, TEST_LINES, np.random.default_rng((seed, 1)))
 
 
+def digit_line_loader(
+    digits: ImageDataset,
+    tokenizer: Tokenizer,
+    *,
+    preprocessing: Preprocessing,
+    longest: int,
+    batch_size: int,
+    seed: int,
+    rank: int = 0,
+    world_size: int = 1,
+    device: str | torch.device = "cpu",
+) -> DevicePrefetcher[CaptionBatch]:
+    """Return batches of lines, short ones first. Each process composes the whole batch, and learns from its
+    part.
+
+    Args:
+        longest: tokens that the model writes.
+        batch_size: lines of a whole batch, which `world_size` processes share.
+
+    Raises:
+        InputError: images of another size are wanted, or the model cannot write a whole line.
+    """
+    if (preprocessing.size, preprocessing.channels) != ((HEIGHT, WIDTH), 1):
+        raise InputError(
+            f"lines of digits are gray images of {HEIGHT} x {WIDTH} pixels: leave preprocessing.size, "
+            "preprocessing.channels and the encoder's image_size and channels as they are"
+        )
+    if longest < MOST + 3:
+        raise InputError(
+            f"a line of {MOST} digits has up to {MOST + 3} tokens: set model.decoder.max_length to that or "
+            "more"
+        )
+    pixels = torch.from_numpy(np.stack([np.asarray(digits.image(row)) for row in range(len(digits))]))
+    of_digit = names(digits)
+    count = max(EPOCH // batch_size, 1) * batch_size
+    sampler = Sampler(
+        lambda epoch: sequential(count), count, batch_size=batch_size, rank=rank, world_size=world_size
+    )
+
+    def collate(samples: Sequence[int], indices: Indices, rows: Rows) -> CaptionBatch:
+        rng = numpy_generator(seed, "lines", rows.epoch, rows.step)
+        layout = lay_out(batch_size, rng, *lesson(rows.epoch * count + rows.step * batch_size))
+        chosen = rng.integers(len(digits), size=len(layout.lefts))
+        # Each digit rotated, scaled, slanted, shifted and bent a little before it is put into its line.
+        random = BatchRandom(seed, rows.epoch, rows.step, size=len(chosen))
+        changed = affine(pixels[chosen][:, None].float(), CHANGES, random)[:, 0].round().to(torch.uint8)
+        written = texts([of_digit[index] for index in chosen], layout)
+        targets = [[START, *tokenizer.encode(text), END] for text in written]
+        return CaptionBatch(
+            paint(changed, layout)[rows.mine],
+            padded(targets[rows.mine]),
+            tokens_per_target(targets, len(samples)),
+        )
+
+    transform = BatchTransform(preprocessing, AugmentationConfig(noise=NOISE), seed=seed, rank=rank)
+    return DevicePrefetcher(BatchLoader(sampler, lambda index, rng: index, collate), transform, device)
+
+
+def lesson(lines: int) -> tuple[int, int]:
+    """Return the fewest and the most digits of a line when so many lines have been read."""
+    return next(((fewest, most) for until, fewest, most in LESSONS if lines < until), (FEWEST, MOST))
+
+
 def names(digits: ImageDataset) -> Texts:
     return [digits.classes[target] for target in digits.targets]
 
@@ -58,7 +136,7 @@ def compose(digits: ImageDataset, count: int, rng: np.random.Generator) -> tuple
     return lines, texts([every[index] for index in drawn], layout)
 
 
-def lay_out(count: int, rng: np.random.Generator, *, fewest: int = FEWEST, most: int = MOST) -> Layout:
+def lay_out(count: int, rng: np.random.Generator, fewest: int = FEWEST, most: int = MOST) -> Layout:
     """Places for `fewest` to `most` digits in each of `count` lines."""
     lengths = rng.integers(fewest, most + 1, size=count)
     place = np.arange(most)

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from vitreous import __version__
 from vitreous.data.dataset import BadImage
-from vitreous.data.threads import one_core, worker_count
+from vitreous.data.loading import one_core, worker_count
 from vitreous.deployment.serving.batching import Batcher, Room
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Failed, Problem, Question, Served, parse
 from vitreous.deployment.serving.guard import LEFT, Guard, refusal, say_errors

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vitreous.data.dataset import BadImage, ImageDataset, Subset
-from vitreous.data.loading import EvaluationLoader
+from vitreous.data.image_samples import evaluation_loader
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.training.diagnosis.findings import Finding
@@ -30,7 +30,7 @@ def model_findings(model: Model, images: ImageDataset, *, learned: bool = True) 
         learned: whether it has been trained at all: a fresh head of zeros answers the same to everything.
     """
     chosen = np.unique(np.linspace(0, len(images) - 1, min(SAMPLE, len(images))).astype(np.int64))
-    loader = EvaluationLoader(
+    loader = evaluation_loader(
         Subset(images, chosen), preprocessing=model.preprocessing, batch_size=len(chosen)
     )
     batch, targets, _ = next(iter(loader))

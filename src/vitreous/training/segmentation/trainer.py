@@ -10,9 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from vitreous.data.segmentation.loading import MaskLoader
+from vitreous.data.loading import worker_count
+from vitreous.data.prefetching import DevicePrefetcher
+from vitreous.data.segmentation.loading import MaskBatch, mask_loader
 from vitreous.data.segmentation.masked import MaskSplits
-from vitreous.data.threads import worker_count
 from vitreous.models.segmenter import Segmenter
 from vitreous.training.bad_together import BadTogether
 from vitreous.training.checkpointing import checkpointed
@@ -56,7 +57,7 @@ def train_segmenter(
     """
     config, world = run.config, world or World()
     learner, states = learner_of(run, splits.train.classes, device, world)
-    loader = mask_loader(run, splits, world)
+    loader = train_mask_loader(run, splits, device, world)
     around = surrounded(
         run,
         learner,
@@ -77,10 +78,12 @@ def train_segmenter(
     return TrainedSegmenter(model, learner.seconds, dict(loader.bad))
 
 
-def mask_loader(run: Run, splits: MaskSplits, world: World | None = None) -> MaskLoader:
+def train_mask_loader(
+    run: Run, splits: MaskSplits, device: torch.device, world: World | None = None
+) -> DevicePrefetcher[MaskBatch]:
     """The training part of the data in batches; this process's share of them."""
     config, world = run.config, world or World()
-    return MaskLoader(
+    return mask_loader(
         splits.train,
         preprocessing=config.preprocessing,
         augmentation=config.augmentation,
@@ -90,4 +93,5 @@ def mask_loader(run: Run, splits: MaskSplits, world: World | None = None) -> Mas
         rank=world.rank,
         world_size=world.size,
         strict=config.data.strict,
+        device=device,
     )

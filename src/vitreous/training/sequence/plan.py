@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import torch
+
 from vitreous.data.dataset import BadFiles
-from vitreous.data.text.batches import BucketLoader, encode_pairs
-from vitreous.data.text.caption_batches import CaptionLoader
-from vitreous.data.text.captions import CaptionSplits, open_captions
-from vitreous.data.text.digit_lines import DIGIT_LINES
-from vitreous.data.text.fresh_lines import FreshLines
+from vitreous.data.loading import worker_count
+from vitreous.data.text.batches import encode_pairs, pair_loader
+from vitreous.data.text.captions import CaptionSplits, caption_loader, encode_captions, open_captions
+from vitreous.data.text.digit_lines import DIGIT_LINES, digit_line_loader
 from vitreous.data.text.parallel import NUMBERS, Parallel, open_parallel
 from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.training.distributed import World
@@ -68,7 +69,7 @@ def prepare_translation(config: TranslationConfig, data: Parallel, world: World 
     texts = (text for pair in data.train for text in (pair.source, pair.target))
     tokenizer = Tokenizer.train(texts, config.tokenizer.vocabulary)
     encoded = encode_pairs(data.train, tokenizer, config.model.max_length)
-    loader = BucketLoader(
+    loader = pair_loader(
         encoded,
         batch_size=config.training.batch_size,
         seed=config.seed,
@@ -76,7 +77,7 @@ def prepare_translation(config: TranslationConfig, data: Parallel, world: World 
         world_size=world.size,
     )
     skipped = {"empty": data.empty, "too_long": encoded.too_long}
-    return Prepared(loader, tokenizer, len(encoded.sources), config.model.max_length, skipped, BadFiles())
+    return Prepared(loader, tokenizer, len(encoded.sources), config.model.max_length, skipped, loader.bad)
 
 
 def plan_reading(source: str | None, settings: Tree) -> tuple[ReadingConfig, CaptionSplits]:
@@ -87,7 +88,12 @@ def plan_reading(source: str | None, settings: Tree) -> tuple[ReadingConfig, Cap
     return config, open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
 
 
-def prepare_reading(config: ReadingConfig, data: CaptionSplits, world: World | None = None) -> Prepared:
+def prepare_reading(
+    config: ReadingConfig,
+    data: CaptionSplits,
+    world: World | None = None,
+    device: str | torch.device = "cpu",
+) -> Prepared:
     """The tokenizer is trained on the training texts alone; each process does it.
 
     Raises:
@@ -97,19 +103,23 @@ def prepare_reading(config: ReadingConfig, data: CaptionSplits, world: World | N
     world.share(config.training.batch_size)  # or it is said why not
     tokenizer = Tokenizer.train(data.train.texts, config.tokenizer.vocabulary)
     longest = config.model.decoder.max_length
-    kind = FreshLines if config.source == DIGIT_LINES else CaptionLoader
-    loader = kind(
-        data.train,
-        tokenizer,
-        preprocessing=config.preprocessing,
-        longest=longest,
-        batch_size=config.training.batch_size,
-        seed=config.seed,
-        rank=world.rank,
-        world_size=world.size,
-    )
-    skipped = {"empty": data.empty, "too_long": loader.too_long}
-    return Prepared(loader, tokenizer, loader.examples, longest, skipped, loader.bad)
+    options: dict[str, Any] = {
+        "preprocessing": config.preprocessing,
+        "batch_size": config.training.batch_size,
+        "seed": config.seed,
+        "rank": world.rank,
+        "world_size": world.size,
+        "device": device,
+    }
+    if config.source == DIGIT_LINES:
+        loader = digit_line_loader(data.train.images, tokenizer, longest=longest, **options)
+        examples, too_long = len(data.train.texts), 0
+    else:
+        encoded = encode_captions(data.train, tokenizer, longest)
+        loader = caption_loader(encoded, workers=worker_count(None), **options)
+        examples, too_long = len(encoded.targets), encoded.too_long
+    skipped = {"empty": data.empty, "too_long": too_long}
+    return Prepared(loader, tokenizer, examples, longest, skipped, loader.bad)
 
 
 def with_source(source: str, settings: Tree) -> dict[str, Any]:

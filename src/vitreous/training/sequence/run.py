@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.checkpoints.native import SequenceModel, save_native
-from vitreous.data.text.batches import TextBatch
-from vitreous.data.text.caption_batches import CaptionBatch
+from vitreous.data.text.batches import CaptionBatch, TextBatch
 from vitreous.data.text.tokenizer import PAD, Tokenizer
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner

@@ -1,0 +1,257 @@
+"""What is done to whole batches on their device: normalization, and the augmentation that is not image by
+image."""
+
+from __future__ import annotations
+
+import math
+from functools import cache, cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vitreous.data.config import AffineConfig, AugmentationConfig
+from vitreous.data.transforms import normalize
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.rng import numpy_generator, torch_generator
+
+AREA = (0.02, 1 / 3)  # of an erased rectangle, as a part of the image; torchvision's and timm's range
+RATIO = (0.3, 1 / 0.3)  # height / width
+
+BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
+
+
+class BatchRandom:
+    """Random numbers for each image of a batch, keyed by (seed, epoch, step).
+
+    Those of `uniform` and `normal` are sampled for the batch of all processes, of which this one takes its
+    rows: two processes see what one with the whole batch would have seen. They are few; noise for every pixel
+    comes from `noise_generator`, which each process has of its own.
+
+    Args:
+        size: images in this process's part of the batch.
+    """
+
+    def __init__(
+        self, seed: int, epoch: int, step: int, *, size: int, rank: int = 0, world_size: int = 1
+    ) -> None:
+        self.key = seed, epoch, step
+        self.rank, self.total = rank, size * world_size
+        self.mine = slice(rank * size, (rank + 1) * size)
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        seed, *key = self.key
+        return torch_generator(seed, "batch", *key)
+
+    def uniform(self, low: float, high: float) -> Float[Tensor, " B"]:
+        """Return one number for each image."""
+        return torch.empty(self.total).uniform_(low, high, generator=self.generator)[self.mine]
+
+    def normal(self, *shape: int) -> Float[Tensor, "B *shape"]:
+        """Return a few standard normal numbers for each image."""
+        return torch.randn(self.total, *shape, generator=self.generator)[self.mine]
+
+    def for_the_batch(self) -> np.random.Generator:
+        """Return a generator of what is sampled once for the whole batch."""
+        seed, *key = self.key
+        return numpy_generator(seed, "mix", *key)
+
+    def noise_generator(self, device: torch.device) -> torch.Generator:
+        """Return this process's generator on a device."""
+        seed, *key = self.key
+        return torch_generator(seed, "noise", *key, self.rank, device=device)
+
+
+class BatchTransform(nn.Module):
+    """Turns a batch of bytes into what the model is trained on. Nothing but normalization, unless configured.
+
+    Args:
+        classes: of which targets become soft where images are mixed.
+    """
+
+    factor: Float[Tensor, "C 1 1"]
+    shift: Float[Tensor, "C 1 1"]
+
+    def __init__(
+        self,
+        preprocessing: Preprocessing,
+        augmentation: AugmentationConfig | None = None,
+        *,
+        classes: int = 0,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__()
+        self.augmentation = augmentation or AugmentationConfig()
+        self.classes, self.seed, self.rank, self.world_size = classes, seed, rank, world_size
+        factor, shift = preprocessing.factor_and_shift()
+        self.register_buffer("factor", factor)
+        self.register_buffer("shift", shift)
+
+    def forward(self, batch: BatchT, epoch: int, step: int) -> BatchT:
+        """Return a NamedTuple with its field `images` normalized and augmented, and `masks` and `targets`
+        changed alike where it has them."""
+        config = self.augmentation
+        fields: dict[str, Any] = batch._asdict()  # type: ignore[attr-defined]
+        images = fields["images"]
+        random = BatchRandom(
+            self.seed, epoch, step, size=len(images), rank=self.rank, world_size=self.world_size
+        )
+        if config.flip:
+            flipped = random.uniform(0.0, 1.0) < config.flip
+            fields = {
+                name: flip(value, flipped) if name in ("images", "masks") else value
+                for name, value in fields.items()
+            }
+        images = normalize(fields["images"], self.factor, self.shift)
+        if config.affine:
+            images = affine(images, config.affine, random)
+        if config.noise:
+            noise = torch.empty_like(images).normal_(generator=random.noise_generator(images.device))
+            images = images.add_(noise, alpha=config.noise)
+        if config.random_erasing:
+            images = erase(images, config.random_erasing, random)
+        if config.mixes:
+            targets = soft(fields["targets"], self.classes)
+            images, fields["targets"] = mix(images, targets, config, random)
+        if isinstance(masks := fields.get("masks"), Tensor):  # not those of evaluation, of many sizes
+            fields["masks"] = masks.long()
+        return type(batch)(**{**fields, "images": images})
+
+
+def on_device(small: Tensor, like: Tensor) -> Tensor:
+    """Return a small tensor on the device of another, without waiting for the device."""
+    return small.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else small.to(like.device)
+
+
+def flip(images: Shaped[Tensor, "B *C H W"], flipped: Shaped[Tensor, " B"]) -> Shaped[Tensor, "B *C H W"]:
+    """Mirror some images left and right; on the CPU in place."""
+    if images.device.type != "cpu":
+        chosen = on_device(flipped, images).view(-1, *[1] * (images.ndim - 1))
+        return torch.where(chosen, images.flip(-1), images)
+    for place in flipped.nonzero().flatten().tolist():  # one by one they stay in the cache: 20 times as fast
+        images[place] = images[place].flip(-1)
+    return images
+
+
+def affine(
+    images: Float[Tensor, "B C H W"], config: AffineConfig, random: BatchRandom
+) -> Float[Tensor, "B C H W"]:
+    """Rotate, scale, shear and shift each image by its own numbers, interpolated bilinearly."""
+    height, width = images.shape[2:]
+    angle = random.uniform(-config.rotate, config.rotate) * (math.pi / 180)
+    shear = (random.uniform(-config.shear, config.shear) * (math.pi / 180)).tan()
+    scale = 1 / random.uniform(1 - config.scale, 1 + config.scale)
+    # Shifts are parts of a side; the grid's side is 2 long.
+    right = 2 * random.uniform(-config.translate, config.translate)
+    down = 2 * random.uniform(-config.translate, config.translate)
+    cos, sin = angle.cos() * scale, angle.sin() * scale
+    # Rows of (rotation x shear), from the place in the result to the place in the image. The grid runs from
+    # -1 to 1 on both sides, so that an image that is not square needs its ratio put in.
+    ratio = height / width
+    rows = torch.stack([cos, (cos * shear - sin) * ratio, right, sin / ratio, sin * shear + cos, down], dim=1)
+    grid = F.affine_grid(on_device(rows.view(-1, 2, 3), images), list(images.shape), align_corners=False)
+    if config.elastic:
+        points = on_device(2 * config.elastic * random.normal(2, 4, 4), images)
+        grid = grid + bending(points, height, width)
+    # Where nothing is known grid_sample puts zeros: the mean, as images are normalized.
+    level = images.amin(dim=(2, 3), keepdim=True) if config.fill == "darkest" else 0.0
+    padding = "border" if config.fill == "border" else "zeros"
+    moved = F.grid_sample(images - level, grid, mode="bilinear", padding_mode=padding, align_corners=False)
+    return moved + level
+
+
+def bending(points: Float[Tensor, "B 2 4 4"], height: int, width: int) -> Float[Tensor, "B H W 2"]:
+    """Return smooth displacements in half sides, given at 4 x 4 points and interpolated between them: elastic
+    distortions (Simard et al., 2003)."""
+    smooth = bicubic(height, points.device) @ points @ bicubic(width, points.device).T
+    return smooth.permute(0, 2, 3, 1)
+
+
+@cache
+def bicubic(size: int, device: torch.device) -> Float[Tensor, "size 4"]:
+    """Return bicubic interpolation from 4 points to `size` as a matrix: for images of few pixels, several
+    times as fast as `interpolate`."""
+    return F.interpolate(torch.eye(4)[None, ..., None], (size, 1), mode="bicubic")[0, ..., 0].T.to(device)
+
+
+def erase(
+    images: Float[Tensor, "B C H W"], probability: float, random: BatchRandom
+) -> Float[Tensor, "B C H W"]:
+    """Replace one rectangle of some images by normal noise, pixel by pixel (random erasing, arXiv
+    1708.04896); on the CPU in place."""
+    height, width = images.shape[2:]
+    chosen = random.uniform(0.0, 1.0) < probability
+    area = random.uniform(*AREA) * (height * width)
+    ratio = random.uniform(math.log(RATIO[0]), math.log(RATIO[1])).exp()
+    tall = (area * ratio).sqrt().round().clamp(1, height)
+    wide = (area / ratio).sqrt().round().clamp(1, width)
+    top = (random.uniform(0.0, 1.0) * (height - tall + 1)).floor()
+    left = (random.uniform(0.0, 1.0) * (width - wide + 1)).floor()
+    generator = random.noise_generator(images.device)
+    if images.device.type == "cpu":  # noise for the rectangles alone: a fraction of all pixels
+        boxes = torch.stack([top, top + tall, left, left + wide], dim=1).int()
+        for place in chosen.nonzero().flatten().tolist():
+            first, last, start, end = boxes[place].tolist()
+            images[place, :, first:last, start:end].normal_(generator=generator)
+        return images
+    inside = between(height, top, tall)[:, :, None] & between(width, left, wide)[:, None, :]
+    inside = on_device(chosen[:, None, None] & inside, images)
+    noise = torch.empty_like(images).normal_(generator=generator)
+    return torch.where(inside[:, None], noise, images)
+
+
+def between(length: int, first: Tensor, number: Tensor) -> Shaped[Tensor, "B length"]:
+    """Return which of `length` places are in first ... first + number."""
+    place = torch.arange(length)
+    return (place >= first[:, None]) & (place < (first + number)[:, None])
+
+
+def mix(
+    images: Float[Tensor, "B C H W"],
+    targets: Float[Tensor, "B classes"],
+    config: AugmentationConfig,
+    random: BatchRandom,
+) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B classes"]]:
+    """Mix each image with its neighbor, 0 with 1, 2 with 3 ..., and their targets alike; an odd last one
+    stays.
+
+    One weight is sampled for the batch, from Beta(alpha, alpha). Where both Mixup (arXiv 1710.09412) and
+    CutMix (arXiv 1905.04899) are asked for, each batch takes one at random, as timm does. The order of an
+    epoch is random, so neighbors are random pairs; and pairs stay together however the batch is divided among
+    processes.
+    """
+    rng = random.for_the_batch()
+    if rng.random() >= config.mix_probability:
+        return images, targets
+    partner = (torch.arange(len(images), device=images.device) ^ 1).clamp(max=len(images) - 1)
+    cut = config.cutmix > 0 and (config.mixup == 0 or rng.random() < 0.5)
+    alpha = config.cutmix if cut else config.mixup
+    own = float(rng.beta(alpha, alpha))
+    if cut:
+        height, width = images.shape[2:]
+        side = (1 - own) ** 0.5
+        row, column = rng.integers(height), rng.integers(width)
+        top, bottom = span(int(row), side * height, height)
+        left, right = span(int(column), side * width, width)
+        mixed = images.clone()
+        mixed[:, :, top:bottom, left:right] = images[partner, :, top:bottom, left:right]
+        own = 1 - (bottom - top) * (right - left) / (height * width)
+    else:
+        mixed = torch.lerp(images[partner], images, own)
+    return mixed, torch.lerp(targets[partner], targets, own)
+
+
+def span(center: int, length: float, limit: int) -> tuple[int, int]:
+    """Return a stretch of `length` around a place, clipped at the image's edges."""
+    return max(round(center - length / 2), 0), min(round(center + length / 2), limit)
+
+
+def soft(targets: Tensor, classes: int) -> Float[Tensor, "B classes"]:
+    """Return class numbers as one-hot rows; rows, and numbers to predict, stay."""
+    return targets if targets.is_floating_point() else F.one_hot(targets, classes).float()

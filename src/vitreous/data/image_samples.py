@@ -1,0 +1,319 @@
+"""Images as a model sees them: decoded or cached, cropped, changed in color, put into batches; still
+bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from vitreous.data.augmentation.batch import BatchTransform
+from vitreous.data.augmentation.per_image import change_colors
+from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Indices, blocks_of, sampled
+from vitreous.data.decoding import EncodedImage
+from vitreous.data.loading import BatchLoader
+from vitreous.data.prefetching import DevicePrefetcher
+from vitreous.data.sampling import (
+    Order,
+    Rows,
+    Sampler,
+    balanced,
+    repeated,
+    sequential,
+    shuffled,
+    shuffled_by_blocks,
+)
+from vitreous.data.transforms import (
+    crop_encoded,
+    crop_pixels,
+    evaluation_pixels,
+    random_crop,
+    shorter_side,
+)
+from vitreous.models.preprocessing import Preprocessing
+
+ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
+SAMPLE = 32  # images whose size is read, to estimate whether all fit
+MANY = 400  # images: for fewer, loading the compiled loops takes longer than they save
+PART = 0.25  # of the machine's memory, for images: the model needs the rest
+CGROUP = Path("/sys/fs/cgroup/memory.max")  # a container's own limit
+
+
+class Batch(NamedTuple):
+    """images: bytes from the loader; normalized and augmented, float32, from the prefetcher, (B, C, H, W).
+    targets: class numbers int64 (B,), soft or several labels float32 (B, classes), or numbers float32 (B,).
+    indices: the images' numbers, int64 (B,)."""
+
+    images: UInt8[Tensor, "B C H W"] | Float[Tensor, "B C H W"]
+    targets: Tensor
+    indices: Int64[Tensor, " B"]
+
+
+def image_loader(
+    images: ImageDataset,
+    *,
+    preprocessing: Preprocessing,
+    augmentation: AugmentationConfig,
+    batch_size: int,
+    seed: int,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    drop_last: bool = True,
+    config: DataConfig | None = None,
+    device: str | torch.device = "cpu",
+) -> DevicePrefetcher[Batch]:
+    """Return shuffled, augmented batches of images with their targets, for training.
+
+    Args:
+        batch_size: images of one process; `world_size` processes share each batch of batch_size x world_size.
+        workers: threads that decode; 0: the caller's.
+        device: where batches are normalized and augmented.
+    """
+    config = config or DataConfig()
+    total = batch_size * world_size
+
+    def order(epoch: int) -> Order:
+        """The same in every process."""
+        if config.class_balance:
+            found = balanced(images.targets, seed=seed, epoch=epoch)
+        elif (blocks := blocks_of(images)) is not None:
+            found = shuffled_by_blocks(blocks, seed=seed, epoch=epoch)
+        else:
+            found = shuffled(len(images), seed=seed, epoch=epoch)
+        copies = augmentation.repeated_augmentation
+        return repeated(found, copies, total) if copies > 1 else found
+
+    reader = ImageReader(
+        images, preprocessing, augmentation, in_memory=config.in_memory, processes=world_size
+    )
+    sampler = Sampler(
+        order, len(images), batch_size=total, rank=rank, world_size=world_size, drop_last=drop_last
+    )
+    loader = BatchLoader(
+        sampler,
+        reader.read,
+        reader.collate,
+        workers,
+        seed=seed if augmentation.per_image else None,
+        bad=BadFiles(strict=config.strict),
+        prepare=reader.prepare,
+    )
+    transform = BatchTransform(
+        preprocessing,
+        augmentation,
+        classes=len(images.classes),
+        seed=seed,
+        rank=rank,
+        world_size=world_size,
+    )
+    return DevicePrefetcher(loader, transform, device)
+
+
+def evaluation_loader(
+    images: ImageDataset,
+    *,
+    preprocessing: Preprocessing,
+    batch_size: int,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    strict: bool = False,
+    device: str | torch.device = "cpu",
+) -> DevicePrefetcher[Batch]:
+    """Return every image exactly once and in order, as `Preprocessing` shows it; those that cannot be read
+    are left out and listed in `bad`. Of several processes, each has its part."""
+    reader = ImageReader(images, preprocessing, compiled=len(images) >= MANY)
+    sampler = Sampler(
+        lambda epoch: sequential(len(images)),
+        len(images),
+        batch_size=batch_size * world_size,
+        rank=rank,
+        world_size=world_size,
+        exact=True,
+    )
+    loader = BatchLoader(sampler, reader.read, reader.collate, workers, bad=BadFiles(strict=strict))
+    return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
+
+
+class ImageReader:
+    """The images of a dataset at the model's size, with the augmentation of single images.
+
+    Args:
+        in_memory: decode once and cache; "auto": if all fit a quarter of the memory.
+        processes: of this machine, each of which has a cache.
+        compiled: whether it pays to load the compiled loops.
+    """
+
+    def __init__(
+        self,
+        images: ImageDataset,
+        preprocessing: Preprocessing,
+        augmentation: AugmentationConfig | None = None,
+        *,
+        in_memory: bool | Literal["auto"] = False,
+        processes: int = 1,
+        compiled: bool = True,
+    ) -> None:
+        self.images, self.preprocessing, self.compiled = images, preprocessing, compiled
+        self.augmentation = augmentation or AugmentationConfig()
+        self.targets = torch.from_numpy(np.ascontiguousarray(images.targets))
+        self.caches = in_memory if in_memory != "auto" else processes * self.estimate() < memory_budget()
+        self.cache: ImageCache | None = None
+
+    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
+        """Fill the cache at the first call. Returns whether nothing is left to do image by image."""
+        if self.caches and self.cache is None:
+            self.cache = ImageCache(len(self.images), self.decode_for_cache, bad=bad, executor=executor)
+        return self.whole_batches
+
+    @property
+    def whole_batches(self) -> bool:
+        """Whether all images are cached at the model's size, so that a batch is gathered in one operation."""
+        return self.cache is not None and self.cache.uniform and not self.augmentation.per_image
+
+    def read(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"] | int:
+        """Return one image at the model's size; its index where batches are gathered. Raises BadImage.
+
+        Args:
+            rng: of the random crop and the changes of color; None where there are none.
+        """
+        if self.whole_batches:
+            self.check_cached(index)
+            return index
+        pixels = self.cropped(index, rng)
+        if rng is None or not self.augmentation.changes_colors:
+            return pixels
+        return change_colors(pixels, self.augmentation, rng)
+
+    def collate(self, samples: Sequence[UInt8[Tensor, "C H W"] | int], indices: Indices, rows: Rows) -> Batch:
+        """Return samples as a batch."""
+        numbers = torch.from_numpy(indices)
+        return Batch(self.stack(samples, indices), self.targets[numbers], numbers)
+
+    def stack(
+        self, samples: Sequence[UInt8[Tensor, "C H W"] | int], indices: Indices
+    ) -> UInt8[Tensor, "B C H W"]:
+        """Return what `read` gave as one tensor."""
+        if self.whole_batches:
+            assert self.cache is not None
+            return self.cache.stacked(indices)
+        return torch.stack([sample for sample in samples if isinstance(sample, Tensor)])
+
+    def cropped(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"]:
+        """By the random crop, or as for evaluation."""
+        crop = self.augmentation.random_resized_crop
+        if self.cache is not None:
+            self.check_cached(index)
+            pixels = self.cache.pixels(index)
+            if not crop or rng is None:
+                return pixels
+            size = (pixels.shape[1], pixels.shape[2])
+            return crop_pixels(pixels, random_crop(size, crop, rng), size, self.preprocessing)
+        encoded = EncodedImage(self.images, index, self.preprocessing.channels)
+        if not crop or rng is None:
+            return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
+        return crop_encoded(encoded, random_crop(encoded.size, crop, rng), self.preprocessing)
+
+    def check_cached(self, index: int) -> None:
+        """Raises BadImage for an image that could not be decoded when the cache was filled."""
+        assert self.cache is not None
+        if not self.cache.good[index]:
+            raise BadImage(
+                self.images.name(index), "it could not be decoded"
+            )  # the reason is recorded already
+
+    def decode_for_cache(self, index: int) -> UInt8[Tensor, "C H W"]:
+        """Return an image at the model's size; or large enough to be cropped, if it will be."""
+        encoded = EncodedImage(self.images, index, self.preprocessing.channels)
+        if not self.augmentation.random_resized_crop:
+            return evaluation_pixels(encoded, self.preprocessing)
+        return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
+
+    def estimate(self) -> float:
+        """Return the bytes that all images would take, estimated from some of them."""
+        areas = []
+        for index in sampled(self.images, SAMPLE):
+            try:
+                height, width = EncodedImage(self.images, index, self.preprocessing.channels).size
+            except BadImage:
+                continue  # counted when it is decoded
+            scale = min(shorter_side(self.preprocessing, ENOUGH) / min(height, width), 1)
+            areas.append(height * width * scale**2)
+        if not self.augmentation.random_resized_crop:
+            areas = [self.preprocessing.size[0] * self.preprocessing.size[1]]
+        return float(np.mean(areas or [0])) * self.preprocessing.channels * len(self.images)
+
+
+class ImageCache:
+    """The pixels of `count` images in one block of bytes that all threads share; a bad one is recorded and
+    has none."""
+
+    def __init__(
+        self,
+        count: int,
+        decode: Callable[[int], UInt8[Tensor, "C H W"]],
+        *,
+        bad: BadFiles,
+        executor: Executor | None = None,
+    ) -> None:
+        run = map if executor is None else executor.map
+        self.sizes = np.zeros((count, 2), dtype=np.int32)
+        self.channels, self.data, used = 0, torch.empty(1 << 20, dtype=torch.uint8), 0
+
+        def decoded(index: int) -> Tensor | BadImage:
+            try:
+                return decode(index)
+            except BadImage as error:
+                return error
+
+        for index, pixels in enumerate(run(decoded, range(count))):
+            if isinstance(pixels, BadImage):
+                bad.add(pixels)
+                continue
+            self.channels = pixels.shape[0]
+            self.sizes[index] = pixels.shape[1:]
+            end = used + pixels.numel()
+            if end > len(self.data):  # never more than half of it is empty
+                # Grows in place where the allocator can: large blocks are remapped, not copied.
+                self.data.untyped_storage().resize_(max(len(self.data) * 3 // 2, end))
+                self.data = torch.empty(0, dtype=torch.uint8).set_(self.data.untyped_storage())
+            # Channels last: what the resize is fastest on.
+            self.data[used:end] = pixels.permute(1, 2, 0).reshape(-1)
+            used = end
+        bad.check(count)
+        self.data = self.data[:used]
+        self.ends = np.cumsum(self.sizes.prod(axis=1, dtype=np.int64) * self.channels)
+        self.good = self.sizes[:, 0] > 0
+        self.rows = np.cumsum(self.good) - 1  # an image's number among the good ones
+        self.uniform = len(np.unique(self.sizes[self.good], axis=0)) == 1
+
+    def pixels(self, index: int) -> UInt8[Tensor, "C H W"]:
+        """Return one image's bytes; not a copy."""
+        height, width = (int(side) for side in self.sizes[index])
+        end = int(self.ends[index])
+        flat = self.data[end - height * width * self.channels : end]
+        return flat.view(height, width, self.channels).permute(2, 0, 1)
+
+    def stacked(self, indices: Indices) -> UInt8[Tensor, "B C H W"]:
+        """Return several good images at once, where all have one size."""
+        height, width = (int(side) for side in self.sizes[indices[0]])
+        rows = torch.from_numpy(self.rows[indices])
+        return self.data.view(-1, height, width, self.channels)[rows].permute(0, 3, 1, 2)
+
+
+def memory_budget() -> float:
+    """Return the bytes that cached images may take: a part of all memory and not of what happens to be free,
+    so that a resumed run decides as the first one did."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if CGROUP.exists() and (limit := CGROUP.read_text().strip()).isdigit():
+        total = min(total, int(limit))
+    return PART * total
