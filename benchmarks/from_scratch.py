@@ -87,9 +87,12 @@ def seconds_of(model: nn.Module, config: RunConfig, loader: DevicePrefetcher[Bat
     return time.process_time() - started
 
 
-def trained(model: nn.Module, training: TrainingConfig, loader: DevicePrefetcher[Batch], seed: int) ->
-    Learner: learner = Learner.begin(model, training) fit(learner, loader, classification(training), training,
-    Surroundings(seed=seed)) return learner
+def trained(
+    model: nn.Module, training: TrainingConfig, loader: DevicePrefetcher[Batch], seed: int
+) -> Learner:
+    learner = Learner.begin(model, training)
+    fit(learner, loader, classification(training), training, Surroundings(seed=seed))
+    return learner
 
 
 def train_and_measure(
