@@ -205,7 +205,7 @@ def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workp
         (("streets", "--recipe", "deit"), "do not go with --task segmentation"),
         (("streets", "--set", "model.decodr=linear"), "model.decoder"),
         (("streets", "--set", "augmentation.cutmix=1"), "augmentation.cutmix cannot change a mask"),
-        (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 samples"),
+        (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 images"),
         (("streets", "--model", "BiT-R50x1"), "give a ViT"),
         (("streets", "--init", "nowhere.npz"), "nowhere.npz"),
         (("--resume", "runs/mine"), "runs/mine is a run of --task classes"),
