@@ -29,6 +29,7 @@ import torch
 from loader import PREPROCESSING, TRAINING, write_images
 from peers import import_timm
 from torch import nn
+from vitreous.models.costs import describe
 
 import vitreous as vt
 from vitreous.data.config import DataConfig
@@ -36,7 +37,6 @@ from vitreous.data.image_samples import Batch, image_loader
 from vitreous.data.packing import Packing, pack
 from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.data.sources import open_data
-from vitreous.models.costs import describe
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner

@@ -166,8 +166,8 @@ def probe(
     Raises:
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
-    from vitreous.data.sources import open_data
     from vitreous.data.loading import worker_count
+    from vitreous.data.sources import open_data
     from vitreous.evaluation.fewshot import SHOTS
     from vitreous.evaluation.held_out import data_settings
     from vitreous.evaluation.probing import check_draws

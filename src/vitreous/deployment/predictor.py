@@ -89,7 +89,11 @@ class Predictor:
         """
         files = images if isinstance(images, ImageList) else ImageList(images)
         loader = evaluation_loader(
-            files, preprocessing=self.model.preprocessing, batch_size=batch_size, workers=workers, device=self.device
+            files,
+            preprocessing=self.model.preprocessing,
+            batch_size=batch_size,
+            workers=workers,
+            device=self.device,
         )
         predictions: list[Prediction] = []
         for batch in loader:
