@@ -13,6 +13,9 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vitreous.api.catalog import describe as describe
+    from vitreous.api.catalog import list_models as list_models
+    from vitreous.api.catalog import list_recipes as list_recipes
     from vitreous.api.checking import check_data as check_data
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
@@ -62,10 +65,13 @@ _MODULES = {
     "capture_attention": "inspection.capture",
     "check_data": "api.checking",
     "create": "models.names",
+    "describe": "api.catalog",
     "doctor": "api.checking",
     "embed": "api.features",
     "export": "api.deployment",
     "inspect": "api.inspecting",
+    "list_models": "api.catalog",
+    "list_recipes": "api.catalog",
     "list_studies": "api.studying",
     "load": "checkpoints.any_kind",
     "pack_data": "api.checking",

@@ -116,6 +116,11 @@ def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fi
     return (open_trained if weights else open_model)(str(model), **fields)
 
 
+def is_fresh(model: Any) -> bool:
+    """Return whether MODEL is a mere name, whose weights are fresh."""
+    return isinstance(model, str) and not Path(model).exists() and ":" not in model
+
+
 def checked_module(model: nn.Module) -> nn.Module:
     """Return a module of vitreous. Raises InputError for any other."""
     if not hasattr(model, "preprocessing") or not hasattr(model, "config"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitreous.api.data import data_source
 from vitreous.errors import InputError, nearest
 from vitreous.results import Result
 
@@ -43,15 +44,16 @@ def doctor(subject: Any) -> Diagnosis:
 
     path = getattr(subject, "path", subject)
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
-    findings = examine_run(Path(path)) if is_run else examine_data(path)
-    return Diagnosis(str(path), tuple(findings))
+    source = str(path) if is_run else data_source(path)
+    findings = examine_run(Path(source)) if is_run else examine_data(source)
+    return Diagnosis(source, tuple(findings))
 
 
-def check_data(data: str, *, task: str = "classes", workers: int | None = None) -> DataReport:
+def check_data(data: Any, *, task: str = "classes", workers: int | None = None) -> DataReport:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
 
     Args:
-        data: a folder, a manifest, shards, "digits" ...
+        data: DATA as `train` takes it.
         task: "classes", "text" (a manifest whose label is the text) or "segmentation" (a folder with images/
             and masks/).
         workers: threads; one for each core by default.
@@ -66,11 +68,11 @@ def check_data(data: str, *, task: str = "classes", workers: int | None = None) 
     checks = {"classes": check_source, "text": check_texts, "segmentation": check_masks}
     if task not in checks:
         raise InputError(f"unknown task {task!r}: {nearest(task, list(checks))}")
-    return checks[task](data, workers=workers)
+    return checks[task](data_source(data), workers=workers)
 
 
 def pack_data(
-    data: str,
+    data: Any,
     out: str | Path,
     *,
     size: int = 256,
@@ -106,4 +108,4 @@ def pack_data(
     if raw and quality is not None:
         raise InputError("--raw writes no JPEGs: leave out --quality, or --raw")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
-    return pack(open_data(data, DataConfig(split_seed=seed)), Path(out), packing, strict=strict)
+    return pack(open_data(data_source(data), DataConfig(split_seed=seed)), Path(out), packing, strict=strict)

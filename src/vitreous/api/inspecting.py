@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
+    is_fresh,
     model_fields,
     model_name,
     progress_bar,
@@ -182,11 +183,6 @@ def refuse_options(kind: str, given: dict[str, Any]) -> None:
         if given[name]:
             option = "set" if name == "settings" else name.replace("_", "-")
             raise InputError(f"--{option} does not go with {words}: leave it out")
-
-
-def is_fresh(model: Any) -> bool:
-    """Return whether MODEL is a mere name, whose weights are fresh."""
-    return isinstance(model, str) and not Path(model).exists() and ":" not in model
 
 
 def default_folder(model: Any) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Settings, settings_tree
+from vitreous.api.data import data_source
 from vitreous.errors import InputError, require_packages
 from vitreous.results import Result
 
@@ -114,7 +115,7 @@ def study(
     chosen = study_named(name)
     scale = chosen.quick if quick else chosen.full
     laboratory = Laboratory(
-        "digits" if data is None else data,
+        "digits" if data is None else data_source(data),
         settings_of(chosen, scale, settings_tree(settings, config)),
         cache=cache_folder() / "studies",
         device=pick_device(device),

@@ -1,14 +1,18 @@
 """The command line: `vitreous COMMAND`. One file for each command; each is imported when it is called.
 
-Results go to stdout, progress and logs to stderr. Exit codes: 0 done, 2 the user's input is wrong (one
-sentence), 1 anything else, 130 interrupted with the state saved, 141 nobody reads stdout any more.
+Results go to stdout, progress and logs to stderr. Exit codes: 0 done, 1 findings (doctor, data check) or
+files that failed, 2 the user's input is wrong (one sentence), 130 interrupted with the state saved, 141
+stdout was closed.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from typing import NamedTuple
 
 from cyclopts import App, CycloptsError, Parameter
@@ -106,6 +110,14 @@ COMMANDS = {
         "Check a data set, or pack it into shards for fast epochs.",
         ("vitreous data check photos/", "vitreous data pack photos/ packed/"),
     ),
+    "list-models": Command(
+        "The model names, with their parameters.",
+        ("vitreous list-models", "vitreous list-models 'ViT-*' --json"),
+    ),
+    "cache": Command(
+        "The size of the cache of features and studies; clear it.",
+        ("vitreous cache", "vitreous cache --clear features --json"),
+    ),
     "translate": Command(
         "The 2017 encoder-decoder: train it on pairs of texts, translate, show its attention.",
         ("vitreous translate train --out runs/numbers", 'vitreous translate runs/numbers "<de> twenty-one"'),
@@ -116,6 +128,7 @@ app = App(
     name="vitreous",
     version=f"vitreous {__version__}",
     help="The Vision Transformer, whole: train on your images, load every checkpoint, see what it sees.",
+    help_epilogue="Every command takes --quiet (results and errors only) and --verbose (log messages).",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
@@ -147,11 +160,15 @@ for name, command in COMMANDS.items():
     if name == "data":
         app.command(data)
     else:
-        target = f"vitreous.cli.{name}:{name}"
+        function = name.replace("-", "_")
+        target = f"vitreous.cli.{function}:{function}"
         app.command(target, name=name, help=command.summary, help_epilogue=examples(command))
 for name, command in DATA_COMMANDS.items():
     target = f"vitreous.cli.data:{name}"
     data.command(target, name=name, help=command.summary, help_epilogue=examples(command))
+
+
+app.register_install_completion_command(help="Install completion for your shell.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -166,15 +183,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code of one command. What the user can mend becomes one sentence on stderr."""
+    """Run one command and return its exit code. What the user can fix becomes one sentence on stderr."""
+    words, quiet, verbose = without_verbosity(arguments)
     try:
-        if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-            raise InputError(f"unknown command {arguments[0]!r}: {nearest(arguments[0], list(COMMANDS))}")
-        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        if quiet and verbose:
+            raise InputError("--quiet and --verbose contradict each other: give one of them")
+        if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+            raise InputError(f"unknown command {words[0]!r}: {nearest(words[0], list(COMMANDS))}")
+        with printed(quiet, verbose):
+            result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (InputError, CycloptsError) as error:
+        if verbose:
+            traceback.print_exception(error)
         print(f"vitreous: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("vitreous: interrupted", file=sys.stderr)
         return 130
     return result if isinstance(result, int) else 0
+
+
+def without_verbosity(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:
+    """Return the arguments without --quiet and --verbose, and whether each of the two is given."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options, rest = arguments[:end], arguments[end:]
+    words = [word for word in options if word not in ("--quiet", "-q", "--verbose", "-v")]
+    quiet = "--quiet" in options or "-q" in options
+    return [*words, *rest], quiet, "--verbose" in options or "-v" in options
+
+
+@contextmanager
+def printed(quiet: bool, verbose: bool) -> Iterator[None]:
+    """Print nothing on stderr but an error if quiet; every log message if verbose."""
+    if quiet:
+        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
+            yield
+        return
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", force=True)
+        logging.getLogger("vitreous").setLevel(logging.DEBUG)
+    yield

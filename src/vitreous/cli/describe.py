@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vitreous.cli.options import ConfigFile, ImageSize, Json, Settings, parse_size, print_json, settings_tree
-from vitreous.errors import InputError
+from vitreous.cli.options import (
+    ConfigFile,
+    ImageSize,
+    Json,
+    Settings,
+    parse_settings,
+    parse_size,
+    print_json,
+)
 
 if TYPE_CHECKING:
-    from vitreous.models.bit import BiTConfig
-    from vitreous.models.config import ViTConfig
     from vitreous.models.description import Description
 
 
@@ -30,34 +34,15 @@ def describe(
     model
         A name such as ViT-B/16 or R50+ViT-B/16, a checkpoint of any format, or a run directory.
     """
-    from vitreous.models.description import describe as describe_model
-    from vitreous.models.names import change
-    from vitreous.training.run import check_finished
+    import vitreous as vt
 
-    tree = settings_tree(config, settings)
-    if unexpected := [name for name in tree if name != "model"]:
-        raise InputError(f"describe has no setting {unexpected[0]!r}: all of its settings begin with model.")
-    changes = dict(tree.get("model", {}))
-    if size := parse_size(image_size):
-        changes["image_size"] = size
-    check_finished(Path(model))
-    description = describe_model(change(config_named(model), changes))
+    description = vt.describe(
+        model, image_size=parse_size(image_size), settings=parse_settings(settings), config=config
+    )
     if json:
         print_json({"model": model, **description.to_json()})
     else:
         show(model, description)
-
-
-def config_named(spec: str) -> ViTConfig | BiTConfig:
-    """The configuration of MODEL, without drawing weights where it is a name."""
-    import torch
-
-    from vitreous.checkpoints import open_model
-
-    if ":" in spec or Path(spec).exists():
-        return open_model(spec).config
-    with torch.device("meta"):
-        return open_model(spec).config
 
 
 def show(name: str, description: Description) -> None:

@@ -25,14 +25,14 @@ def recipe(
     name
         the recipe; without one, all are listed
     """
-    from vitreous.training.recipes import NAMES
+    import vitreous as vt
     from vitreous.training.recipes import recipe as named
     from vitreous.training.settings import differences, leaves, to_toml
 
     if name is None:
         if diff is not None:
             raise InputError(f"--diff compares two recipes: vitreous recipe NAME --diff {diff}")
-        lines = {each: named(each).text.splitlines()[0] for each in NAMES}
+        lines = vt.list_recipes()
         print_json({"recipes": lines}) if json else show_names(lines)
         return 0
     shown = named(name)

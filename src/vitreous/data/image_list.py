@@ -14,6 +14,7 @@ from PIL import Image
 from vitreous.data.dataset import BadImage
 from vitreous.data.decoding import EXTENSIONS, decode
 from vitreous.errors import InputError
+from vitreous.models.preprocessing import as_pil
 
 NO_SUCH = "no such file or folder"
 
@@ -128,36 +129,3 @@ def matches(wanted: str) -> list[str]:
 def is_image(path: Path) -> bool:
     """Return whether a file is named like an image, and is not hidden."""
     return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
-
-
-def as_pil(image: Any) -> Image.Image:
-    """Return a PIL image of one image in memory.
-
-    Args:
-        image: a PIL image; or an array or tensor, (H, W), (H, W, C) or (C, H, W) with C = 1, 3 or 4: bytes,
-            or floating-point numbers of 0 ... 1.
-
-    Raises:
-        InputError: another shape, type or range.
-    """
-    if isinstance(image, Image.Image):
-        return image
-    if hasattr(image, "detach"):
-        image = image.detach().cpu().numpy()
-    if not isinstance(image, np.ndarray):
-        raise InputError(f"an image is a path, a PIL image, an array or a tensor, not {image!r:.60}")
-    pixels = image
-    if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4) and pixels.shape[0] in (1, 3, 4):
-        pixels = pixels.transpose(1, 2, 0)
-    if pixels.ndim == 3 and pixels.shape[-1] == 1:
-        pixels = pixels[..., 0]
-    if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[-1] not in (3, 4)):
-        shape = "x".join(map(str, image.shape))
-        raise InputError(f"an array of shape {shape} is not an image: give (H, W), (H, W, C) or (C, H, W)")
-    if np.issubdtype(pixels.dtype, np.floating):
-        if not (pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
-            raise InputError("an image of floating-point numbers is in 0 ... 1: scale it, or give bytes")
-        pixels = (pixels * 255).round().astype(np.uint8)
-    if pixels.dtype != np.uint8:
-        raise InputError(f"an image of {pixels.dtype} is not known: give uint8, or numbers of 0 ... 1")
-    return Image.fromarray(np.ascontiguousarray(pixels))

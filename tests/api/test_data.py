@@ -1,0 +1,95 @@
+"""DATA from Python: every form gives the same images and labels as a folder does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+import vitreous as vt
+from vitreous.api.data import data_source
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+
+
+class TorchDataset(torch.utils.data.Dataset[tuple[Image.Image, int]]):
+    """As torchvision's are: a PIL image and the number of a class."""
+
+    classes = ("bright", "dark")
+
+    def __init__(self, pixels: NDArray[np.uint8], labels: list[str]) -> None:
+        self.pixels, self.labels = pixels, labels
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(self.pixels[index]), self.classes.index(self.labels[index])
+
+
+def read(source: str) -> list[tuple[bytes, str]]:
+    """(pixels, class) of all images, sorted."""
+    splits = open_data(source, DataConfig(test_fraction=0.0))
+    assert splits.test is None
+    images = splits.train
+    return sorted(
+        (images.image(index).convert("RGB").tobytes(), images.classes[images.targets[index]])
+        for index in range(len(images))
+    )
+
+
+def test_every_form_is_the_same_data(photos: Path, pixels: NDArray[np.uint8], labels: list[str]) -> None:
+    expected = read(str(photos))
+    pairs = [(Image.fromarray(image), label) for image, label in zip(pixels, labels, strict=True)]
+    sources = [
+        data_source(form) for form in ((pixels, labels), pairs, TorchDataset(pixels, labels), iter(pairs))
+    ]
+    for source in sources:
+        assert read(source) == expected
+    assert len(set(sources)) == 1, "the same data are written once"
+
+
+def test_a_hugging_face_dataset_is_data(photos: Path, pixels: NDArray[np.uint8], labels: list[str]) -> None:
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    classes = datasets.ClassLabel(names=["bright", "dark"])
+    table = datasets.Dataset.from_dict(
+        {"image": [Image.fromarray(each) for each in pixels], "label": labels},
+        features=datasets.Features({"image": datasets.Image(), "label": classes}),
+    )
+    assert read(data_source(table)) == read(str(photos))
+    with pytest.raises(vt.InputError, match="columns"):
+        data_source(table.remove_columns("image"))
+
+
+def test_named_parts_are_splits(pixels: NDArray[np.uint8], labels: list[str]) -> None:
+    whole = {"train": (pixels[::2], labels[::2]), "test": (pixels[1::2], labels[1::2])}
+    splits = open_data(data_source(whole), DataConfig())
+    assert splits.test is not None
+    assert (len(splits.train), len(splits.test)) == (12, 12)
+
+
+def test_several_labels_of_an_image(pixels: NDArray[np.uint8]) -> None:
+    labels = [["a", "b"], ["a"], [], ["b"]] * 6
+    assert open_data(data_source((pixels, labels)), DataConfig()).summary.multi_label
+
+
+@pytest.mark.parametrize("data", [[], 3, [1, 2], ([1], [2, 3]), [(np.zeros((4, 4, 3)) - 9, "a")]])
+def test_what_is_not_data_is_an_input_error(data: object, tmp_path: Path) -> None:
+    with pytest.raises(vt.InputError):
+        data_source(data)
+    assert not list((tmp_path / "cache" / "data").iterdir()), "nothing is left of it"
+
+
+def test_check_pack_and_doctor_take_it(pixels: NDArray[np.uint8], labels: list[str], tmp_path: Path) -> None:
+    report = vt.check_data((pixels, labels))
+    assert sum(report.images.values()) == 24
+    assert not report.errors
+    packed = vt.pack_data((pixels, labels), tmp_path / "packed", size=8)
+    assert packed.to_json()["images"] == 24
+    assert isinstance(vt.doctor((pixels, labels)).findings, tuple)
+    with pytest.raises(vt.InputError, match="did you mean"):
+        vt.check_data((pixels, labels), task="segmentatoin")

@@ -1,0 +1,96 @@
+"""`embed` and `probe`: any form of images and data, features equal to the model's own, typed results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+import vitreous as vt
+from vitreous.cli import run
+from vitreous.models.vit import ViT
+
+
+def test_images_in_every_form_have_the_features_of_the_model(
+    model: ViT, pixels: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    paths = [tmp_path / f"{index}.png" for index in range(3)]
+    for path, image in zip(paths, pixels, strict=False):
+        Image.fromarray(image).save(path)
+    with torch.no_grad():
+        expected = model.features(model.preprocessing([Image.fromarray(each) for each in pixels[:3]]))
+    forms = [
+        paths,
+        [str(path) for path in paths],
+        [Image.open(path) for path in paths],
+        pixels[:3],
+        list(pixels[:3]),
+        torch.from_numpy(pixels[:3]).permute(0, 3, 1, 2),
+    ]
+    for images in forms:
+        embeddings = vt.embed(model, images, progress=False)
+        np.testing.assert_allclose(embeddings.values, expected.numpy(), atol=1e-5)
+    assert vt.embed(model, pixels[0]).values.shape == (1, 16)
+    assert vt.embed(model, paths).paths == tuple(map(str, paths))
+
+
+def test_embeddings_are_a_result(model: ViT, pixels: NDArray[np.uint8], tmp_path: Path) -> None:
+    embeddings = vt.embed(model, pixels[:2])
+    assert embeddings.to_json()["width"] == 16
+    assert [row["path"] for row in embeddings.table()] == ["image[0]", "image[1]"]
+    assert "feature_15" in embeddings._repr_html_()
+    stored = np.load(embeddings.save(tmp_path / "features.npz"))
+    np.testing.assert_array_equal(stored["features"], embeddings.values)
+    with pytest.raises(vt.InputError, match="exists already"):
+        embeddings.save(tmp_path / "features.npz")
+    with pytest.raises(vt.InputError, match=r"npz or \.parquet"):
+        embeddings.save(tmp_path / "features.csv")
+
+
+def test_the_command_writes_the_same(
+    model: ViT, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vt.save(model, tmp_path / "model")
+    (photos / "dark" / "torn.png").write_bytes(b"not an image")
+    assert run(["embed", str(tmp_path / "model"), str(photos), "--out", "all.parquet"]) == 1, "one is torn"
+    captured = capsys.readouterr()
+    assert "24 images, 16 features" in captured.out
+    assert "torn.png" in captured.err
+    from pyarrow import parquet
+
+    table = parquet.read_table("all.parquet")
+    np.testing.assert_allclose(
+        np.array(table["features"].to_pylist()), vt.embed(model, photos).values, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("images", [[], [1, 2], "gone.png", np.full((4, 4, 3), 3.0)])
+def test_what_is_not_an_image_is_an_input_error(model: ViT, images: object) -> None:
+    with pytest.raises(vt.InputError):
+        vt.embed(model, images)
+
+
+def test_probe_takes_data_in_memory(model: ViT, pixels: NDArray[np.uint8], labels: list[str]) -> None:
+    result = vt.probe(model, (pixels, labels), shots=[1], progress=False)
+    assert result.test_count == 4
+    assert result.table()[0]["probe"] == "linear, 1 of each class"
+
+
+def test_a_data_frame(model: ViT, pixels: NDArray[np.uint8]) -> None:
+    pytest.importorskip("pandas", reason="the package pandas is not installed")
+    frame = vt.embed(model, pixels[:2]).to_dataframe()
+    assert list(frame.columns) == ["path", *(f"feature_{column}" for column in range(16))]
+
+
+def test_probe_takes_the_data_of_a_run(tmp_path: Path, model: ViT, photos: Path) -> None:
+    from vitreous.training.config import RunConfig
+    from vitreous.training.run import Run
+
+    config = RunConfig(source=str(photos), model=model.config, preprocessing=model.preprocessing)
+    made = Run.create(tmp_path / "run", config)
+    made.save_model(model)
+    assert vt.probe(made.path, shots=[1], progress=False).data == str(photos)

@@ -1,0 +1,130 @@
+"""The functions beside training: what they return, and that commands print what they return."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+import vitreous as vt
+from vitreous.api.inspecting import reduced
+from vitreous.cli import run
+from vitreous.models.vit import ViT
+from vitreous.results import Result
+
+
+def test_dir_shows_the_api_alone() -> None:
+    names = dir(vt)
+    assert {"create", "load", "embed", "probe", "inspect", "describe", "export", "study", "doctor"} <= set(
+        names
+    )
+    assert not {"HOME", "Any", "TYPE_CHECKING", "import_module"} & set(names)
+    for name in names:
+        assert getattr(vt, name) is not None
+
+
+def test_importing_costs_nothing_heavy() -> None:
+    words = "import sys, vitreous; print({'torch', 'numpy', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_lists() -> None:
+    assert "ViT-B/16" in vt.list_models("ViT-*")
+    assert not vt.list_models("BERT*")
+    assert vt.list_recipes()["deit"].startswith("Data-efficient")
+    assert "positions" in vt.list_studies()
+    for name in vt.list_models("ViT-Ti/*"):
+        assert vt.describe(name, image_size=224).parameters > 5_000_000
+
+
+def test_describe_a_name_and_a_model(model: ViT) -> None:
+    by_name = vt.describe("ViT-Ti/16", image_size=32, settings={"model": {"depth": 1}})
+    assert (
+        by_name.parameters == vt.describe("ViT-Ti/16", image_size=32, settings={"model.depth": 1}).parameters
+    )
+    own = vt.describe(model)
+    assert own.parameters == sum(each.numel() for each in model.parameters())
+    assert isinstance(own, Result)
+    assert "macs" in own._repr_html_()
+    with pytest.raises(vt.InputError, match="none of the model's settings"):
+        vt.describe("ViT-Ti/16", settings={"training.epochs": 3})
+
+
+def test_export(model: ViT, tmp_path: Path) -> None:
+    exported = vt.export(model, tmp_path / "model.pt2")
+    assert exported.path.stat().st_size == exported.bytes
+    assert exported.to_json()["max_abs_difference"] < 1e-4
+    with pytest.raises(vt.InputError, match="loaded already"):
+        vt.export(model, tmp_path / "other.pt2", image_size=32)
+
+
+def test_inspect_images_in_memory(model: ViT, pixels: NDArray[np.uint8], tmp_path: Path) -> None:
+    found = vt.inspect(model, pixels[:4], out=tmp_path / "out", patch=(0, 1), progress=False)
+    assert found.report.is_file()
+    assert found.to_json()["images"] == 4
+    assert "<iframe" in found._repr_html_()
+    assert not found.failed
+
+
+def test_large_photographs_are_reduced_when_they_are_read() -> None:
+    photo = Image.new("RGB", (4000, 3000), "red")
+    photo.getexif()[0x0112] = 6  # turned by a quarter
+    small = reduced(photo, (224, 224))
+    assert min(small.size) >= 2 * 224
+    assert small.width * small.height < 1_000_000
+    assert small.height > small.width
+    assert reduced(Image.new("RGB", (400, 300)), (224, 224)).size == (400, 300)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["digits"], ["--seeds", "2"], ["--set", "seed=1"], ["--device", "cpu"]]
+)
+def test_the_study_of_complexity_refuses_what_it_does_not_have(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["study", "complexity", *arguments, "--quick"]) == 2
+    assert "does not go with the study complexity" in capsys.readouterr().err
+
+
+def test_cache(pixels: NDArray[np.uint8], capsys: pytest.CaptureFixture[str]) -> None:
+    vt.check_data((pixels, ["a", "b"] * 12))
+    assert run(["cache", "--json"]) == 0
+    before = json.loads(capsys.readouterr().out)
+    assert before["bytes"]["data"] == before["total_bytes"] > 0
+    assert run(["cache", "data", "--clear"]) == 0
+    capsys.readouterr()
+    assert run(["cache", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total_bytes"] == 0
+    assert run(["cache", "dtaa", "--clear"]) == 2
+    assert "did you mean 'data'" in capsys.readouterr().err
+    assert run(["cache", "data"]) == 2
+
+
+def test_quiet_and_verbose(tmp_path: Path, model: ViT, capsys: pytest.CaptureFixture[str]) -> None:
+    vt.save(model, tmp_path / "model")
+    export = ["export", str(tmp_path / "model"), "--out"]
+    capsys.readouterr()
+    assert run([*export, "a.pt2", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out
+    assert captured.err == ""
+    assert run([*export, "b.pt2"]) == 0
+    assert "tracing" in capsys.readouterr().err
+    assert run(["describe", "nowhere", "--quiet"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1, "an error is printed in any case"
+    assert run(["describe", "nowhere", "--verbose"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+    assert run(["describe", "nowhere", "-q", "-v"]) == 2
+    assert "contradict" in capsys.readouterr().err
+
+
+def test_completion_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    assert "--install-completion" in capsys.readouterr().out
