@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from vitreous.data.sources.bundled import open_digits, open_synthetic
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
+from vitreous.data.sources.objects import open_objects
 from vitreous.data.sources.shards import open_shards
 from vitreous.data.splitting import split, strata
 from vitreous.errors import InputError
@@ -31,11 +33,13 @@ Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]
 
 
 def open_data(
-    spec: str, config: DataConfig, targets: Targets = "classes", *, empty: list[Path] | None = None
+    spec: Any, config: DataConfig, targets: Targets = "classes", *, empty: list[Path] | None = None
 ) -> Splits:
     """Open the train, validation and test images of a source.
 
     Args:
+        spec: DATA as on the command line; or a torch `Dataset`, a `datasets.Dataset`, arrays, a list of
+            (image, label) and other Python objects that `open_objects` takes.
         targets: whether labels are classes, or "numbers" to predict: then targets are float32 (N,), and there
             are no classes.
         empty: receives the class folders without an image, which are an error where it is not given.
@@ -43,14 +47,22 @@ def open_data(
     Raises:
         InputError: DATA is not one of the known forms, or an option has no effect on it.
     """
+    if isinstance(spec, Path):
+        spec = str(spec)
     refuse_ignored(spec, config, targets)
+    if not isinstance(spec, str):
+        train, validation, test = open_objects(spec, config, targets)
+        return Splits(train, validation, test, type(spec).__name__, summarize(train))
     train, validation, test = open_parts(spec, config, targets, empty)
     return Splits(train, validation, test, spec, summarize(train))
 
 
-def refuse_ignored(spec: str, config: DataConfig, targets: Targets) -> None:
+def refuse_ignored(spec: Any, config: DataConfig, targets: Targets) -> None:
     """Raise InputError for an option that this form of DATA would ignore."""
-    is_manifest, is_hub = Path(spec).suffix in SUFFIXES, spec.startswith("hf:")
+    is_object = not isinstance(spec, str)
+    is_manifest = not is_object and Path(spec).suffix in SUFFIXES
+    is_hub = not is_object and spec.startswith("hf:")
+    name = type(spec).__name__ if is_object else spec
     ignored = (
         (config.streaming and not is_hub, "data.streaming=true is for hf:NAME alone"),
         (
@@ -61,8 +73,8 @@ def refuse_ignored(spec: str, config: DataConfig, targets: Targets) -> None:
     )
     for wrong, why in ignored:
         if wrong:
-            raise InputError(f"{why}, and {spec} ignores it: leave it out")
-    if targets == "numbers" and not (is_manifest or is_hub):
+            raise InputError(f"{why}, and {name} ignores it: leave it out")
+    if targets == "numbers" and not (is_manifest or is_hub or is_object):
         raise InputError(
             f"{spec} has no numbers to predict: a regression needs a manifest (.csv, .tsv or .parquet) whose "
             "column label holds a number for each image, or hf:NAME"

@@ -1,4 +1,4 @@
-"""`hf:NAME`: a data set of the datasets library: a name on the Hub, a folder saved by `save_to_disk`, or a
+"""`hf:NAME`: a dataset of the datasets library: a name on the Hub, a folder saved by `save_to_disk`, or a
 folder of Parquet files. `hf:NAME@CONFIG` picks one of several configurations.
 
 The columns are found by their types: the first image and the class label (`label` or `fine_label` if there
@@ -7,6 +7,7 @@ are several).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,23 @@ PREFERRED = ("label", "fine_label", "labels")
 
 
 class HubImages:
-    """One split of a data set, memory-mapped by Arrow; encoded bytes are taken as they are."""
+    """One split of a dataset, memory-mapped by Arrow; encoded bytes are taken as they are."""
 
-    def __init__(self, table: Any, image: str, label: str, *, name: str, kind: Targets = "classes") -> None:
+    def __init__(
+        self,
+        table: Any,
+        image: str,
+        label: str,
+        *,
+        name: str,
+        kind: Targets = "classes",
+        classes: tuple[str, ...] = (),
+    ) -> None:
         import datasets
 
         self.source = name
         self.column = table.cast_column(image, datasets.Image(decode=False))[image]
-        self.classes, self.targets = labels(table, label, name, kind)
+        self.classes, self.targets = labels(table, label, name, kind, classes)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -65,20 +75,27 @@ def open_hub(
         raise InputError("data.streaming=true streams classes alone: leave it out for a regression")
     if config.streaming:
         return open_stream(spec, config)
-    tables = load(spec)
+    return open_tables(load_tables(spec), f"hf:{spec}", config, kind)
+
+
+def open_tables(
+    tables: Mapping[str, Any], where: str, config: DataConfig, kind: Targets
+) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+    """Return (train, validation, test) of tables of the datasets library, by name."""
     if "train" not in tables:
-        raise InputError(f"hf:{spec} has no split 'train', only: {', '.join(tables)}")
-    image, label = columns(tables["train"], spec)
-    parts = {
-        name: HubImages(table, image, label, name=f"hf:{spec}/{name}", kind=kind)
+        raise InputError(f"{where} has no split 'train', only: {', '.join(tables)}")
+    image, label = columns(tables["train"], where)
+    train = HubImages(tables["train"], image, label, name=f"{where}/train", kind=kind)
+    held_out: dict[str, ImageDataset] = {
+        name: HubImages(table, image, label, name=f"{where}/{name}", kind=kind, classes=train.classes)
         for name, table in tables.items()
-        if name in ("train", "test", *VALIDATION) and labeled(table, label)
+        if name in ("test", *VALIDATION) and labeled(table, label)
     }
-    return with_own_parts(parts.pop("train"), parts, config, where=f"hf:{spec}")
+    return with_own_parts(train, held_out, config, where=where)
 
 
-def load(spec: str) -> dict[str, Any]:
-    """Every split, by name."""
+def load_tables(spec: str) -> dict[str, Any]:
+    """Return every split, by name."""
     require_packages("datasets", extra="data", what="hf:")
     import datasets
 
@@ -94,7 +111,7 @@ def load(spec: str) -> dict[str, Any]:
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
-def columns(table: Any, spec: str) -> tuple[str, str]:
+def columns(table: Any, where: str) -> tuple[str, str]:
     """(image, label): names of the two columns."""
     import datasets
 
@@ -104,7 +121,7 @@ def columns(table: Any, spec: str) -> tuple[str, str]:
     plain = [name for name in PREFERRED if name in kinds]
     if not images or not (classes or plain):
         raise InputError(
-            f"hf:{spec} has no column of {'labels' if images else 'images'}; its columns are: "
+            f"{where} has no column of {'labels' if images else 'images'}; its columns are: "
             f"{', '.join(kinds)}"
         )
     preferred = [name for name in PREFERRED if name in classes]
@@ -117,7 +134,9 @@ def labeled(table: Any, label: str) -> bool:
     return len(values) > 0 and values[0] not in (-1, None)
 
 
-def labels(table: Any, label: str, name: str, kind: Targets) -> tuple[tuple[str, ...], NDArray[Any]]:
+def labels(
+    table: Any, label: str, name: str, kind: Targets, classes: tuple[str, ...]
+) -> tuple[tuple[str, ...], NDArray[Any]]:
     """Return (classes, targets) of a column of class labels, words, or numbers."""
     import datasets
 
@@ -129,6 +148,8 @@ def labels(table: Any, label: str, name: str, kind: Targets) -> tuple[tuple[str,
     if kind == "numbers":
         return (), numbers_of(values, f"{name}: the column {label!r}")
     refuse_numbers([str(value) for value in values], f"{name}: the column {label!r}")
-    classes = sorted(set(values))
-    number = {value: index for index, value in enumerate(classes)}
-    return tuple(map(str, classes)), np.array([number[value] for value in values], dtype=np.int64)
+    names = classes or tuple(map(str, sorted(set(values))))
+    number = {value: index for index, value in enumerate(names)}
+    if unknown := sorted(set(map(str, values)) - set(names)):
+        raise InputError(f"{name} has the class {unknown[0]!r}, which the split 'train' does not have")
+    return names, np.array([number[str(value)] for value in values], dtype=np.int64)

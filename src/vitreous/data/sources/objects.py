@@ -1,0 +1,176 @@
+"""DATA given from Python: a torch Dataset, a Hugging Face dataset, arrays, or a list of images with their
+labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from vitreous.data.config import DataConfig, Targets
+from vitreous.data.dataset import BadImage, ImageDataset
+from vitreous.data.sources.hub import open_tables
+from vitreous.data.sources.manifests import numbers_of, refuse_numbers
+from vitreous.data.splitting import VALIDATION, with_own_parts
+from vitreous.errors import InputError
+from vitreous.models.preprocessing import as_pil
+
+KINDS = (
+    "a torch Dataset of (image, label), a datasets.Dataset, a tuple (images, labels) of arrays, a list of "
+    "(image, label), or a dictionary of these named train, val and test"
+)
+Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]
+
+
+class ObjectImages:
+    """Images of a Python object, converted when asked for. Threads ask for several at a time.
+
+    Args:
+        images: gives an image, whatever `as_pil` takes, or a pair (image, label), by its number.
+        pairs: whether it gives pairs.
+    """
+
+    def __init__(
+        self, images: Any, targets: NDArray[Any], classes: tuple[str, ...], *, pairs: bool, name: str
+    ) -> None:
+        self.images, self.targets, self.classes = images, targets, classes
+        self.pairs, self.source = pairs, name
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def name(self, index: int) -> str:
+        return f"{self.source}[{index}]"
+
+    def image(self, index: int) -> Image.Image:
+        try:
+            item = self.images[index]
+            return as_pil(item[0] if self.pairs else item)
+        except Exception as error:  # whatever the user's code raises: the image is counted and named
+            raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
+
+    def encoded(self, index: int) -> bytes | None:
+        return None
+
+
+def open_objects(data: Any, config: DataConfig, kind: Targets) -> Parts:
+    """Return (train, validation, test) of Python objects.
+
+    Args:
+        data: one of KINDS. A label is a class number, a class name, a list of class names, or a row of
+            numbers, one for each class; to predict numbers, a number.
+
+    Raises:
+        InputError: it is something else, or the labels do not belong together.
+    """
+    parts = data if isinstance(data, Mapping) else {"train": data}
+    if unknown := sorted(set(map(str, parts)) - {"train", "test", *VALIDATION}):
+        raise InputError(f"DATA has a part {unknown[0]!r}: name them train, val and test")
+    if "train" not in parts:
+        raise InputError("DATA has no part 'train': name the images to train on so")
+    if hasattr(parts["train"], "cast_column"):  # of the datasets library
+        return open_tables(dict(parts), "datasets.Dataset", config, kind)
+    train = read_objects(parts["train"], kind)
+    held_out: dict[str, ImageDataset] = {
+        name: read_objects(part, kind, classes=train.classes)
+        for name, part in parts.items()
+        if name != "train"
+    }
+    return with_own_parts(train, held_out, config, where=train.source)
+
+
+def read_objects(data: Any, kind: Targets, classes: tuple[str, ...] | None = None) -> ObjectImages:
+    """Return one part. classes: those of the training part, where this is another one."""
+    name = type(data).__name__
+    if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "__len__"):
+        images, given = data
+        labels, pairs = list(getattr(given, "tolist", lambda: given)()), False
+        if len(images) != len(labels):
+            raise InputError(
+                f"DATA has {len(images)} images and {len(labels)} labels: give one for each image"
+            )
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
+        images, labels, pairs = data, labels_of(data), True
+    else:
+        raise InputError(f"DATA is a {name}: give {KINDS}")
+    if not len(labels):
+        raise InputError(f"DATA ({name}) is empty: give {KINDS}")
+    known = classes or tuple(map(str, getattr(data, "classes", ())))
+    if kind == "numbers":
+        return ObjectImages(images, numbers_of(labels, name), (), pairs=pairs, name=name)
+    targets, found = class_targets(labels, known, name)
+    return ObjectImages(images, targets, found, pairs=pairs, name=name)
+
+
+def labels_of(data: Any) -> list[Any]:
+    """Return the labels of a dataset of pairs: its attribute `targets`, as torchvision has it, or from the
+    items, each of which is read once."""
+    targets = getattr(data, "targets", None)
+    if targets is not None and len(targets) == len(data):
+        return list(getattr(targets, "tolist", lambda: targets)())
+    labels = []
+    for index in range(len(data)):
+        item = data[index]
+        if not isinstance(item, Sequence) or len(item) != 2:
+            raise InputError(f"item {index} of DATA is not a pair (image, label): give {KINDS}")
+        labels.append(item[1])
+    return labels
+
+
+def class_targets(
+    labels: Sequence[Any], classes: tuple[str, ...], name: str
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Return (targets, classes). classes: their names where they are known; there are no others then."""
+    plain = [getattr(label, "tolist", lambda label=label: label)() for label in labels]
+    several = [isinstance(label, list | tuple | set) for label in plain]
+    if any(several) and not all(several):
+        raise InputError(f"{name} has one label for some images and several for others: give a list for each")
+    if all(several) and any(plain) and not any(isinstance(each, str) for label in plain for each in label):
+        return rows_of(plain, classes, name)
+    given = [set(label) if isinstance(label, list | tuple | set) else {label} for label in plain]
+    values = {value for label in given for value in label}
+    numbers = all(isinstance(value, int) for value in values)
+    if not numbers and not all(isinstance(value, str) for value in values):
+        refuse_numbers([str(label) for label in plain], name)
+        raise InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r}")
+    if numbers:
+        if not classes:
+            refuse_numbers([str(label) for label in plain], name)
+        if min(values) < 0 or (classes and max(values) >= len(classes)):
+            most = len(classes) - 1 if classes else "the number of classes - 1"
+            wrong = min(values) if min(values) < 0 else max(values)
+            raise InputError(f"{name} has the label {wrong}: give 0 ... {most}")
+        classes = classes or tuple(map(str, range(max(values) + 1)))
+        number = {value: value for value in values}
+    else:
+        if classes and (unknown := sorted(values - set(classes))):
+            known = ", ".join(classes[:10])
+            raise InputError(f"{name} has the class {unknown[0]!r}, which is not one of {known}")
+        classes = classes or tuple(sorted(values))
+        number = {value: place for place, value in enumerate(classes)}
+    if len(classes) < 2:
+        raise InputError(f"{name} has a single class, {classes[0]!r}: a classifier needs two or more")
+    if not any(several):
+        return np.array([number[value] for label in given for value in label], dtype=np.int64), classes
+    rows = np.zeros((len(given), len(classes)), dtype=np.float32)
+    for row, label in zip(rows, given, strict=True):
+        row[[number[value] for value in label]] = 1.0
+    return rows, classes
+
+
+def rows_of(
+    labels: Sequence[Any], classes: tuple[str, ...], name: str
+) -> tuple[NDArray[np.float32], tuple[str, ...]]:
+    """Return rows of numbers, one for each class, as they are."""
+    widths = {len(label) for label in labels}
+    if len(widths) > 1 or (classes and widths != {len(classes)}):
+        raise InputError(
+            f"{name} has rows of {sorted(widths)} numbers as labels: give one number for each class"
+        )
+    rows = np.array(labels, dtype=np.float32)
+    if not ((rows >= 0) & (rows <= 1)).all():
+        raise InputError(f"{name} has labels outside 0 ... 1: a row says for each class whether it applies")
+    return rows, classes or tuple(map(str, range(rows.shape[1])))
