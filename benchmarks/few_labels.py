@@ -24,9 +24,9 @@ from vitreous.pretraining.plan import by_model, rules
 from vitreous.pretraining.pretrainer import pretrain
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.training.initial_model import starting_model
 from vitreous.training.run import Run
 from vitreous.training.settings import Tree, configure
-from vitreous.training.starting import starting_model
 
 # Two-sided 97.5 % quantiles of Student's t for 2, 3, 4, 5 seeds; with more, the normal one is near enough.
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}

@@ -30,11 +30,11 @@ from vitreous.data.image_samples import Batch, evaluation_loader, image_loader
 from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
-from vitreous.training.loop import Surroundings, fit
 from vitreous.training.objectives import classification
 from vitreous.training.plan import plan
-from vitreous.training.starting import starting_model
+from vitreous.training.trainer import Trainer
 
 CORES = 2
 CNN_RATE = 2e-3  # not tuned
@@ -91,7 +91,7 @@ def trained(
     model: nn.Module, training: TrainingConfig, loader: DevicePrefetcher[Batch], seed: int
 ) -> Learner:
     learner = Learner.begin(model, training)
-    fit(learner, loader, classification(training), training, Surroundings(seed=seed))
+    Trainer(learner, loader, classification(training), training, seed=seed).fit()
     return learner
 
 

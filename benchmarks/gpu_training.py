@@ -41,7 +41,7 @@ from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.step import StepTaker
+from vitreous.training.step import TrainStep
 
 CLASSES = 1000
 SIZES = {"ViT-Ti/16": "tiny", "ViT-S/16": "small", "ViT-B/16": "base", "ViT-L/16": "large"}
@@ -52,7 +52,7 @@ Step = Callable[[Batch], object]
 def ours(name: str, device: torch.device) -> Step:
     config = TrainingConfig(precision="bf16", compile=True)
     learner = Learner.begin(vt.create(name, num_classes=CLASSES).to(device), config)
-    return StepTaker(learner, classification(config), config, device=device, seed=0, world=World())
+    return TrainStep(learner, classification(config), config, device=device, seed=0, world=World())
 
 
 def usual(model: nn.Module, logits: Callable[[object], torch.Tensor], device: torch.device) -> Step:

@@ -26,11 +26,11 @@ from vitreous.data.segmentation.digit_pages import CLASSES
 from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.learner import Learner
-from vitreous.training.loop import Surroundings, fit
 from vitreous.training.run import Run
 from vitreous.training.segmentation.objective import segmentation
 from vitreous.training.segmentation.plan import SegmentationPlan, plan_segmentation
 from vitreous.training.segmentation.trainer import train_mask_loader, train_segmenter
+from vitreous.training.trainer import Trainer
 
 PROBE = 8  # steps by which the U-Net's speed is told
 
@@ -98,15 +98,15 @@ def train_unet(
     run = Run(path, planned.config)  # names the data and the batches; nothing is written
     model = UNet(len(CLASSES), width, planned.config.preprocessing)
     training = planned.config.training.model_copy(update={"peak_lr": lr, "ema_decay": None})
-    objective, surroundings = segmentation(training), Surroundings()
+    objective = segmentation(training)
     loader = train_mask_loader(run, planned.splits, torch.device("cpu"))
     trial = Learner.begin(UNet(len(CLASSES), width, planned.config.preprocessing), training)
     begun = time.process_time()
-    fit(trial, loader, objective, training.model_copy(update={"steps": PROBE}), surroundings)
+    Trainer(trial, loader, objective, training.model_copy(update={"steps": PROBE})).fit()
     steps = round(seconds * PROBE / (time.process_time() - begun))
     learner = Learner.begin(model, training)
     begun = time.process_time()
-    fit(learner, loader, objective, training.model_copy(update={"steps": steps}), surroundings)
+    Trainer(learner, loader, objective, training.model_copy(update={"steps": steps})).fit()
     took = time.process_time() - begun
     assert planned.splits.test is not None
     found = evaluate_segmenter(model, planned.splits.test)  # type: ignore[arg-type]

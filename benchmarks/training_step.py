@@ -34,7 +34,7 @@ from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.step import StepTaker
+from vitreous.training.step import TrainStep
 
 TIMM_NAMES = {"ViT-Ti/16": "vit_tiny_patch16_224", "ViT-S/16": "vit_small_patch16_224"}
 SETTINGS = {
@@ -46,12 +46,12 @@ CLASSES = 1000
 Step = Callable[[Batch], object]
 
 
-def ours(name: str, settings: dict[str, object]) -> StepTaker:
+def ours(name: str, settings: dict[str, object]) -> TrainStep:
     torch.manual_seed(0)
     config = TrainingConfig(**settings)  # type: ignore[arg-type]
     learner = Learner.begin(vt.create(name, num_classes=CLASSES), config)
     objective = classification(config)
-    return StepTaker(learner, objective, config, device=torch.device("cpu"), seed=0, world=World())
+    return TrainStep(learner, objective, config, device=torch.device("cpu"), seed=0, world=World())
 
 
 def theirs(name: str, *, bf16: bool = False, compiled: bool = False) -> Step:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vitreous.training.journal import read_metrics
+from vitreous.training.callbacks import read_metrics
 
 SMALL = ("model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16")
 TRANSLATOR = (*SMALL, "model.encoder_depth=1", "training.log_every=2")

@@ -24,7 +24,7 @@ from vitreous.inspection.page import Exhibit, write_page
 from vitreous.inspection.run_report import model_summary, write_training_report
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
-from vitreous.training.journal import read_metrics
+from vitreous.training.callbacks import read_metrics
 
 CLASSES = ("cat", "dog", "<b>bold</b>")
 TINY: dict[str, Any] = {

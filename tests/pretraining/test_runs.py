@@ -19,9 +19,10 @@ from vitreous.errors import InputError
 from vitreous.pretraining.config import OBJECTIVES, PretrainingRunConfig
 from vitreous.pretraining.plan import open_unlabeled, plan
 from vitreous.pretraining.pretrainer import pretrain
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.distributed import World
 from vitreous.training.run import Run
-from vitreous.training.setbacks import NotFinite
+from vitreous.training.trainer import NotFinite, Trainer
 
 CPU = torch.device("cpu")
 TINY = {
@@ -58,8 +59,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "whole", objective)
     pretrain(run, splits, device=CPU)
     shutil.copytree(run.path, tmp_path / "half")
-    for file in (tmp_path / "half" / "checkpoints").glob("step-000000004.*"):
-        file.unlink()
+    (tmp_path / "half" / "checkpoints" / "step-000000004.json").unlink()
     shutil.rmtree(tmp_path / "half" / "model")
     again = Run.open(tmp_path / "half", PretrainingRunConfig)
     assert again.states.steps() == [3]
@@ -177,8 +177,8 @@ def test_the_command_and_fine_tuning_from_its_run(heap, tmp_path, capsys):
 
 
 def test_training_begins_with_the_encoder(tmp_path):
+    from vitreous.training.initial_model import starting_model
     from vitreous.training.plan import plan as plan_training
-    from vitreous.training.starting import starting_model
 
     run, splits = tiny_run(tmp_path / "run")
     encoder = pretrain(run, splits, device=CPU).encoder
@@ -202,10 +202,11 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path):
 
 
 def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
-    def reading(learner, loader, *rest):
-        loader.bad.add(BadImage("torn.jpg", "no image"))
+    def reading(trainer):
+        trainer.bad.bad.add(BadImage("torn.jpg", "no image"))
 
-    monkeypatch.setattr("vitreous.pretraining.pretrainer.fit", reading)
+    monkeypatch.setattr(Trainer, "fit", reading)
+    monkeypatch.setattr(Checkpointer, "restore", lambda *_: False)
     run, splits = tiny_run(tmp_path / "run")
     for rank in range(2):
         pretrain(run, splits, device=CPU, world=World(rank=rank, size=2))

@@ -25,14 +25,14 @@ from vitreous.data.config import DataConfig
 from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.pretraining.plan import open_unlabeled
 from vitreous.pretraining.pretrainer import pretrain
-from vitreous.training.distributed import joined
+from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 
 splits = open_unlabeled("digits", DataConfig())
-with joined(torch.device("cpu")) as (world, device):
+with process_group(torch.device("cpu")) as (world, device):
     for folder in sys.argv[1:]:
         pretrain(Run.open(Path(folder), PretrainingRunConfig), splits, device=device, world=world)
-    world.wait()
+    world.barrier()
 """
 
 

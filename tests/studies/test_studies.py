@@ -28,7 +28,7 @@ from vitreous.studies.results_folder import results_folder, written
 from vitreous.studies.selection import select
 from vitreous.studies.study import Effect, Part, Scale, Trial, Variant, settings_of
 from vitreous.studies.writing import markdown, write
-from vitreous.training.signals import Interrupted
+from vitreous.training.trainer import Interrupted
 
 TINY: dict[str, Any] = {
     "model": {"width": 8, "depth": 2, "heads": 2, "mlp_dim": 8},

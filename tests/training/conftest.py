@@ -15,13 +15,13 @@ from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
-from vitreous.training.loop import Surroundings, fit
 from vitreous.training.objectives import classification
 from vitreous.training.settings import configure
-from vitreous.training.starting import starting_model
-from vitreous.training.state import States
+from vitreous.training.trainer import Trainer
 
 
 @pytest.fixture(scope="session")
@@ -57,13 +57,13 @@ Fit = Callable[..., Learner]
 
 @pytest.fixture
 def trained(tiny: RunConfig, splits: Splits) -> Fit:
-    """Trains the tiny model in this process: trained({"training": {...}}, states=..., trackers=...)."""
+    """Train the tiny model in this process: trained({"training": {...}}, checkpointer=..., callbacks=...)."""
 
     def run(settings: dict[str, Any] | None = None, *, resume: Path | None = None, **around: Any) -> Learner:
         config = configure(tiny, settings or {})
         learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
-        if resume and (state := States(resume).newest()):
-            learner.restore(state)
+        if resume:
+            Checkpointer(resume).restore(learner)
         loader = image_loader(
             splits.train,
             preprocessing=config.preprocessing,
@@ -72,7 +72,7 @@ def trained(tiny: RunConfig, splits: Splits) -> Fit:
             seed=config.seed,
         )
         objective = around.pop("objective", None) or classification(config.training)
-        fit(learner, loader, objective, config.training, Surroundings(seed=config.seed, **around))
+        Trainer(learner, loader, objective, config.training, seed=config.seed, **around).fit()
         return learner
 
     return run

@@ -14,10 +14,10 @@ import torch
 
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
+from vitreous.training.callbacks import read_metrics
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
-from vitreous.training.journal import read_metrics
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
@@ -31,12 +31,12 @@ from vitreous.data.sources import open_data
 from vitreous.training.classifier import train_classifier
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import joined
+from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 
 config = RunConfig.model_validate_json(Path(sys.argv[1]).read_text())
 splits = open_data("digits", DataConfig(test_fraction=0.85))
-with joined(torch.device("cpu")) as (world, device):
+with process_group(torch.device("cpu")) as (world, device):
     path = Path(sys.argv[2])
     run = Run.open(path) if "resume" in sys.argv else Run.shared(path, config, world)
     train_classifier(run, splits, device=device, world=world)
@@ -111,5 +111,5 @@ def test_a_batch_that_cannot_be_shared_is_an_input_error() -> None:
 def test_one_process_alone_asks_nobody(splits: Splits) -> None:
     world = World()
     assert world.any((True, False), torch.device("cpu")) == (True, False)
-    assert world.told("x") == "x"
-    assert world.total({"loss": torch.ones(())}) == {"loss": torch.ones(())}
+    assert world.broadcast("x") == "x"
+    assert world.all_reduce_sum({"loss": torch.ones(())}) == {"loss": torch.ones(())}

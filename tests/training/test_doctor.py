@@ -23,10 +23,10 @@ from vitreous.training.diagnosis.examine import examine_data, examine_run
 from vitreous.training.diagnosis.of_course import course_findings
 from vitreous.training.diagnosis.of_data import data_findings
 from vitreous.training.diagnosis.of_model import model_findings
-from vitreous.training.resuming import model_so_far
 from vitreous.training.run import Run
-from vitreous.training.setbacks import NotFinite
+from vitreous.training.session import model_so_far
 from vitreous.training.settings import configure
+from vitreous.training.trainer import NotFinite
 
 Broken = Callable[[dict[str, Any]], Path]
 

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from vitreous.data.dataset import Splits
+from vitreous.training.callbacks import read_metrics
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import meeting, said_first
-from vitreous.training.journal import read_metrics
+from vitreous.training.distributed import first_value, rendezvous
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, to_toml
-from vitreous.training.state import States
 
 
 @pytest.mark.slow
@@ -75,14 +75,14 @@ def test_two_machines_train_together_in_a_folder_that_both_see(
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
     launcher = ("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
-    meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "test")
+    rendezvous = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "test")
     agents = []
     for name in ("here", "there"):
         folder = tmp_path / name
         folder.mkdir()
         # Of /proc/self/cwd each process sees another: what one writes is not where the other looks.
         out = ("--out", str(tmp_path / "run") if shared else f"/proc/self/cwd/runs/{name}")
-        command = (sys.executable, *launcher, *meeting, "-m", "vitreous", "train")
+        command = (sys.executable, *launcher, *rendezvous, "-m", "vitreous", "train")
         agents.append(
             subprocess.Popen(
                 [*command, "--config", str(tmp_path / "tiny.toml"), *out],
@@ -105,13 +105,14 @@ def test_two_machines_train_together_in_a_folder_that_both_see(
 def newest(folder: Path) -> int:
     """The newest state of the only run."""
     return max(
-        (step for path in folder.glob("runs/*/checkpoints") for step in States(path).steps()), default=-1
+        (step for path in folder.glob("runs/*/checkpoints") for step in Checkpointer(path).steps()),
+        default=-1,
     )
 
 
 def test_without_torchrun_everything_is_said_for_the_first_time() -> None:
-    assert said_first("run", "one") == "one"
-    assert said_first("run", "two") == "two"
+    assert first_value("run", "one") == "one"
+    assert first_value("run", "two") == "two"
 
 
 def test_only_processes_of_one_machine_that_were_begun_again_meet_elsewhere(
@@ -122,4 +123,4 @@ def test_only_processes_of_one_machine_that_were_begun_again_meet_elsewhere(
     for restarts, machines in (("0", "1"), ("1", "2")):
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
         monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
-        assert meeting() == {}
+        assert rendezvous() == {}

@@ -1,11 +1,11 @@
-"""What is laid over the loop: sharpness, checkpointed activations, LoRA, a teacher, precision, memory."""
+"""SAM, activation checkpointing, LoRA, distillation, precision, memory, trackers."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,18 +17,17 @@ from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.training.checkpointing import checkpointed
+from vitreous.training.callbacks import open_tracker
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
 from vitreous.training.distillation import Teacher, distillation, teacher_loss
-from vitreous.training.lora import add_lora, merge_lora
-from vitreous.training.memory import accumulation, saved_bytes
+from vitreous.training.initial_model import add_lora, merge_lora, starting_model
+from vitreous.training.memory import accumulation, activation_checkpointing, saved_bytes
 from vitreous.training.precision import pick_precision
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
-from vitreous.training.sharpness import sharpened
-from vitreous.training.starting import starting_model
-from vitreous.training.trackers import open_tracker
+from vitreous.training.step import sharpness_aware
+from vitreous.training.trainer import Trainer
 
 from .conftest import Fit, weights
 
@@ -61,7 +60,7 @@ def test_sharpness_takes_the_gradient_uphill_and_puts_the_weights_back() -> None
         (w**3).sum().backward()
         return "measured"
 
-    assert sharpened(gradient, [w], 0.1) == "measured"
+    assert sharpness_aware(gradient, [w], 0.1) == "measured"
     assert w.item() == 2.0
     assert w.grad is not None
     assert w.grad.item() == pytest.approx(3 * 2.1**2, rel=1e-6)
@@ -83,7 +82,7 @@ def test_checkpointed_activations_change_no_gradient(model: nn.Module) -> None:
         return [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
     before, kept = gradients(), saved_bytes(model, images)
-    with checkpointed(model):
+    with activation_checkpointing(model):
         inside, kept_inside = gradients(), saved_bytes(model, images)
     assert all(torch.equal(a, b) for a, b in zip(before, inside, strict=True))
     assert kept_inside < 0.6 * kept
@@ -91,7 +90,7 @@ def test_checkpointed_activations_change_no_gradient(model: nn.Module) -> None:
 
 
 def test_checkpointing_a_model_without_layers_is_an_input_error() -> None:
-    with pytest.raises(InputError, match="no encoder layers"), checkpointed(create("BiT-R50x1")):
+    with pytest.raises(InputError, match="no encoder layers"), activation_checkpointing(create("BiT-R50x1")):
         pass
 
 
@@ -99,7 +98,7 @@ def test_lora_begins_as_the_model_learns_little_and_merges_exactly(model: nn.Mod
     images = torch.randn(2, 3, 8, 8)
     before = model(images)
     names = list(dict(model.named_parameters()))
-    add_lora(model, LoRAConfig(rank=2, alpha=4))
+    add_lora(model, LoRAConfig(rank=2, alpha=4), seed=0)
     torch.testing.assert_close(model(images), before)
     learning = [name for name, p in model.named_parameters() if p.requires_grad]
     assert all(name.startswith("head.") or "parametrizations.weight.0" in name for name in learning)
@@ -149,7 +148,7 @@ def test_each_token_answers_its_own_teacher() -> None:
     for weight, learning in ((0.0, "classes"), (1.0, "distillation")):
         config = TrainingConfig(distillation=DistillationConfig(teacher="t", weight=weight))
         student.zero_grad()
-        loss, measures = distillation(config, teacher)(student, batch)
+        loss, measures = distillation(config, teacher)(student, batch, torch.Generator())
         loss.backward()
         moved = {n for n, p in student.head.named_parameters() if p.grad is not None and p.grad.any()}
         assert {name.split(".")[0] for name in moved} == {learning}
@@ -223,8 +222,9 @@ def test_trackers_get_settings_and_rows(name: Any, tiny: RunConfig, monkeypatch:
         setattr(library, call, lambda *args, _call=call, **kwargs: calls.setdefault(_call, (args, kwargs)))
     monkeypatch.setitem(sys.modules, name, library)
     tracker = open_tracker(name, "run", tiny)
-    tracker.write({"step": 3, "loss": 0.5})
-    tracker.close()
+    trainer = cast(Trainer, None)  # which trackers do not look at
+    tracker.on_log(trainer, {"step": 3, "loss": 0.5})
+    tracker.on_train_end(trainer)
     if name == "mlflow":
         assert calls["log_params"][0][0]["training.batch_size"] == "32"
         assert calls["log_metrics"] == (({"step": 3.0, "loss": 0.5},), {"step": 3})

@@ -13,12 +13,11 @@ from torch import nn
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
-from vitreous.training import resuming
+from vitreous.training import session
+from vitreous.training.callbacks import read_metrics
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
-from vitreous.training.float8 import check_float8, into_float8, out_of_float8
-from vitreous.training.journal import read_metrics
-from vitreous.training.precision import pick_precision
+from vitreous.training.precision import check_float8, from_float8, pick_precision, to_float8
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
@@ -45,13 +44,13 @@ def test_matrices_of_the_layers_whose_sides_are_multiples_of_16_change_and_come_
     nn.init.normal_(model.head.weight)  # type: ignore[arg-type]
     images = torch.randn(2, 3, 8, 8)
     before, weights = model(images), dict(model.named_parameters())
-    into_float8(model, emulate=True)
+    to_float8(model, emulate=True)
     changed = [name for name, module in model.named_modules() if type(module).__name__ == "Float8Linear"]
     assert changed == [f"blocks.{layer}.attention.{part}" for layer in (0, 1) for part in ("qkv", "out")]
     rounded = model(images)
     assert not torch.equal(rounded, before)
     torch.testing.assert_close(rounded, before, rtol=0.1, atol=0.1)
-    out_of_float8(model)
+    from_float8(model)
     assert dict(model.named_parameters()).keys() == weights.keys()
     assert all(parameter is weights[name] for name, parameter in model.named_parameters())
     assert torch.equal(model(images), before)
@@ -59,15 +58,15 @@ def test_matrices_of_the_layers_whose_sides_are_multiples_of_16_change_and_come_
 
 def test_a_model_whose_matrices_do_not_fit_is_an_input_error() -> None:
     pytest.importorskip("torchao")
-    with pytest.raises(InputError, match="no encoder layer with plain matrices"):
-        into_float8(create("ViT-Ti/4", **{**SMALL, "width": 24}))
+    with pytest.raises(InputError, match="no encoder layer with unparametrized matrices"):
+        to_float8(create("ViT-Ti/4", **{**SMALL, "width": 24}))
 
 
 def test_a_run_in_8_bits_learns_like_one_in_16_and_its_model_is_plain(
     tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torchao")
-    monkeypatch.setattr(resuming, "into_float8", partial(into_float8, emulate=True))
+    monkeypatch.setattr(session, "to_float8", partial(to_float8, emulate=True))
     losses = {}
     for precision in ("bf16", "fp8"):
         training = {"steps": 24, "precision": precision, "peak_lr": 1e-2, "log_every": 8, "save_every": 1e9}

@@ -4,7 +4,7 @@ import torch
 from torch.nn.attention import _cur_sdpa_kernel_backends
 
 import vitreous as vt
-from vitreous.training.kernels import attention_kernel
+from vitreous.training.step import attention_kernel
 
 CPU = torch.device("cpu")
 

@@ -14,50 +14,51 @@ from torch import Tensor, nn
 from vitreous.data.image_samples import Batch
 from vitreous.models.vit import ViT
 from vitreous.pretraining.dino import DINO, DINOConfig
+from vitreous.rng import torch_seed
+from vitreous.training.callbacks import Callback
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
+from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import softmax_loss
-from vitreous.training.setbacks import PATIENCE, NotFinite
 from vitreous.training.settings import configure
-from vitreous.training.starting import starting_model
-from vitreous.training.state import States
-from vitreous.training.step import StepTaker, on_its_way, skips_by_itself
+from vitreous.training.step import TrainStep, later, skips_on_device
+from vitreous.training.trainer import PATIENCE, NotFinite, Trainer
 
 from .conftest import Fit, weights
 
 
-class Late(StepTaker):
+class Late(TrainStep):
     """On a CPU, too."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.late = skips_by_itself(self.learner)
+        self.late = skips_on_device(self.learner)
         assert self.late
 
 
 class Broken:
-    """A loss that is not a number at some steps, which the seed of a step's draws tells: of seed 0 it is the
-    step's number."""
+    """A loss that is not a number at some steps, which the generator of the step tells."""
 
     def __init__(self, steps: set[int] | range, times: int = 10_000) -> None:
-        self.steps, self.times = steps, times
+        self.seeds, self.times = {torch_seed(0, "objective", 0, step) for step in steps}, times
 
-    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def __call__(
+        self, model: nn.Module, batch: Batch, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         loss = softmax_loss(model(batch.images), batch.targets, 0.0)
-        if torch.initial_seed() in self.steps and self.times:
+        if generator.initial_seed() in self.seeds and self.times:
             self.times -= 1
             loss = loss * float("nan")
         return loss, {"shown": loss.detach()}
 
 
-class Rows:
+class Rows(Callback):
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
 
-    def write(self, row: Mapping[str, float]) -> None:
+    def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
         self.rows.append({name: row[name] for name in ("step", "loss", "shown", "lr", "skipped")})
-
-    def close(self) -> None: ...
 
 
 @pytest.fixture
@@ -67,12 +68,12 @@ def both(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(settings: dict[str, Any], broken: Any, folder: Path) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
         for name in ("at once", "late"):
-            rows, states = Rows(), States(folder / name)
+            rows, states = Rows(), Checkpointer(folder / name)
             if name == "late":
-                monkeypatch.setattr("vitreous.training.loop.StepTaker", Late)
+                monkeypatch.setattr("vitreous.training.trainer.TrainStep", Late)
             learner: Any = None
             try:
-                learner = trained(settings, objective=broken(), states=states, trackers=[rows])
+                learner = trained(settings, objective=broken(), checkpointer=states, callbacks=[rows])
                 ended = (learner.skipped, learner.setbacks, learner.lr_factor)
             except NotFinite as error:
                 ended = (str(error),)
@@ -129,7 +130,7 @@ def test_which_optimizers_leave_out_a_step_by_themselves(tiny: RunConfig) -> Non
         config = configure(tiny, {"training": {"optimizer": {"kind": kind}, "ema_decay": None}})
         return Learner.begin(starting_model(config, [str(n) for n in range(10)]), config.training)
 
-    able = {kind: skips_by_itself(learner(kind)) for kind in ("adamw", "sgd", "muon", "adafactor")}
+    able = {kind: skips_on_device(learner(kind)) for kind in ("adamw", "sgd", "muon", "adafactor")}
     assert able == {"adamw": True, "sgd": False, "muon": False, "adafactor": False}
 
 
@@ -138,31 +139,31 @@ def test_a_teacher_that_follows_every_step_is_asked_for_at_once(tiny: RunConfig)
     assert isinstance(model, ViT)
     dino = DINO(model, DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8), steps=4)
     learner = Learner.begin(dino, tiny.training)
-    assert skips_by_itself(learner)
+    assert skips_on_device(learner)
     dino.follow_steps_of(learner.optimizers[-1])
-    assert not skips_by_itself(learner)
+    assert not skips_on_device(learner)
 
 
 def test_a_flag_on_its_way() -> None:
-    assert on_its_way(torch.tensor(True))() is True
-    assert on_its_way(torch.tensor(False))() is False
+    assert later(torch.tensor(True))() is True
+    assert later(torch.tensor(False))() is False
 
 
 def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU the averaging of the weights is done before the next batch is asked for."""
-    outcome = StepTaker.outcome
+    outcome = TrainStep.outcome
 
-    def slow(taker: StepTaker) -> bool | None:
-        if taker.taken:
+    def slow(taker: TrainStep) -> bool | None:
+        if taker.pending:
             time.sleep(0.2)
         return outcome(taker)
 
-    monkeypatch.setattr(StepTaker, "outcome", slow)
+    monkeypatch.setattr(TrainStep, "outcome", slow)
     written: list[float] = []
 
     class Waiting(Rows):
-        def write(self, row: Mapping[str, float]) -> None:
+        def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
             written.append(row["waiting"])
 
-    trained({"training": {"steps": 6, "log_every": 3}}, trackers=[Waiting()])
+    trained({"training": {"steps": 6, "log_every": 3}}, callbacks=[Waiting()])
     assert written[-1] < 0.15

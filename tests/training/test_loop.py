@@ -12,26 +12,24 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.data.image_samples import Batch
+from vitreous.training.callbacks import Callback
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.objectives import accuracy, sigmoid_loss, softmax_loss
-from vitreous.training.setbacks import PATIENCE, NotFinite
-from vitreous.training.signals import Interrupted
-from vitreous.training.state import States
+from vitreous.training.trainer import PATIENCE, Interrupted, NotFinite, Trainer
 
 from .conftest import Fit, weights
 
 PLAIN = {"model": {"dropout": 0.0, "drop_path": 0.0}}
 
 
-class Rows:
-    """A tracker that remembers."""
+class Rows(Callback):
+    """A callback that remembers."""
 
     def __init__(self) -> None:
         self.rows: list[Mapping[str, float]] = []
 
-    def write(self, row: Mapping[str, float]) -> None:
+    def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
         self.rows.append(row)
-
-    def close(self) -> None: ...
 
 
 def test_a_batch_in_parts_gives_the_gradient_of_the_whole(trained: Fit) -> None:
@@ -43,7 +41,7 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(trained: Fit) -> None:
 
 def test_the_loss_falls_and_every_epoch_has_a_line(trained: Fit) -> None:
     rows = Rows()
-    trained({"training": {"epochs": 8, "peak_lr": 1e-2}, "augmentation": {"mixup": 0.0}}, trackers=[rows])
+    trained({"training": {"epochs": 8, "peak_lr": 1e-2}, "augmentation": {"mixup": 0.0}}, callbacks=[rows])
     assert [row["epoch"] for row in rows.rows] == list(range(1, 9))
     assert rows.rows[-1]["loss"] < 0.9 * rows.rows[0]["loss"]
     assert 0 <= rows.rows[-1]["accuracy"] <= 1
@@ -65,7 +63,7 @@ def test_validation_sees_the_averaged_model_and_is_written(trained: Fit) -> None
         seen.append(model)
         return {"validation_accuracy": 0.5}
 
-    learner = trained({"training": {"epochs": 4}}, trackers=[rows], validate=validate, validate_every=2)
+    learner = trained({"training": {"epochs": 4}}, callbacks=[rows], validate=validate, validate_every=2)
     assert learner.average is not None
     assert seen == [learner.average.model] * 2
     assert ["validation_accuracy" in row for row in rows.rows] == [False, True, False, True]
@@ -77,7 +75,9 @@ class Broken:
     def __init__(self, when: range | set[int]) -> None:
         self.when, self.calls = when, 0
 
-    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def __call__(
+        self, model: nn.Module, batch: Batch, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         loss = softmax_loss(model(batch.images), batch.targets, 0.0)
         self.calls += 1
         return (loss * float("nan") if self.calls - 1 in self.when else loss), {}
@@ -85,7 +85,7 @@ class Broken:
 
 def test_one_bad_step_is_skipped_and_counted(trained: Fit) -> None:
     rows = Rows()
-    learner = trained({"training": {"steps": 6}}, objective=Broken({2}), trackers=[rows])
+    learner = trained({"training": {"steps": 6}}, objective=Broken({2}), callbacks=[rows])
     assert (learner.step, learner.skipped, learner.setbacks) == (6, 1, 0)
     assert all(torch.isfinite(tensor).all() for tensor in weights(learner).values())
     assert all(row["loss"] == row["loss"] for row in rows.rows)
@@ -98,19 +98,19 @@ def test_several_bad_steps_lead_back_to_the_last_good_state_with_a_smaller_rate(
         learner = trained(
             {"training": {"steps": 12}},
             objective=Broken(range(3, 3 + PATIENCE)),
-            states=States(tmp_path),
+            checkpointer=Checkpointer(tmp_path),
         )
     assert (learner.step, learner.setbacks, learner.lr_factor) == (12, 1, 0.5)
     assert learner.skipped == PATIENCE
 
 
 def test_a_loss_that_stays_bad_stops_training_with_good_weights(trained: Fit, tmp_path: Path) -> None:
-    states, broken = States(tmp_path), Broken(range(4, 10_000))
+    states, broken = Checkpointer(tmp_path), Broken(range(4, 10_000))
     with (
         pytest.warns(UserWarning, match="back to step 4"),
         pytest.raises(NotFinite, match="not finite since step 5"),
     ):
-        trained({"training": {"steps": 100}}, objective=broken, states=states)
+        trained({"training": {"steps": 100}}, objective=broken, checkpointer=states)
     assert broken.calls == 4 + 3 * PATIENCE
     newest = states.newest()
     assert newest is not None
@@ -124,15 +124,17 @@ def test_a_signal_saves_the_state_and_gives_the_handlers_back(
     before = signal.getsignal(number)
 
     class Strike(Rows):
-        def write(self, row: Mapping[str, float]) -> None:
+        def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
             os.kill(os.getpid(), number)
 
     with pytest.raises(Interrupted) as stopped:
         trained(
-            {"training": {"log_every": 4, "save_every": 1e9}}, states=States(tmp_path), trackers=[Strike()]
+            {"training": {"log_every": 4, "save_every": 1e9}},
+            checkpointer=Checkpointer(tmp_path),
+            callbacks=[Strike()],
         )
     assert stopped.value.step == 4
-    assert States(tmp_path).steps() == [0, 4]
+    assert Checkpointer(tmp_path).steps() == [0, 4]
     assert signal.getsignal(number) is before
 
 
@@ -152,10 +154,12 @@ def test_sigmoid_loss_is_summed_over_classes() -> None:
 
 def test_the_loader_is_asked_to_start_in_the_middle(trained: Fit, tmp_path: Path) -> None:
     """A resumed run does not draw what it has learned from already."""
-    assert trained({"training": {"steps": 5}}, states=States(tmp_path)).step == 5
+    assert trained({"training": {"steps": 5}}, checkpointer=Checkpointer(tmp_path)).step == 5
     calls = []
 
-    def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def objective(
+        model: nn.Module, batch: Batch, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         calls.append(batch.indices)
         return softmax_loss(model(batch.images), batch.targets, 0.0), {}
 

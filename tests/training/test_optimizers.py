@@ -13,9 +13,8 @@ from vitreous.models.transformer import Transformer
 from vitreous.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingConfig
 from vitreous.pretraining.objectives import build_objective
 from vitreous.training.config import LoRAConfig, OptimizerConfig
-from vitreous.training.lora import add_lora
+from vitreous.training.initial_model import add_lora, freeze
 from vitreous.training.optimizers import layer_of, make_optimizers, parameter_groups, set_rate
-from vitreous.training.starting import freeze
 
 SMALL: dict[str, Any] = {
     "image_size": 8,
@@ -121,7 +120,7 @@ LINEAR = ("attention.qkv", "attention.out", "mlp.expand", "mlp.contract")
 def test_muon_takes_no_tables() -> None:
     model = create("ViT-Ti/4", **SMALL, position={"kind": "relative"})
     assert of_muon(model) == {f"blocks.{n}.{part}.weight" for n in (0, 1) for part in LINEAR}
-    add_lora(model, LoRAConfig(rank=2))
+    add_lora(model, LoRAConfig(rank=2), seed=0)
     change = "parametrizations.weight.0"
     assert of_muon(model) == {
         f"blocks.{n}.{part}.{change}.{side}" for n in (0, 1) for part in LINEAR for side in "ab"

@@ -16,10 +16,10 @@ from vitreous.models.names import create
 from vitreous.training.choose import choose_recipe
 from vitreous.training.classifier import train_classifier
 from vitreous.training.fine_tuning import choose_fine_tuning
+from vitreous.training.initial_model import starting_model
 from vitreous.training.recipes import NAMES, recipe
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
-from vitreous.training.starting import starting_model
 
 
 @pytest.mark.parametrize("name", NAMES)

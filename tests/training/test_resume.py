@@ -17,34 +17,32 @@ from PIL import Image
 
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.training.callbacks import Callback
+from vitreous.training.checkpointer import Checkpointer, State
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
-from vitreous.training.display import Display
 from vitreous.training.learner import Learner
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
-from vitreous.training.signals import Interrupted
-from vitreous.training.state import State, States
+from vitreous.training.trainer import Interrupted, Trainer
 
 from .conftest import Fit, weights
 
 
-class StopAfter:
-    """A tracker that asks for a stop, as Ctrl-C does, at one step."""
+class StopAfter(Callback):
+    """Asks for a stop, as Ctrl-C does, at one step."""
 
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def write(self, row: dict[str, float]) -> None:
+    def on_log(self, trainer: Trainer, row: dict[str, float]) -> None:
         if row["step"] == self.step:
             os.kill(os.getpid(), signal.SIGINT)
 
-    def close(self) -> None: ...
-
 
 def test_a_state_of_another_model_is_refused(trained: Fit, tmp_path: Path) -> None:
-    states = States(tmp_path)
-    learner = trained({"training": {"steps": 2, "epochs": 1}}, states=states)
+    states = Checkpointer(tmp_path)
+    learner = trained({"training": {"steps": 2, "epochs": 1}}, checkpointer=states)
     state = states.newest()
     assert state
     memory = {name: tensor for name, tensor in state.tensors.items() if name.endswith("/exp_avg")}
@@ -73,9 +71,9 @@ def test_a_resumed_run_is_bit_equal_in_the_middle_of_an_epoch(
     settings = {"training": {"steps": 13, "log_every": 1, "save_every": 1e9, "optimizer": {"kind": kind}}}
     never_stopped = trained(settings)
     with pytest.raises(Interrupted):
-        trained(settings, states=States(tmp_path), trackers=[StopAfter(5)])
+        trained(settings, checkpointer=Checkpointer(tmp_path), callbacks=[StopAfter(5)])
     with pytest.raises(Interrupted):
-        trained(settings, resume=tmp_path, states=States(tmp_path), trackers=[StopAfter(11)])
+        trained(settings, resume=tmp_path, checkpointer=Checkpointer(tmp_path), callbacks=[StopAfter(11)])
     assert_equal(trained(settings, resume=tmp_path), never_stopped)
 
 
@@ -107,9 +105,9 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
     whole = train_classifier(Run.create(tmp_path / "whole", config), splits, device=device).model
     run = Run.create(tmp_path / "stopped", config)
 
-    class Strike(Display):
-        def step(self, step: int, *rest: object) -> None:
-            if step == 6:
+    class Strike(Callback):
+        def on_step_end(self, trainer: Trainer) -> None:
+            if trainer.learner.step == 6:
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
@@ -120,23 +118,43 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
         assert torch.equal(mine, theirs), name
 
 
-def test_the_last_two_states_are_kept(tmp_path: Path) -> None:
-    states = States(tmp_path)
+class Snapshot:
+    """A state without a learner."""
+
+    sharded = False
+
+    def __init__(self, step: int, size: int = 300) -> None:
+        self.step, self.size = step, size
+
+    def state(self) -> State:
+        return State({"w": torch.full((self.size,), float(self.step))}, {"lr_factor": 1.0})
+
+    def restore(self, state: State, *, first: bool = True) -> None:
+        self.step = state.facts["step"]
+        assert state.tensors["w"][0] == self.step
+
+    def empty_like(self, name: str, size: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(size, dtype=dtype)
+
+    def shard(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+
+@pytest.mark.parametrize("keep_last", [1, 2, 3])
+def test_the_last_states_are_kept(tmp_path: Path, keep_last: int) -> None:
+    checkpointer = Checkpointer(tmp_path, keep_last=keep_last)
     for step in range(5):
-        states.save(step, State({"w": torch.full((3,), float(step))}, {"lr_factor": 1.0}))
-    assert states.steps() == [3, 4]
-    assert len(list(tmp_path.iterdir())) == 4
-    newest = states.newest()
+        checkpointer.save(Snapshot(step))
+    assert checkpointer.steps() == list(range(5 - keep_last, 5))
+    assert len(list(tmp_path.iterdir())) == 2 * keep_last
+    newest = checkpointer.newest()
     assert newest is not None
     assert newest.facts == {"lr_factor": 1.0, "step": 4}
 
 
-@pytest.mark.parametrize("harm", ["cut", "flipped", "gone", "no JSON", "empty JSON"])
-def test_a_torn_state_gives_way_to_the_one_before_it(tmp_path: Path, harm: str) -> None:
-    states = States(tmp_path)
-    for step in (7, 8):
-        states.save(step, State({"w": torch.full((300,), float(step))}, {}))
-    tensors, facts = (tmp_path / f"step-000000008{suffix}" for suffix in (".safetensors", ".json"))
+def damage(folder: Path, step: int, harm: str) -> None:
+    facts = folder / f"step-{step:09d}.json"
+    (tensors,) = (folder / f"step-{step:09d}.shards").iterdir()
     content = bytearray(tensors.read_bytes())
     match harm:
         case "cut":
@@ -150,41 +168,65 @@ def test_a_torn_state_gives_way_to_the_one_before_it(tmp_path: Path, harm: str) 
             facts.write_text("{")
         case "empty JSON":
             facts.write_text("{}")
-    with pytest.warns(UserWarning, match="is torn"):
-        newest = states.newest()
-    assert newest is not None
-    assert newest.facts["step"] == 7
-    assert newest.tensors["w"][0] == 7
+        case "a list":
+            facts.write_text("[]")
+
+
+@pytest.mark.parametrize("harm", ["cut", "flipped", "gone", "no JSON", "empty JSON", "a list"])
+def test_a_damaged_state_gives_way_to_the_one_before_it(tmp_path: Path, harm: str) -> None:
+    for step in (7, 8):
+        Checkpointer(tmp_path).save(Snapshot(step))
+    damage(tmp_path, 8, harm)
+    learner, checkpointer = Snapshot(0), Checkpointer(tmp_path)
+    with pytest.warns(UserWarning, match=r"step-000000008 is damaged .*: training resumes from step 7"):
+        assert checkpointer.restore(learner)
+    assert learner.step == 7
+    checkpointer.save(learner)  # it is saved already
+    assert checkpointer.steps() == [7, 8]
+    checkpointer.save(Snapshot(9))
+    assert checkpointer.steps() == [7, 9]
+
+
+def test_damaged_states_are_not_counted_among_those_that_are_kept(tmp_path: Path) -> None:
+    for step in (23, 24):
+        Checkpointer(tmp_path).save(Snapshot(step))
+        damage(tmp_path, step, "flipped")
+    checkpointer = Checkpointer(tmp_path)
+    with pytest.warns(UserWarning, match="resumes from the beginning: no checkpoint is intact"):
+        assert not checkpointer.restore(Snapshot(0))
+    for step in (0, 5):
+        checkpointer.save(Snapshot(step))
+    assert checkpointer.steps() == [0, 5]
 
 
 def test_no_state_at_all_is_a_beginning(tmp_path: Path) -> None:
-    assert States(tmp_path / "nothing").newest() is None
+    assert Checkpointer(tmp_path / "nothing").newest() is None
+    (tmp_path / "step-abc.json").write_text("{}")
+    assert Checkpointer(tmp_path).newest() is None
 
 
 def test_a_full_disk_leaves_the_state_before_it(tmp_path: Path) -> None:
-    states = States(tmp_path)
-    states.save(1, State({"w": torch.ones(10)}, {}))
+    checkpointer = Checkpointer(tmp_path)
+    checkpointer.save(Snapshot(1, size=10))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(
-            InputError, match=r"cannot save the state of step 2 .*the state of step 1 is kept"
-        ):
-            states.save(2, State({"w": torch.ones(1_000_000)}, {}))
+        with pytest.raises(InputError, match=r"cannot save the checkpoint of step 2 .*of step 1 is intact"):
+            checkpointer.save(Snapshot(2, size=1_000_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    newest = states.newest()
+    newest = checkpointer.newest()
     assert newest is not None
     assert newest.facts["step"] == 1
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".shards"]
 
 
 def test_states_hold_no_pickles(trained: Fit, tmp_path: Path) -> None:
-    trained({"training": {"steps": 1}}, states=States(tmp_path))
-    for path in tmp_path.iterdir():
-        assert path.suffix in (".json", ".safetensors")
+    trained({"training": {"steps": 1}}, checkpointer=Checkpointer(tmp_path))
+    for path in tmp_path.rglob("*.*"):
+        assert path.suffix in (".json", ".safetensors", ".shards")
         if path.suffix == ".json":
             assert isinstance(json.loads(path.read_text()), dict)
 
@@ -199,30 +241,28 @@ from vitreous.data.config import DataConfig
 from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
 from vitreous.training.config import RunConfig
-from vitreous.training.display import Display
 from vitreous.training.learner import Learner
-from vitreous.training.loop import Surroundings, fit
+from vitreous.training.trainer import Trainer
 from vitreous.training.objectives import classification
-from vitreous.training.starting import starting_model
-from vitreous.training.state import States
+from vitreous.training.initial_model import starting_model
+from vitreous.training.checkpointer import Checkpointer
 
 config, folder, kills = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 splits = open_data("digits", DataConfig(test_fraction=0.85))
 chance = random.Random(0)
 
 def live():
-    states = States(folder)
+    states = Checkpointer(folder)
     learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
-    if state := states.newest():
-        learner.restore(state)
+    states.restore(learner)
     loader = image_loader(splits.train, preprocessing=config.preprocessing, augmentation=config.augmentation,
                          batch_size=config.training.batch_size, seed=config.seed)
-    fit(learner, loader, classification(config.training), config.training,
-        Surroundings(states=states, seed=config.seed))
+    Trainer(learner, loader, classification(config.training), config.training,
+            checkpointer=states, seed=config.seed).fit()
 
 def half_written():
     stems = [path.stem for path in folder.glob("step-*.json")]
-    return any(path.name.split(".")[0] not in stems for path in folder.glob("step-*.safetensors*"))
+    return any(path.is_dir() and path.stem not in stems for path in folder.glob("step-*"))
 
 def newest():
     return max((int(path.stem[5:]) for path in folder.glob("step-*.json")), default=-1)

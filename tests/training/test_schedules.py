@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitreous.training.config import ScheduleConfig
-from vitreous.training.schedules import rate
+from vitreous.training.optimizers import learning_rate
 
 
 def test_warmup_is_linear_and_ends_at_the_peak() -> None:
     config = ScheduleConfig(kind="cosine", warmup=4)
-    assert [rate(step, 100, config) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert [learning_rate(step, 100, config) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -31,26 +31,28 @@ def test_warmup_is_linear_and_ends_at_the_peak() -> None:
 )
 def test_curves(kind: str, step: int, expected: float) -> None:
     config = ScheduleConfig(kind=kind, warmup=0, timescale=10)  # type: ignore[arg-type]
-    assert rate(step, 100, config) == pytest.approx(expected, abs=1e-12)
+    assert learning_rate(step, 100, config) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_end_is_a_share_of_the_peak() -> None:
     for kind in ("linear", "cosine"):
         config = ScheduleConfig(kind=kind, warmup=0, end=0.1)  # type: ignore[arg-type]
-        assert rate(100, 100, config) == pytest.approx(0.1)
-        assert rate(50, 100, config) == pytest.approx(0.55)
+        assert learning_rate(100, 100, config) == pytest.approx(0.1)
+        assert learning_rate(50, 100, config) == pytest.approx(0.55)
 
 
 def test_cooldown_goes_linearly_to_zero() -> None:
     config = ScheduleConfig(kind="constant", warmup=0, cooldown=0.2)
-    assert rate(80, 100, config) == 1.0
-    assert rate(90, 100, config) == pytest.approx(0.5)
-    assert rate(99, 100, config) == pytest.approx(0.05)
+    assert learning_rate(80, 100, config) == 1.0
+    assert learning_rate(90, 100, config) == pytest.approx(0.5)
+    assert learning_rate(99, 100, config) == pytest.approx(0.05)
 
 
 def test_lengths_below_one_are_shares_of_the_run() -> None:
     share, steps = ScheduleConfig(warmup=0.1), ScheduleConfig(warmup=20)
-    assert [rate(step, 200, share) for step in range(200)] == [rate(step, 200, steps) for step in range(200)]
+    assert [learning_rate(step, 200, share) for step in range(200)] == [
+        learning_rate(step, 200, steps) for step in range(200)
+    ]
 
 
 @settings(max_examples=30, deadline=None)
@@ -64,4 +66,4 @@ def test_a_share_is_between_nothing_and_the_peak(
     kind: str, warmup: float, cooldown: float, total: int
 ) -> None:
     config = ScheduleConfig(kind=kind, warmup=warmup, cooldown=cooldown)  # type: ignore[arg-type]
-    assert all(0 < rate(step, total, config) <= 1 for step in range(total))
+    assert all(0 < learning_rate(step, total, config) <= 1 for step in range(total))

@@ -23,17 +23,16 @@ from vitreous.data.segmentation.masked import mask_image
 from vitreous.errors import InputError
 from vitreous.evaluation.segmentation import evaluate_segmenter
 from vitreous.models.segmenter import Segmenter
+from vitreous.training.callbacks import Callback
 from vitreous.training.config import TrainingConfig
-from vitreous.training.display import Display
+from vitreous.training.initial_model import starting_model
 from vitreous.training.run import Run
 from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.segmentation.objective import segmentation
 from vitreous.training.segmentation.plan import plan_segmentation, reopened
 from vitreous.training.segmentation.trainer import train_segmenter
-from vitreous.training.setbacks import NotFinite
 from vitreous.training.settings import to_toml
-from vitreous.training.signals import Interrupted
-from vitreous.training.starting import starting_model
+from vitreous.training.trainer import Interrupted, NotFinite
 
 TINY = {
     "model": {"image_size": [16, 16], "patch_size": [8, 8], "stem": {"kind": "patch"}, "width": 16,
@@ -88,7 +87,7 @@ def test_pixels_of_255_teach_nothing():
     masks[0, :2] = 255
     batch = MaskBatch(torch.zeros(2, 1, 4, 4), masks)
     objective = segmentation(TrainingConfig())
-    loss, measures = objective(model, batch)
+    loss, measures = objective(model, batch, torch.Generator())
     judged = masks != 255
     wanted = F.cross_entropy(logits.permute(0, 2, 3, 1)[judged], masks[judged])
     assert torch.allclose(loss, wanted)
@@ -97,7 +96,7 @@ def test_pixels_of_255_teach_nothing():
     loss.backward()
     assert (logits.grad[0, :, :2] == 0).all()
     nothing = MaskBatch(batch.images, torch.full_like(masks, 255))
-    assert objective(model, nothing)[0] == 0
+    assert objective(model, nothing, torch.Generator())[0] == 0
 
 
 def test_a_run_goes_on_in_shards_where_that_is_asked(folder, tmp_path):
@@ -118,15 +117,14 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(folder, tmp_path)
     assert all(torch.isfinite(weight).all() for weight in weights(run.path).values())
 
 
-class StopAt(Display):
+class StopAt(Callback):
     """Asks for a stop, as Ctrl-C does, when a step is shown."""
 
     def __init__(self, at: int) -> None:
-        super().__init__()
         self.at = at
 
-    def step(self, step, total, numbers):
-        if step == self.at:
+    def on_step_end(self, trainer):
+        if trainer.learner.step == self.at:
             os.kill(os.getpid(), signal.SIGINT)
 
 

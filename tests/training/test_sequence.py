@@ -13,7 +13,7 @@ from vitreous.data.text.batches import TextBatch, padded, tokens_per_target
 from vitreous.data.text.parallel import Pair, Parallel, number_pairs
 from vitreous.data.text.tokenizer import PAD, Tokenizer
 from vitreous.training.distributed import World
-from vitreous.training.schedules import rate
+from vitreous.training.optimizers import learning_rate
 from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.sequence.config import TranslationConfig, configure_sequence
 from vitreous.training.sequence.plan import plan_reading, prepare_translation
@@ -21,7 +21,7 @@ from vitreous.training.sequence.reader import Reader
 from vitreous.training.sequence.recipes import digit_lines_config, numbers_config, pairs_config, paper_rate
 from vitreous.training.sequence.run import SequenceRun, fresh_model, next_token, train_sequence_model
 from vitreous.training.sequence.translator import Translator
-from vitreous.training.setbacks import NotFinite
+from vitreous.training.trainer import NotFinite
 
 CPU = torch.device("cpu")
 
@@ -58,7 +58,7 @@ def test_the_papers_schedule():
     peak, schedule = paper_rate(width, warmup)
     for step in (1, 100, 3999, 4000, 10_000, 99_999):
         paper = width**-0.5 * min(step**-0.5, step * warmup**-1.5)
-        assert peak * rate(step - 1, total, schedule) == pytest.approx(paper, rel=2e-4)
+        assert peak * learning_rate(step - 1, total, schedule) == pytest.approx(paper, rel=2e-4)
 
 
 def test_larger_data_get_the_papers_base_model():
@@ -85,14 +85,21 @@ def test_padding_counts_nowhere_in_the_loss(tiny):
     source, target = padded([[5, 6, 2], [7, 2]]), padded([[1, 8, 9, 2], [1, 8, 2]])
     objective = next_token(0.1)
     tokens = tokens_per_target([[1, 8, 9, 2], [1, 8, 2]], 2)
-    together, _ = objective(model, TextBatch(source, target, tokens))
+    together, _ = objective(model, TextBatch(source, target, tokens), torch.Generator())
     alone = [
-        objective(model, TextBatch(source[i : i + 1, :n], target[i : i + 1, :m], torch.tensor([m - 1.0])))[0]
+        objective(
+            model,
+            TextBatch(source[i : i + 1, :n], target[i : i + 1, :m], torch.tensor([m - 1.0])),
+            torch.Generator(),
+        )[0]
         for i, n, m in ((0, 3, 4), (1, 2, 3))
     ]
     expected = (3 * alone[0] + 2 * alone[1]) / 5
     torch.testing.assert_close(together, expected, atol=1e-5, rtol=1e-5)
-    parts = [objective(model, TextBatch(source[i:][:1], target[i:][:1], tokens[:1]))[0] for i in (0, 1)]
+    parts = [
+        objective(model, TextBatch(source[i:][:1], target[i:][:1], tokens[:1]), torch.Generator())[0]
+        for i in (0, 1)
+    ]
     torch.testing.assert_close(sum(parts) / 2, expected, atol=1e-5, rtol=1e-5)
     assert target[1, -1] == PAD
 
@@ -101,7 +108,7 @@ def test_label_smoothing_is_the_papers(tiny):
     model = fresh_model(tiny).eval()
     source, target = padded([[5, 6, 2]]), padded([[1, 8, 2]])
     batch = TextBatch(source, target, torch.tensor([2.0]))
-    plain, smooth = (next_token(s)(model, batch)[0] for s in (0.0, 0.1))
+    plain, smooth = (next_token(s)(model, batch, torch.Generator())[0] for s in (0.0, 0.1))
     log_p = model(source, target[:, :-1]).log_softmax(dim=-1)
     torch.testing.assert_close(smooth, 0.9 * plain - 0.1 * log_p.mean())
 
@@ -276,9 +283,9 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path, tiny, d
     def broken(smoothing):
         whole = next_token(smoothing)
 
-        def objective(model, batch):
+        def objective(model, batch, generator):
             calls.append(0)
-            loss, measures = whole(model, batch)
+            loss, measures = whole(model, batch, generator)
             return loss * (1 if len(calls) < 3 else float("nan")), measures
 
         return objective

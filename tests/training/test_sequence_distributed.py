@@ -17,8 +17,8 @@ from PIL import Image
 import vitreous as vt
 from vitreous.data.text.captions import open_captions
 from vitreous.data.text.parallel import Parallel, number_pairs, open_parallel
+from vitreous.training.callbacks import read_metrics
 from vitreous.training.distributed import World
-from vitreous.training.journal import read_metrics
 from vitreous.training.sequence.config import ReadingConfig, TranslationConfig, configure_sequence
 from vitreous.training.sequence.plan import Prepared, prepare_reading, prepare_translation
 from vitreous.training.sequence.recipes import digit_lines_config, images_config, numbers_config
@@ -34,17 +34,17 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 from test_sequence_distributed import prepared
-from vitreous.training.display import Display
-from vitreous.training.distributed import joined
+from vitreous.training.callbacks import Callback
+from vitreous.training.distributed import process_group
 from vitreous.training.sequence.run import SequenceRun, train_sequence_model
-from vitreous.training.signals import Interrupted
+from vitreous.training.trainer import Interrupted
 
-class Strike(Display):
-    def step(self, step, *rest):
-        if step == stop:
+class Strike(Callback):
+    def on_step_end(self, trainer):
+        if trainer.learner.step == stop:
             os.kill(os.getpid(), signal.SIGINT)
 
-with joined(torch.device("cpu")) as (world, device):
+with process_group(torch.device("cpu")) as (world, device):
     for argument in sys.argv[2:]:
         folder, _, step = argument.partition("@")
         run, stop = SequenceRun.open(Path(folder)), int(step or -1)
@@ -53,7 +53,7 @@ with joined(torch.device("cpu")) as (world, device):
             train_sequence_model(run, data, device=device, world=world, display=display)
         except Interrupted:
             pass
-    world.wait()
+    world.barrier()
 """
 
 TINY = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "dropout": 0.0}

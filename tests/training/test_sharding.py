@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import torch
 
+from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
+from vitreous.training.callbacks import read_metrics
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
-from vitreous.training.journal import read_metrics
+from vitreous.training.initial_model import starting_model
+from vitreous.training.parallel import shards_for
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, to_toml
-from vitreous.training.sharding import shards_for
-from vitreous.training.starting import starting_model
-from vitreous.training.state import write_text
 
 # One launch goes through several runs: RUN, or RUN@STEP where Ctrl-C comes at that step.
 DRIVER = """
@@ -37,18 +37,18 @@ from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.training.classifier import train_classifier
-from vitreous.training.display import Display
-from vitreous.training.distributed import joined
+from vitreous.training.callbacks import Callback
+from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
-from vitreous.training.signals import Interrupted
+from vitreous.training.trainer import Interrupted
 
-class Strike(Display):
-    def step(self, step, *rest):
-        if step == stop:
+class Strike(Callback):
+    def on_step_end(self, trainer):
+        if trainer.learner.step == stop:
             os.kill(os.getpid(), signal.SIGINT)
 
 splits = open_data("digits", DataConfig(test_fraction=0.85))
-with joined(torch.device("cpu")) as (world, device):
+with process_group(torch.device("cpu")) as (world, device):
     if "FULL_DISK" in os.environ and not world.first:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
@@ -59,7 +59,7 @@ with joined(torch.device("cpu")) as (world, device):
             train_classifier(run, splits, device=device, world=world, display=Strike() if stop > 0 else None)
         except (InputError, Interrupted) as error:
             (run.path / f"error-{world.rank}.txt").write_text(str(error))
-    world.wait()
+    world.barrier()
 """
 
 Config = dict[str, Any]
@@ -146,16 +146,16 @@ def test_a_state_in_shards_goes_on_in_one_process(config: RunConfig, splits: Spl
     stopped = Run.create(tmp_path / "stopped", config)
     launch(tmp_path, f"{stopped.path}@10")
     assert stopped.states.steps() == [0, 10]
-    shares = sorted(stopped.path.glob("checkpoints/step-000000010.shares/*"))
+    shares = sorted(stopped.path.glob("checkpoints/step-000000010.shards/*"))
     assert [path.suffix for path in shares] == [".safetensors"] * 2
     torn = copied(stopped, tmp_path / "torn", shard=True)
     train_classifier(stopped, splits, device=torch.device("cpu"))
     assert curve(stopped) == pytest.approx(curve(whole), abs=1e-5)
     assert len(curve(stopped)) == 14
 
-    share = torn.path / "checkpoints" / "step-000000010.shares" / shares[0].name
+    share = torn.path / "checkpoints" / "step-000000010.shards" / shares[0].name
     share.write_bytes(share.read_bytes()[:-1])
-    with pytest.warns(UserWarning, match=r"step-000000010 is torn \(the checksum of shard-"):
+    with pytest.warns(UserWarning, match=r"step-000000010 is damaged \(the checksum of shard-"):
         newest = torn.states.newest()
     assert newest is not None
     assert newest.facts["step"] == 0
@@ -180,7 +180,7 @@ def test_a_run_goes_on_in_any_number_of_processes_with_shards_or_without(
         for shard in (True, False)
     ]
     torn = copied(begun["shards"], tmp_path / "torn", shard=True)
-    next(torn.path.glob("checkpoints/step-000000010.shares/*")).write_bytes(b"")
+    next(torn.path.glob("checkpoints/step-000000010.shards/*")).write_bytes(b"")
     launch(tmp_path, torn.path, *(run.path for run in resumed))
     launch(tmp_path, *(run.path for run in begun.values()), processes=1)
     for run in (*begun.values(), *resumed, torn):
@@ -201,8 +201,8 @@ def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, 
     launch(tmp_path, f"{groups.path}@10", four_sgd.path, processes=4)
     assert curve(four_sgd) == pytest.approx(curve(one_sgd), abs=1e-5)
     assert len(curve(groups)) == 10
-    shares = sum(path.stat().st_size for path in groups.path.glob("checkpoints/step-000000010.shares/*"))
-    state = whole.states.folder / "step-000000014.safetensors"
+    shares = sum(path.stat().st_size for path in groups.path.glob("checkpoints/step-000000010.shards/*"))
+    (state,) = (whole.states.folder / "step-000000014.shards").iterdir()
     assert shares < 1.5 * state.stat().st_size  # a copy is written once
     resumed = [copied(groups, tmp_path / name, shard=shard) for name, shard in (("a", True), ("b", False))]
     all_of_two = copied(groups, tmp_path / "c", shard=True)
@@ -222,9 +222,9 @@ def test_a_full_disk_of_one_process_stops_all_with_one_sentence(config: RunConfi
     launch(tmp_path, run.path, FULL_DISK="1")
     for rank in (0, 1):
         message = (run.path / f"error-{rank}.txt").read_text()
-        assert message.startswith("cannot save the state of step 0 in ")
+        assert message.startswith("cannot save the checkpoint of step 0 in ")
         assert "process 1: " in message
-        assert message.endswith(f"go on with vitreous train --resume {run.path}")
+        assert message.endswith(f"resume with vitreous train --resume {run.path}")
     assert run.states.steps() == []
 
 
@@ -260,7 +260,7 @@ def half_written(run: Run) -> bool:
     return any(
         not path.with_suffix(".json").exists()
         for path in run.path.glob("checkpoints/step-*")
-        if path.suffix in (".partial", ".shares")
+        if path.suffix in (".partial", ".shards")
     )
 
 
@@ -277,8 +277,8 @@ def test_what_cannot_be_shared_is_an_input_error(config: RunConfig) -> None:
         shards_for(model, adafactor, world, device)
     assert shards_for(model, config.training, World(), device) is None
     groups = config.training.model_copy(update={"shard_group": 3})
-    with pytest.raises(InputError, match="4 processes cannot be cut into groups of 3"):
+    with pytest.raises(InputError, match="4 processes cannot be divided into groups of 3"):
         shards_for(model, groups, World(rank=0, size=4), device)
     muon = config.training.optimizer.model_copy(update={"kind": "muon"})
-    with pytest.raises(InputError, match="Muon makes matrices orthogonal"):
+    with pytest.raises(InputError, match="Muon orthogonalizes matrices"):
         shards_for(model, groups.model_copy(update={"optimizer": muon}), World(rank=0, size=6), device)

@@ -51,4 +51,5 @@ def check_finished(path: Path) -> None:
 
 def saved_steps(folder: Path) -> list[int]:
     """The steps of the states in a run's checkpoints/ that were written to the end, rising."""
-    return sorted(int(path.stem.removeprefix("step-")) for path in folder.glob("step-*.json"))
+    names = [path.stem.removeprefix("step-") for path in folder.glob("step-*.json")]
+    return sorted(int(name) for name in names if name.isdecimal())

@@ -21,3 +21,9 @@ def whole(path: Path) -> Iterator[Path]:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file as a whole."""
+    with whole(path) as beside:
+        beside.write_text(text, encoding="utf-8")

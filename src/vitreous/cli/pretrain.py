@@ -127,8 +127,8 @@ def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> d
     from vitreous.inspection.run_report import write_pretraining_report
     from vitreous.pretraining.config import PretrainingRunConfig
     from vitreous.pretraining.pretrainer import pretrain
-    from vitreous.training.display import Display
-    from vitreous.training.starting import count_parameters
+    from vitreous.training.callbacks import Display
+    from vitreous.training.initial_model import count_parameters
 
     config = run.config
     assert isinstance(config, PretrainingRunConfig)  # `Run` holds either kind

@@ -62,10 +62,10 @@ def carry_out(run: Run, splits: MaskSplits, device: torch.device, world: World) 
     from vitreous.api.arguments import progress_bar
     from vitreous.evaluation.segmentation import evaluate_segmenter, segmentation_monitor
     from vitreous.inspection.run_report import write_segmentation_report
-    from vitreous.training.display import Display
+    from vitreous.training.callbacks import Display
+    from vitreous.training.initial_model import count_parameters
     from vitreous.training.segmentation.card import write_card
     from vitreous.training.segmentation.trainer import train_segmenter
-    from vitreous.training.starting import count_parameters
 
     batch_size = run.config.evaluation.batch_size
     trained = train_segmenter(

@@ -32,27 +32,27 @@ def carry_out(
         judge: what a model makes of the held-out part, as JSON.
         report: writes the page of what a model looks at.
     """
-    from vitreous.training.display import Display
+    from vitreous.checkpoints.whole_files import write_text
+    from vitreous.training.callbacks import Display
+    from vitreous.training.initial_model import count_parameters
     from vitreous.training.sequence.card import card
     from vitreous.training.sequence.plan import left_out
     from vitreous.training.sequence.run import train_sequence_model
-    from vitreous.training.starting import count_parameters
-    from vitreous.training.state import write_text
 
     for line in left_out(prepared):
         say(line, world)
     display = Display() if world.first else None
-    model, seconds = train_sequence_model(run, prepared, device=device, display=display, world=world)
+    trained = train_sequence_model(run, prepared, device=device, display=display, world=world)
     if not world.first:
         return None
     result = {
         "run": str(run.path),
-        **judge(model),
-        "report": str(report(model)),
-        "seconds": seconds,
+        **judge(trained.model),
+        "report": str(report(trained.model)),
+        "seconds": trained.seconds,
         "train_count": prepared.examples,
         "skipped": prepared.skipped,
-        "parameters": count_parameters(model),
+        "parameters": count_parameters(trained.model),
     }
     write_text(run.path / "README.md", card(run.config, result))
     return result

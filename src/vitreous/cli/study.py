@@ -44,7 +44,7 @@ def study(
         else:
             print("\n".join(f"{each:<16}{title}" for each, title in studies.items()))
         return 0
-    from vitreous.training.signals import Interrupted
+    from vitreous.training.trainer import Interrupted
 
     try:
         result = vt.study(

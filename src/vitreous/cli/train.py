@@ -189,13 +189,13 @@ def begun(
     minutes: float | None,
 ) -> Run:
     """A new run directory."""
-    from vitreous.training.pacing import paced
+    from vitreous.training.length import fit_to_minutes
     from vitreous.training.plan import settled
     from vitreous.training.run import default_path
 
     config = settled(planned.config, planned.splits, device, fit_memory=fit_memory, world=world)
     if minutes:
-        config = paced(config, planned.splits, minutes=minutes, device=device, world=world)
+        config = fit_to_minutes(config, planned.splits, minutes=minutes, device=device, world=world)
     run = new_run(out or default_path(planned.splits.name), config, planned.reasons, world)
     if minutes:
         say(f"time: {config.training.steps} steps, measured to take {minutes:g} minutes", world)
@@ -213,10 +213,10 @@ def carry_out(run: Run, splits: Splits, device: torch.device, world: World) -> d
     from vitreous.evaluation.monitor import monitor
     from vitreous.evaluation.multilabel import evaluate_multilabel
     from vitreous.inspection.run_report import write_training_report
+    from vitreous.training.callbacks import Display
     from vitreous.training.card import write_card
     from vitreous.training.classifier import train_classifier, train_loader
-    from vitreous.training.display import Display
-    from vitreous.training.starting import count_parameters
+    from vitreous.training.initial_model import count_parameters
 
     config = run.config
     trained = train_classifier(

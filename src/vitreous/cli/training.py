@@ -41,10 +41,10 @@ def in_processes(
     """
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
     from vitreous.training.device import pick_device
-    from vitreous.training.distributed import joined
-    from vitreous.training.signals import Interrupted
+    from vitreous.training.distributed import process_group
+    from vitreous.training.trainer import Interrupted
 
-    with joined(pick_device(device)) as (world, here):
+    with process_group(pick_device(device)) as (world, here):
         run, data = start(here, world)
         try:
             result = carry_out(run, data, here, world)
@@ -64,10 +64,10 @@ def going_on(
 ) -> AnyRun:
     """A run that goes on: longer, where so many epochs or steps are asked for; with its weights in shards or
     whole."""
-    from vitreous.training.lengthening import lengthened
+    from vitreous.training.length import extend_run
 
     if epochs is not None or steps is not None:
-        run, schedule = lengthened(run, world, epochs=epochs, steps=steps)
+        run, schedule = extend_run(run, world, epochs=epochs, steps=steps)
         if schedule:
             say(schedule, world)
     return run.spread(shard)

@@ -14,11 +14,11 @@ from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.training.config import RunConfig
+from vitreous.training.initial_model import absolute_source
 from vitreous.training.plan import data_config
 from vitreous.training.run import Run
 from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.settings import check_known
-from vitreous.training.starting import absolute_source
 
 Shown = TypeVar("Shown", ImageDataset, MaskedDataset)
 

@@ -28,7 +28,7 @@ from vitreous.inspection.capture import attention_layers
 from vitreous.layers.attention import Attention
 from vitreous.layers.pooling import AttentionPooling
 from vitreous.models.vit import ViT
-from vitreous.training.checkpointing import checkpointed
+from vitreous.training.memory import activation_checkpointing
 
 
 class Relevance(NamedTuple):
@@ -67,7 +67,7 @@ def relevance(
         with (
             watched_attention(model, row, heads),
             watched_pooling(pool, row),
-            checkpointed(model),
+            activation_checkpointing(model),
             torch.enable_grad(),
         ):
             images = images.detach().requires_grad_()

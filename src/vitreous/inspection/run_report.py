@@ -44,7 +44,7 @@ from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
-from vitreous.training.journal import read_metrics
+from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
     from vitreous.pretraining.config import PretrainingConfig

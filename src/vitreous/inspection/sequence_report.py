@@ -24,7 +24,7 @@ from vitreous.inspection.page import Exhibit, LeftOut, image_row, save_arrays, w
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
-from vitreous.training.journal import read_metrics
+from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
     from vitreous.training.sequence.reader import Reader

@@ -26,7 +26,7 @@ from vitreous.models.names import Model
 from vitreous.pretraining.sizes import FeaturesAt
 from vitreous.pretraining.views import MultiCrop, ViewsConfig
 from vitreous.rng import torch_generator
-from vitreous.training.average import draw_towards
+from vitreous.training.learner import move_towards
 
 
 class DINOConfig(Config):
@@ -155,7 +155,7 @@ class DINO(nn.Module):
         """theta_t <- m theta_t + (1 - m) theta_s, m rising to 1 along a cosine. Buffers are copied."""
         momentum = 1 - (1 - self.config.teacher_momentum) * (math.cos(math.pi * done) + 1) / 2
         for teacher, student in ((self.teacher, self.model), (self.teacher_head, self.head)):
-            draw_towards(teacher, student, 1 - momentum)
+            move_towards(teacher, student, 1 - momentum)
             for copied, buffer in zip(teacher.buffers(), student.buffers(), strict=True):
                 copied.copy_(buffer)
 

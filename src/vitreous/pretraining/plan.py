@@ -24,9 +24,9 @@ from vitreous.pretraining.mae import decoder_for
 from vitreous.pretraining.objectives import build_objective
 from vitreous.pretraining.views import ViewsConfig
 from vitreous.training.config import EvaluationConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint
 from vitreous.training.plan import data_config
 from vitreous.training.settings import Tree, configure
-from vitreous.training.starting import absolute_source, fitted_to_checkpoint
 
 SMALL_IMAGE = 40  # pixels; up to here images are taken as they are
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,21 +17,13 @@ from vitreous.models.names import Model
 from vitreous.pretraining.config import PretrainingRunConfig
 from vitreous.pretraining.dino import DINO
 from vitreous.pretraining.objectives import SelfSupervision, build_objective
-from vitreous.training.bad_together import BadTogether
-from vitreous.training.checkpointing import checkpointed
+from vitreous.training.callbacks import Display
 from vitreous.training.classifier import train_loader
-from vitreous.training.display import Display
 from vitreous.training.distributed import World
-from vitreous.training.float8 import out_of_float8
+from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
-from vitreous.training.loop import fit
-from vitreous.training.resuming import resumed
 from vitreous.training.run import Run
-from vitreous.training.setbacks import kept_if_not_finite
-from vitreous.training.shares import SharedStates
-from vitreous.training.starting import starting_model
-from vitreous.training.state import States
-from vitreous.training.surrounding import surrounded
+from vitreous.training.session import train_run
 
 
 class Pretrained(NamedTuple):
@@ -73,60 +63,41 @@ def pretrain(
     config, world = run.config, world or World()
     assert isinstance(config, PretrainingRunConfig)  # `Run` holds either kind
     loader = train_loader(run.config, splits, device, world)
-    steps = config.training.total_steps(loader.steps_per_epoch)
-    learner, states = learner_of(run, config, device, world, steps=steps)
-    around = surrounded(
-        run,
-        learner,
-        states,
-        BadTogether(loader.bad, len(splits.train), world),
-        device=device,
-        display=display,
-        world=world,
-        validate=measures(splits, config),
-        validate_every=config.evaluation.every_epochs,
-    )
-    encoder: Any = learner.model.encoder
-    recomputing = checkpointed(encoder) if config.training.checkpointing else nullcontext()
-    save = partial(saved, run, learner, world)
-    with around as surroundings, recomputing, kept_if_not_finite(save, run.path / "model"):
-        fit(learner, loader, self_supervised, config.training, surroundings)
-    objective = save()
-    return Pretrained(objective.encoder, objective, learner.seconds, dict(loader.bad))
-
-
-def saved(run: Run, learner: Learner, world: World) -> SelfSupervision:
-    """The objective on the CPU. The first process has written its encoder into the run's model/."""
-    objective: SelfSupervision = learner.result.cpu().eval()  # type: ignore[assignment]
-    out_of_float8(objective)
-    encoder = objective.encoder.requires_grad_(True)
-    if world.first:
-        run.save_model(encoder)
-    return objective
-
-
-def learner_of(
-    run: Run, config: PretrainingRunConfig, device: torch.device, world: World, *, steps: int
-) -> tuple[Learner, States | SharedStates]:
-    """The objective at the run's newest saved state, or at its beginning, and where its next states go.
-
-    Args:
-        steps: of the whole training.
-    """
     with torch.random.fork_rng(devices=[]):
         model = starting_model(config, labels=())
         model.labels, model.task = None, config.pretraining.objective
         torch.manual_seed(config.seed)  # the mask token and the heads
+        steps = config.training.total_steps(loader.steps_per_epoch)
         objective = build_objective(model, config.pretraining, steps=steps)
-    learner, states = resumed(objective, run.states, config.training, device=device, world=world)
-    if isinstance(objective, DINO):
-        objective.follow_steps_of(learner.optimizers[-1])
-    return learner, states
+
+    def on_resume(learner: Learner) -> None:
+        if isinstance(objective, DINO):
+            objective.follow_steps_of(learner.optimizers[-1])
+
+    session = train_run(
+        run,
+        objective,
+        loader,
+        self_supervised,
+        save=lambda trained: run.save_model(trained.cpu().encoder),
+        bad=loader.bad,
+        images=len(splits.train),
+        device=device,
+        world=world,
+        callbacks=[display] if display else [],
+        validate=measures(splits, config),
+        validate_every=config.evaluation.every_epochs,
+        on_resume=on_resume,
+    )
+    trained: SelfSupervision = session.model.cpu()
+    return Pretrained(trained.encoder, trained, session.seconds, session.bad)
 
 
-def self_supervised(objective: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """An objective for `fit`. The masks are drawn from the generator that `fit` sets anew for every step."""
-    return objective(batch.images, torch.default_generator)
+def self_supervised(
+    objective: nn.Module, batch: Batch, generator: torch.Generator
+) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Compute the loss of a self-supervised objective, whose masks and views come from the generator."""
+    return objective(batch.images, generator)
 
 
 def measures(splits: Splits, config: PretrainingRunConfig) -> Measure | None:

@@ -19,6 +19,7 @@ from torch import nn
 from vitreous import __version__
 from vitreous.checkpoints import load
 from vitreous.checkpoints.native import save_native
+from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate
@@ -30,11 +31,10 @@ from vitreous.studies.selection import select
 from vitreous.studies.study import Tree, Trial
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
+from vitreous.training.initial_model import fitted_to_checkpoint
 from vitreous.training.plan import plan
 from vitreous.training.run import Run
 from vitreous.training.settings import merged
-from vitreous.training.starting import fitted_to_checkpoint
-from vitreous.training.state import write_text
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from shlex import quote
 from typing import Any
 
 from vitreous import __version__
+from vitreous.checkpoints.whole_files import write_text
 from vitreous.training.run import Run
-from vitreous.training.state import write_text
 
 
 def write_card(run: Run, result: Mapping[str, Any]) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -14,36 +11,14 @@ from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import Batch, image_loader
 from vitreous.data.loading import worker_count
 from vitreous.data.prefetching import DevicePrefetcher
-from vitreous.models.names import Model
-from vitreous.training.bad_together import BadTogether
-from vitreous.training.checkpointing import checkpointed
+from vitreous.training.callbacks import Display
 from vitreous.training.config import RunConfig
-from vitreous.training.display import Display
 from vitreous.training.distillation import Teacher, distillation
 from vitreous.training.distributed import World
-from vitreous.training.loop import fit
+from vitreous.training.initial_model import checkpoint, trainable_model
 from vitreous.training.objectives import Objective, classification
-from vitreous.training.resuming import learner_of, saved
 from vitreous.training.run import Run
-from vitreous.training.setbacks import kept_if_not_finite
-from vitreous.training.starting import checkpoint
-from vitreous.training.surrounding import surrounded
-
-
-class Trained(NamedTuple):
-    """What training gave.
-
-    Attributes:
-        model: the model to use, averaged weights where they were kept.
-        seconds: of training, over all sessions.
-        waiting: the share of this session's time in which training waited for data.
-        bad: images that could not be read and were left out, with the reason.
-    """
-
-    model: Model
-    seconds: float
-    waiting: float
-    bad: Mapping[str, str]
+from vitreous.training.session import Session, train_run
 
 
 def train_classifier(
@@ -54,7 +29,7 @@ def train_classifier(
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     display: Display | None = None,
     world: World | None = None,
-) -> Trained:
+) -> Session:
     """Train the run's model from where the run stands: its beginning, or the newest saved state.
 
     Args:
@@ -65,29 +40,21 @@ def train_classifier(
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the loss stays non-finite, a file cannot be written, or too many images cannot be read.
     """
-    world = world or World()
-    learner, states = learner_of(run, splits.train.classes, device, world)
     loader = train_loader(run.config, splits, device, world)
-    before = learner.seconds
-    around = surrounded(
+    return train_run(
         run,
-        learner,
-        states,
-        BadTogether(loader.bad, len(splits.train), world),
+        trainable_model(run.config, splits.train.classes),
+        loader,
+        objective_of(run.config, splits),
+        save=run.save_model,
+        bad=loader.bad,
+        images=len(splits.train),
         device=device,
-        display=display,
         world=world,
+        callbacks=[display] if display else [],
         validate=validate,
         validate_every=run.config.evaluation.every_epochs,
     )
-    recomputing = checkpointed(learner.model) if run.config.training.checkpointing else nullcontext()
-    objective, save = objective_of(run.config, splits), partial(saved, run, learner, world)
-    with around as surroundings, recomputing, kept_if_not_finite(save, run.path / "model"):
-        waited = fit(learner, loader, objective, run.config.training, surroundings)
-    result = save()
-    spent = learner.seconds - before
-    waiting = waited / spent if spent else 0.0
-    return Trained(result, learner.seconds, waiting, dict(loader.bad))
 
 
 def train_loader(

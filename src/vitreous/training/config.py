@@ -113,6 +113,7 @@ class TrainingConfig(Config):
         default=(), description="trackers beside metrics.jsonl and TensorBoard"
     )
     save_every: NotNegative = Field(default=60.0, description="seconds between saved states")
+    keep_last: Positive = Field(default=2, description="saved states that are kept")
     log_every: Positive | None = Field(
         default=None, description="steps between lines of metrics.jsonl; None: each epoch, at most 200"
     )

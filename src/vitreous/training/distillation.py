@@ -28,7 +28,9 @@ def distillation(config: TrainingConfig, teacher: Teacher) -> Objective:
     """
     label_loss, weight = LOSSES[config.loss], config.distillation.weight
 
-    def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def objective(
+        model: nn.Module, batch: Batch, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         to_labels, to_teacher = both_answers(model, batch.images)
         taught = teacher_loss(to_teacher, teacher(batch.images), config.distillation)
         loss = (1 - weight) * label_loss(to_labels, batch.targets, config.label_smoothing) + weight * taught

@@ -1,4 +1,4 @@
-"""Several processes, begun by torchrun: who is here, and what they agree on."""
+"""Several processes, launched by torchrun: their ranks, and what they exchange."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import datetime
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from vitreous.data.dataset import BadFiles
 from vitreous.errors import InputError
 
-Gathered = TypeVar("Gathered")
-PATIENCE = datetime.timedelta(hours=1)  # the others wait while one process evaluates and writes the report
+Value = TypeVar("Value")
+TIMEOUT = datetime.timedelta(hours=1)  # the others wait while one process evaluates and writes the report
 
 
 class World(NamedTuple):
@@ -30,91 +32,132 @@ class World(NamedTuple):
         return self.rank == 0
 
     def share(self, batch_size: int) -> int:
-        """Images of a batch that fall to each process.
+        """Return the images of a batch that each process gets.
 
         Raises:
-            InputError: they cannot be shared out equally.
+            InputError: the batch cannot be divided equally.
         """
         if batch_size % self.size:
             raise InputError(
-                f"a batch of {batch_size} cannot be shared by {self.size} processes: set training.batch_size "
-                f"to a multiple of {self.size}"
+                f"a batch of {batch_size} cannot be divided among {self.size} processes: set "
+                f"training.batch_size to a multiple of {self.size}"
             )
         return batch_size // self.size
 
-    def total(self, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Each sum over all processes."""
-        if self.size == 1 or not sums:
+    def all_reduce_sum(self, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Add up each sum over all processes, in the order of their ranks. A process that has none, since all
+        its steps were skipped or it has just resumed, takes part as well."""
+        if self.size == 1:
             return dict(sums)
-        names = sorted(sums)  # restored sums come in another order than new ones
-        stacked = torch.stack([sums[name] for name in names])
-        dist.all_reduce(stacked)
-        totals = dict(zip(names, stacked.unbind(), strict=True))
-        return {name: totals[name] for name in sums}
+        totals: dict[str, float] = {}
+        for found in self.gather({name: float(value) for name, value in sums.items()}):
+            for name, value in found.items():
+                totals[name] = totals.get(name, 0.0) + value
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in totals.items()}
 
     def any(self, flags: tuple[bool, ...], device: torch.device) -> tuple[bool, ...]:
-        """For each flag, whether any process has raised it."""
+        """Return for each flag whether it is true in any process."""
         if self.size == 1:
             return flags
         raised = torch.tensor(flags, dtype=torch.int32, device=device)
         dist.all_reduce(raised, op=dist.ReduceOp.MAX)
         return tuple(bool(flag) for flag in raised.tolist())
 
-    def told(self, text: str) -> str:
-        """What the first process says."""
+    def broadcast(self, value: Value) -> Value:
+        """Return what the first process has."""
         if self.size == 1:
-            return text
-        said = [text]
-        dist.broadcast_object_list(said, src=0)
-        return said[0]
+            return value
+        values: list[Any] = [value]
+        dist.broadcast_object_list(values, src=0)
+        first: Value = values[0]
+        return first
 
-    def gathered(self, mine: Gathered) -> list[Gathered]:
-        """What each process has, in the order of their ranks."""
+    def gather(self, value: Value) -> list[Value]:
+        """Return what each process has, in the order of their ranks."""
         if self.size == 1:
-            return [mine]
+            return [value]
         found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, mine)
+        dist.all_gather_object(found, value)
         return found
 
-    def wait(self) -> None:
-        """Until all processes are here."""
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
 
 
+class BadFileSync:
+    """Images that cannot be read, of all processes: each finds those of its own part of the data.
+
+    Args:
+        bad: where this process's loader notes what it cannot read; what the others found is added there, so
+            that the loader counts it, too.
+        images: the number of training images, over all processes.
+    """
+
+    def __init__(self, bad: BadFiles, images: int, world: World) -> None:
+        self.bad, self.images, self.world = bad, images, world
+        self.shared = 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are some that the other processes do not know of."""
+        return len(self.bad) > self.shared
+
+    def exchange(self) -> None:
+        """Make all known to every process; all of them call this together.
+
+        Raises:
+            InputError: they are more than 1 %, with the list; in every process.
+        """
+        together: dict[str, str] = {}
+        for found in self.world.gather(self.bad.reasons.copy()):  # threads may add to it meanwhile
+            together |= found
+        self.bad.reasons.update(together)
+        self.shared = len(together)
+        self.bad.check(self.images)
+
+    def write(self, run: Path) -> None:
+        """Write the list into the run. A process that stopped alone, before the exchange, has its own."""
+        if self.world.first:
+            self.bad.write(run / "bad_files.txt")
+        elif self.pending:
+            self.bad.write(run / f"bad_files-{self.world.rank}.txt")
+
+
 def restarted() -> bool:
-    """Whether torchrun has begun the processes again because one of them died."""
+    """Return whether torchrun has restarted the processes because one of them died."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
-def said_first(key: str, text: str) -> str:
-    """What was said about `key` for the first time since torchrun was begun: its store outlives the processes
-    that it restarts. Without torchrun `text` itself."""
+def first_value(key: str, text: str) -> str:
+    """Return the first value of `key` since torchrun was launched: its store outlives the processes that it
+    restarts. Without torchrun it is `text`."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return text
-    return str(store_of_torchrun().compare_set(f"vitreous/{key}", "", text), "utf-8")
+    return str(torchrun_store().compare_set(f"vitreous/{key}", "", text), "utf-8")
 
 
-def store_of_torchrun() -> Any:
+def torchrun_store() -> Any:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]
 
 
-def meeting() -> dict[str, Any]:
-    """Where the processes of one machine that were begun again find each other: not under the names of those
-    before them, whose addresses the store still has, and where nobody answers. Several machines do not count
+def rendezvous() -> dict[str, Any]:
+    """Return the arguments of `init_process_group` for restarted processes of one machine: the store still
+    has the addresses of those before them, so they use names of their own. Several machines do not count
     their restarts alike; there it is left to PyTorch."""
     one_machine = os.environ.get("GROUP_WORLD_SIZE") == "1"
     if not (restarted() and one_machine and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"):
         return {}
     name = f"vitreous/restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
-    store = dist.PrefixStore(name, store_of_torchrun())  # type: ignore[attr-defined]
+    store = dist.PrefixStore(name, torchrun_store())  # type: ignore[attr-defined]
     return {"store": store, "rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[tuple[World, torch.device]]:
-    """The processes of torchrun, each with its device; alone without torchrun."""
+def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
+    """Join the processes of torchrun, each with its device; without torchrun there is one."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield World(), device
         return
@@ -122,8 +165,11 @@ def joined(device: torch.device) -> Iterator[tuple[World, torch.device]]:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=PATIENCE, **meeting())
+    dist.init_process_group(backend, timeout=TIMEOUT, **rendezvous())
     try:
         yield World(dist.get_rank(), dist.get_world_size()), device
     finally:
         dist.destroy_process_group()
+
+
+joined, said_first = process_group, first_value  # until every caller has the new names

@@ -1,37 +1,79 @@
-"""Everything that changes while a model learns, and its way into a saved state and back."""
+"""Everything that changes while a model learns, and its way into a checkpoint and back."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.models.legacy import current_weights
-from vitreous.training.average import Average, Averaging
+from vitreous.training.checkpointer import State
 from vitreous.training.config import TrainingConfig
 from vitreous.training.optimizers import make_optimizers
-from vitreous.training.sharding import Shards
-from vitreous.training.state import State
+from vitreous.training.parallel import Shards
 
 FACTORED = ("/row_var", "/col_var")  # Adafactor's sums, smaller than their weight
 
 
+@runtime_checkable
+class Averaging(Protocol):
+    """Weights that follow those that learn: `model` is the result so far, `update` is called after each
+    step."""
+
+    @property
+    def model(self) -> nn.Module: ...
+    def update(self, step: int) -> None: ...
+
+
+class ExponentialAverage:
+    """Averaged weights (EMA, Polyak averaging): a <- d a + (1 - d) w after every step.
+
+    The decay d grows from 0.1 to its set value as (1 + t) / (10 + t), so that a short run does not remember
+    its random initialization. Models here have no buffers that learn, so parameters are all there is.
+    """
+
+    def __init__(self, model: nn.Module, decay: float, *, shards: Shards | None = None) -> None:
+        """Start with `model`'s weights, which are not sharded yet."""
+        self.decay = decay
+        self.following = model
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        if shards:
+            shards.shard_model(self.model)
+
+    def update(self, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))
+        move_towards(self.model, self.following, 1 - decay)
+
+
+@torch.no_grad()
+def move_towards(model: nn.Module, target: nn.Module, weight: float) -> None:
+    """w <- (1 - weight) w + weight t for every parameter of two models of one architecture, sharded alike."""
+    kinds: dict[type[Tensor], tuple[list[Tensor], list[Tensor]]] = {}
+    for mine, theirs in zip(model.parameters(), target.parameters(), strict=True):
+        weights, targets = kinds.setdefault(type(mine), ([], []))
+        weights.append(mine)
+        targets.append(theirs)
+    for weights, targets in kinds.values():  # shards, and what every process has whole
+        torch._foreach_lerp_(weights, targets, weight)
+
+
 @dataclass
 class Learner:
-    """A model on its way.
+    """A model in training.
 
     Attributes:
-        model: the weights, in their plain form: not compiled, not wrapped.
+        model: the weights, in their original modules: not compiled, not wrapped.
         step: optimizer steps taken.
         lr_factor: below 1 after training went back from a loss that was not finite.
         setbacks: how often it did.
-        skipped: steps that were left out because their gradient was not finite.
+        skipped: steps that were skipped because their gradient was not finite.
         seconds: of training, over all sessions.
-        meter: sums since the last line of metrics.jsonl.
-        shards: how the weights are spread over processes; None where each has them all.
+        meter: sums since the last row of metrics.jsonl.
+        shards: how the weights are sharded over processes; None where each has them all.
     """
 
     model: nn.Module
@@ -55,29 +97,34 @@ class Learner:
         shards: Shards | None = None,
         average: Averaging | None = None,
     ) -> Learner:
-        """Before the first step.
+        """Return the learner before its first step.
 
         Args:
             average: of the model's weights, where it is not the exponential one that `config` may ask for.
         """
         if config.ema_decay:
-            average = Average(model, config.ema_decay, shards=shards)
+            average = ExponentialAverage(model, config.ema_decay, shards=shards)
         if shards:
-            shards.root = shards.spread(model)
+            shards.root = shards.shard_model(model)
         optimizers = make_optimizers(model, config.optimizer, config.peak_lr, sharded=shards is not None)
         return cls(model, optimizers, average, shards=shards)
 
     @property
-    def result(self) -> nn.Module:
-        """The model to use: averaged weights where they are kept. All processes must ask."""
-        return self.gathered(self.average.model if self.average else self.model)
+    def sharded(self) -> bool:
+        """Whether each process has a shard of the weights."""
+        return self.shards is not None
 
-    def gathered(self, model: nn.Module) -> nn.Module:
-        """The model or its average, put together where it is in shards: all processes must ask."""
-        return self.shards.whole(model) if self.shards else model
+    @property
+    def result(self) -> nn.Module:
+        """The model to use, with averaged weights where there are some. All processes ask for it."""
+        return self.full_model(self.average.model if self.average else self.model)
+
+    def full_model(self, model: nn.Module) -> nn.Module:
+        """Return the model or its average, gathered where it is sharded: all processes call it."""
+        return self.shards.full_model(model) if self.shards else model
 
     def state(self) -> State:
-        """A view of the present, to be written before the next step."""
+        """Return a view of the present, to be written before the next step."""
         tensors = {f"model/{name}": tensor.detach() for name, tensor in self.model.named_parameters()}
         tensors |= {f"meter/{name}": tensor for name, tensor in self.meter.items()}
         if self.average:
@@ -85,37 +132,58 @@ class Learner:
         facts: dict[str, Any] = {name: getattr(self, name) for name in self.COUNTS}
         facts["optimizers"] = []
         for number, optimizer in enumerate(self.optimizers):
-            memory = optimizer.state_dict()["state"]
+            moments = optimizer.state_dict()["state"]
             facts["optimizers"].append(
                 {
                     str(index): {key: value for key, value in slots.items() if not torch.is_tensor(value)}
-                    for index, slots in memory.items()
+                    for index, slots in moments.items()
                 }
             )
             tensors |= {
                 f"optimizer/{number}/{index}/{key}": value
-                for index, slots in memory.items()
+                for index, slots in moments.items()
                 for key, value in slots.items()
                 if torch.is_tensor(value)
             }
-        return State(tensors, facts)
+        return State({name: tensor.contiguous() for name, tensor in tensors.items()}, facts)
 
     def weights(self) -> dict[str, Tensor]:
-        """What each tensor of a saved state belongs to: `optimizer/0/5` is the memory about the weight that
-        is the fifth of the first optimizer."""
-        named: dict[str, Tensor] = {f"model/{name}": p for name, p in self.model.named_parameters()}
+        """Return the weight that each tensor of a checkpoint belongs to: `optimizer/0/5` is the state about
+        the fifth weight of the first optimizer."""
+        found: dict[str, Tensor] = {f"model/{name}": p for name, p in self.model.named_parameters()}
         if self.average:
-            named |= {f"average/{name}": p for name, p in self.average.model.named_parameters()}
+            found |= {f"average/{name}": p for name, p in self.average.model.named_parameters()}
         for number, optimizer in enumerate(self.optimizers):
             learning = [p for group in optimizer.param_groups for p in group["params"]]
-            named |= {f"optimizer/{number}/{index}": p for index, p in enumerate(learning)}
-        return named
+            found |= {f"optimizer/{number}/{index}": p for index, p in enumerate(learning)}
+        return found
+
+    def sharded_weight(self, name: str, size: torch.Size) -> Tensor | None:
+        """Return the sharded weight that a tensor of a checkpoint belongs to and is as large as; None for a
+        count of steps, the meter, and where weights are not sharded."""
+        if not self.shards:
+            return None
+        from torch.distributed.tensor import DTensor
+
+        weights = self.weights()
+        weight = weights.get(name, weights.get(name.rpartition("/")[0]))
+        return weight if isinstance(weight, DTensor) and weight.shape == size else None
+
+    def empty_like(self, name: str, size: torch.Size, dtype: torch.dtype) -> Tensor:
+        """Return an uninitialized tensor to read `name` of a checkpoint into, sharded as its weight."""
+        weight = self.sharded_weight(name, size)
+        return torch.empty(size, dtype=dtype) if weight is None else torch.empty_like(weight, dtype=dtype)
+
+    def shard(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a whole tensor of a checkpoint sharded as its weight."""
+        weight = self.sharded_weight(name, tensor.shape)
+        return tensor if weight is None or not self.shards else self.shards.shard(tensor, weight)
 
     def check_fits(self, tensors: dict[str, Tensor]) -> None:
-        """Raises InputError where a state is another model's: fused optimizers would read past its end."""
+        """Raise InputError for another model's checkpoint: fused optimizers would read past its end."""
         weights = self.weights()
         missing = [name for name in weights if name.startswith("model/") and name not in tensors]
-        strange = [
+        unexpected = [
             name
             for name, tensor in tensors.items()
             if (weight := weights.get(name, weights.get(name.rpartition("/")[0]))) is not None
@@ -123,10 +191,10 @@ class Learner:
             and not name.endswith(FACTORED)
             and tensor.shape != weight.shape
         ]
-        if missing or strange:
+        if missing or unexpected:
             raise InputError(
-                f"the saved state does not fit the run's model ({(missing + strange)[0]} for one): it was "
-                "saved by another version of vitreous, or config.toml was changed; begin a new run, with "
+                f"the checkpoint does not fit the run's model ({(missing + unexpected)[0]} for one): it was "
+                "saved by another version of vitreous, or config.toml was changed; start a new run, with "
                 "--init RUN to keep what was learned"
             )
 
@@ -134,7 +202,7 @@ class Learner:
         """The tensors of a state with the names that weights have now."""
         names = {name for name, _ in self.model.named_parameters()}
         for part in ("model/", "average/"):
-            old = within(tensors, part)
+            old = below(tensors, part)
             tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(part)}
             tensors |= {part + name: tensor for name, tensor in current_weights(old, names).items()}
         return tensors
@@ -150,22 +218,22 @@ class Learner:
             for name, parameter in self.average.model.named_parameters():
                 parameter.copy_(tensors[f"average/{name}"])
         device = next(self.model.parameters()).device
-        saved = within(tensors, "meter/") if first else {}
+        saved = below(tensors, "meter/") if first else {}
         self.meter = {name: tensor.to(device) for name, tensor in saved.items()}
         for name in self.COUNTS:
             setattr(self, name, facts[name])
         for number, optimizer in enumerate(self.optimizers):
-            memory: dict[int, dict[str, Any]] = {
+            moments: dict[int, dict[str, Any]] = {
                 int(index): dict(slots) for index, slots in facts["optimizers"][number].items()
             }
-            for name, tensor in within(tensors, f"optimizer/{number}/").items():
+            for name, tensor in below(tensors, f"optimizer/{number}/").items():
                 index, key = name.split("/")
-                memory.setdefault(int(index), {})[key] = tensor
-            # Rates and groups come from the configuration, so only the memory is put back.
+                moments.setdefault(int(index), {})[key] = tensor
+            # Rates and groups come from the configuration, so only the state is restored.
             groups = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": memory, "param_groups": groups})
+            optimizer.load_state_dict({"state": moments, "param_groups": groups})
 
 
-def within(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose name begins with `prefix`, without it."""
+def below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose name begins with `prefix`, without it."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -1,20 +1,25 @@
-"""How many images fit: the memory of one training step, counted rather than tried until it fails."""
+"""The memory of a training step: how many images fit, and activation checkpointing."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vitreous.errors import InputError
 
-SPARE = 0.7  # of the free memory is used: allocators leave gaps, and kernels need room of their own
+USABLE = 0.7  # of the free memory: allocators leave gaps, and kernels need workspace
 STATES = 4  # weights, gradients and AdamW's two averages
 
 
 def accumulation(model: nn.Module, images: Tensor, batch_size: int, free: int) -> int:
-    """The fewest equal parts of a batch whose activations fit into `free` bytes beside weights and optimizer.
+    """Return the smallest number of equal micro-batches whose activations fit into `free` bytes with the
+    weights and the optimizer.
 
     Args:
         images: two images to measure with, on the model's device.
@@ -24,7 +29,7 @@ def accumulation(model: nn.Module, images: Tensor, batch_size: int, free: int) -
     """
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     learning = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    room = SPARE * free - weights - (STATES - 1) * learning
+    room = USABLE * free - weights - (STATES - 1) * learning
     each = saved_bytes(model, images) / len(images)
     if room < each:
         raise InputError(
@@ -36,7 +41,7 @@ def accumulation(model: nn.Module, images: Tensor, batch_size: int, free: int) -
 
 
 def saved_bytes(model: nn.Module, images: Tensor) -> int:
-    """What the forward pass keeps for the backward pass, each storage once, without the weights."""
+    """Return the bytes that the forward pass keeps for the backward pass: each storage once, no weights."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     seen: dict[int, Tensor] = {}  # holding the tensors keeps their addresses from being used again
 
@@ -50,7 +55,28 @@ def saved_bytes(model: nn.Module, images: Tensor) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that nobody uses now."""
+    """Return the free memory of the device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def activation_checkpointing(model: nn.Module) -> Iterator[None]:
+    """Within this context each encoder layer stores its input only, and its activations are computed again in
+    the backward pass (1604.06174).
+
+    Raises:
+        InputError: the model has no encoder layers.
+    """
+    model = getattr(model, "model", model)  # that a pre-training objective trains
+    blocks = getattr(model, "blocks", None)
+    if not isinstance(blocks, nn.ModuleList):
+        raise InputError(f"{type(model).__name__} has no encoder layers: set training.checkpointing=false")
+    try:
+        for block in blocks:
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        yield
+    finally:
+        for block in blocks:
+            block.__dict__.pop("forward", None)

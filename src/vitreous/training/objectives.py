@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +11,8 @@ from torch import Tensor, nn
 
 from vitreous.data.image_samples import Batch
 from vitreous.training.config import TrainingConfig
+from vitreous.training.step import Objective as Objective
 
-Objective = Callable[[nn.Module, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Targets = Float[Tensor, "B classes"] | Int[Tensor, " B"]
 
 
@@ -21,7 +20,9 @@ def classification(config: TrainingConfig) -> Objective:
     """Cross-entropy against hard or soft targets, or one binary cross-entropy for each class."""
     measure = LOSSES[config.loss]
 
-    def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def objective(
+        model: nn.Module, batch: Batch, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         logits = model(batch.images).float()
         loss = measure(logits, batch.targets, config.label_smoothing)
         return loss, {"accuracy": accuracy(logits, batch.targets)}

@@ -1,9 +1,10 @@
-"""Parameter groups and optimizers, all from torch.optim."""
+"""Parameter groups, optimizers from torch.optim, and the learning-rate schedule."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,16 +12,17 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.models.segmenter import Segmenter
-from vitreous.training.config import OptimizerConfig
+from vitreous.training.config import OptimizerConfig, ScheduleConfig
 
 Group = dict[str, Any]
 IN_A_LAYER = re.compile(r"(^|\.)blocks\.\d+\.")  # of a model, or of one inside an objective
+PACKED = {"qkv": 3, "key_value": 2}  # matrices in one weight, stacked along the rows
 
 
 def make_optimizers(
     model: nn.Module, config: OptimizerConfig, peak_lr: float, *, sharded: bool = False
 ) -> list[torch.optim.Optimizer]:
-    """The optimizer of every parameter that learns; two of them for Muon, which takes matrices only.
+    """Return the optimizer of every parameter that learns; two of them for Muon, which takes matrices only.
 
     Each group has `scale`, its share of the schedule's learning rate (layer-wise decay).
     """
@@ -31,7 +33,7 @@ def make_optimizers(
         case "adamw":
             return [adamw(groups, config)]
         case "sgd":
-            # Here the decay is a penalty: torch adds it to the gradient, in front of the momentum.
+            # Here the decay is a penalty: torch adds it to the gradient, before the momentum.
             return [torch.optim.SGD(groups, lr=peak_lr, **sgd)]
         case "adafactor":
             return [torch.optim.Adafactor(groups, lr=peak_lr)]
@@ -42,10 +44,66 @@ def make_optimizers(
                     "Muon is for the matrices of encoder layers, and none of them learns here: use another "
                     "training.optimizer.kind"
                 )
-            muon = torch.optim.Muon(
-                hidden, lr=peak_lr, momentum=config.momentum, adjust_lr_fn="match_rms_adamw"
+            muon = PackedMuon(
+                hidden,
+                packed_weights(model),
+                lr=peak_lr,
+                momentum=config.momentum,
+                adjust_lr_fn="match_rms_adamw",
             )
             return [muon, adamw(rest, config)] if rest else [muon]
+
+
+class PackedMuon(torch.optim.Muon):
+    """Muon (2502.16982), which orthogonalizes each of the matrices that are stacked in one weight, such as
+    query, key and value in `qkv`, instead of all of them as one.
+
+    Args:
+        packed: how many matrices are stacked in a weight, by its id.
+    """
+
+    def __init__(self, groups: list[Group], packed: Mapping[int, int], **settings: Any) -> None:
+        super().__init__(groups, **settings)
+        self.packed = dict(packed)
+        self.gathered: list[tuple[Tensor, Tensor]] = []  # shards, and all of them as one tensor
+
+    def _init_group(
+        self,
+        group: Any,
+        params_with_grad: list[Tensor],
+        grads: list[Tensor],
+        muon_momentum_bufs: list[Tensor],
+    ) -> bool:
+        found: tuple[list[Tensor], list[Tensor], list[Tensor]] = [], [], []
+        has_complex = super()._init_group(group, *found)
+        for parameter, gradient, momentum in zip(*found, strict=True):
+            count, whole = self.packed.get(id(parameter), 1), (parameter, gradient, momentum)
+            if count > 1 and type(gradient) is not Tensor:
+                whole = tuple(each.full_tensor() for each in whole)  # type: ignore[attr-defined]
+                self.gathered += [(parameter, whole[0]), (momentum, whole[2])]
+            for target, tensor in zip((params_with_grad, grads, muon_momentum_bufs), whole, strict=True):
+                target.extend(tensor.chunk(count))
+        return has_complex
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        loss = super().step(closure)  # type: ignore[no-untyped-call]
+        for shards, whole in self.gathered:
+            from torch.distributed.tensor import distribute_tensor
+
+            mesh, placements = shards.device_mesh, shards.placements  # type: ignore[attr-defined]
+            shards.copy_(distribute_tensor(whole, mesh, placements, src_data_rank=None))
+        self.gathered.clear()
+        return loss
+
+
+def packed_weights(model: nn.Module) -> dict[int, int]:
+    """Return how many matrices are stacked in a weight, by its id."""
+    return {
+        id(module.weight): PACKED[name.rpartition(".")[2]]
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and name.rpartition(".")[2] in PACKED
+    }
 
 
 def adamw(groups: list[Group], config: OptimizerConfig) -> torch.optim.AdamW:
@@ -53,7 +111,7 @@ def adamw(groups: list[Group], config: OptimizerConfig) -> torch.optim.AdamW:
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) -> list[Group]:
-    """Learning parameters, grouped by whether they decay and by their layer's share of the learning rate."""
+    """Group the parameters that learn by weight decay and by their layer's share of the learning rate."""
     decay = config.weight_decay
     if config.decay_form == "independent":
         decay /= peak_lr
@@ -71,12 +129,12 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) 
         )
         group["params"].append(parameter)
     if not groups:
-        raise InputError("nothing learns: training.freeze covers every parameter of the model")
+        raise InputError("there is nothing to train: training.freeze covers every parameter of the model")
     return list(groups.values())
 
 
 def decaying_weights(model: nn.Module) -> Iterator[Tensor]:
-    """Matrices and kernels; not biases, norms, LayerScale, class and register tokens, positions, probes."""
+    """Yield matrices and kernels; not biases, norms, LayerScale, tokens, positions, probes."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             yield module.weight
@@ -93,7 +151,7 @@ def depth(model: nn.Module) -> int:
 
 
 def layer_of(name: str, layers: int) -> int:
-    """0 for what makes the tokens, l for encoder layer l, L + 1 for the norm, pooling and head behind them
+    """Return 0 for what makes the tokens, l for encoder layer l, L + 1 for the norm, pooling and head
     (BEiT, 2106.08254; MAE, 2111.06377)."""
     name = name.removeprefix("encoder.")  # of a segmenter
     if match := re.match(r"blocks\.(\d+)\.(?!position\.)", name):
@@ -104,7 +162,7 @@ def layer_of(name: str, layers: int) -> int:
 
 
 def split_for_muon(model: nn.Module, groups: list[Group]) -> tuple[list[Group], list[Group]]:
-    """Muon's groups, the matrices of linear maps in the layers of encoders and decoders, and those of
+    """Return Muon's groups, the matrices of linear maps in the layers of encoders and decoders, and those of
     everything else: embeddings, projections, heads, tables of positions."""
     matrices = {
         id(parameter)
@@ -119,7 +177,35 @@ def split_for_muon(model: nn.Module, groups: list[Group]) -> tuple[list[Group], 
 
 
 def set_rate(optimizers: list[torch.optim.Optimizer], lr: float) -> None:
-    """The learning rate of the next step, each group by its scale."""
+    """Set the learning rate of the next step, each group's by its scale."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = lr * group["scale"]
+
+
+def learning_rate(step: int, total: int, config: ScheduleConfig) -> float:
+    """Return the share of the peak learning rate at `step` (0, 1, ... total - 1) of a run of `total` steps.
+
+    Warm-up is linear and ends at the peak: step t of w has the share (t + 1) / w. The curve runs over
+    the steps after it (1608.03983 without restarts for cosine; 2106.04560, section 3.5, for rsqrt with its
+    cooldown), and is 0 (or `end`) at step `total`, which is never taken.
+    """
+    warmup, cooldown = in_steps(config.warmup, total), in_steps(config.cooldown, total)
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup) / max(total - warmup, 1)
+    match config.kind:
+        case "linear":
+            share = config.end + (1 - config.end) * (1 - done)
+        case "cosine":
+            share = config.end + (1 - config.end) * (1 + math.cos(math.pi * done)) / 2
+        case "constant":
+            share = 1.0
+        case "rsqrt":
+            share = math.sqrt(config.timescale / (config.timescale + step - warmup))
+    return share * min(1.0, (total - step) / cooldown) if cooldown else share
+
+
+def in_steps(length: float, total: int) -> int:
+    """Return a length in steps; below 1 it is a share of the run. Warm-up never takes the whole run."""
+    return min(round(length * total if length < 1 else length), max(total - 1, 0))

@@ -15,16 +15,15 @@ from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.settings import explain
-from vitreous.training.checkpointing import checkpointed
 from vitreous.training.choose import Choice, choose_recipe
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.fine_tuning import choose_fine_tuning
-from vitreous.training.memory import accumulation, free_bytes
+from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, starting_model
+from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
 from vitreous.training.precision import pick_precision
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import check_known, configure, without_none_words
-from vitreous.training.starting import absolute_source, fitted_to_checkpoint, starting_model
 
 Tree = Mapping[str, Any]
 MOST_NAMED = 6  # settings of the user's that are named
@@ -103,7 +102,7 @@ def settled(
     if fit_memory:
         model = starting_model(config, splits.train.classes).to(device)
         images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
-        with checkpointed(model) if training.checkpointing else nullcontext():
+        with activation_checkpointing(model) if training.checkpointing else nullcontext():
             free = free_bytes(device) // (world.size if device.type == "cpu" else 1)
             changes["accumulate"] = accumulation(model, images, world.share(training.batch_size), free)
     return config.model_copy(update={"training": training.model_copy(update=changes)})

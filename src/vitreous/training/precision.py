@@ -1,4 +1,4 @@
-"""Which number format multiplies fastest here: measured, not guessed."""
+"""Number formats: fp32, bf16 autocast, or float8 layers (2209.05433, by torchao)."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
+from torch import nn
+from torch.nn.utils import parametrize
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 from vitreous.training.config import TrainingConfig
-from vitreous.training.float8 import check_float8
 
 SIDE, TRIES = 1024, 5
 CLEARLY_FASTER = 1.2
+MULTIPLE = 16  # of both sides of a matrix, for the hardware's float8 products
+FIRST_CAPABILITY = (8, 9)  # NVIDIA's Ada and Hopper multiply float8
 Precision = Literal["fp32", "bf16", "fp8"]
 
 
 def pick_precision(wanted: Precision | Literal["auto"], device: torch.device) -> Precision:
-    """`wanted`, or for "auto" bf16 where a matrix product of bf16 is clearly faster than one of fp32.
+    """Return `wanted`, or for "auto" bf16 where a matrix product in bf16 is measured to be clearly faster.
 
     Raises:
-        InputError: fp8 is wanted and cannot be had here.
+        InputError: fp8 is wanted and not available here.
     """
     if wanted == "fp8":
         check_float8(device)
@@ -33,31 +36,31 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device) ->
 
 
 def decided(training: TrainingConfig, device: torch.device) -> TrainingConfig:
-    """With the precision that is picked for the device, once, so that config.toml says it."""
+    """Return the configuration with the precision chosen for the device, which config.toml then records."""
     return training.model_copy(update={"precision": pick_precision(training.precision, device)})
 
 
 def answering_precision(wanted: str, device: torch.device) -> Precision:
-    """The precision of answers rather than training: fp32, bf16, or for "auto" the faster of the two.
+    """Return the precision of inference: fp32, bf16, or for "auto" the faster of the two.
 
     Raises:
         InputError: there is no such precision.
     """
     if wanted not in ("auto", "fp32", "bf16"):
-        raise InputError(f"--precision {wanted} is none that a model can answer in: use auto, fp32 or bf16")
+        raise InputError(f"--precision {wanted} is not available for inference: use auto, fp32 or bf16")
     return "fp32" if wanted == "fp32" else pick_precision("auto" if wanted == "auto" else "bf16", device)
 
 
 @contextmanager
 def computing(wanted: str, device: torch.device) -> Iterator[None]:
-    """Inside, in this thread, a model's matrices are multiplied as `answering_precision` says."""
+    """Within this context, in this thread, multiply matrices in the precision of `answering_precision`."""
     half = answering_precision(wanted, device) == "bf16"
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
         yield
 
 
 def product_seconds(dtype: torch.dtype, device: torch.device) -> float:
-    """The best time of a few products of two SIDE x SIDE matrices."""
+    """Return the best time of a few products of two SIDE x SIDE matrices."""
     a, b = (torch.ones(SIDE, SIDE, dtype=dtype, device=device) for _ in range(2))
     best = float("inf")
     for _ in range(TRIES + 1):  # the first sets up the library
@@ -67,3 +70,59 @@ def product_seconds(dtype: torch.dtype, device: torch.device) -> float:
             product.sum().item()
         best = min(best, time.perf_counter() - started)
     return best
+
+
+def check_float8(device: torch.device) -> None:
+    """Raise InputError where float8 is not available, with the reason."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < FIRST_CAPABILITY:
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
+        raise InputError(
+            "--precision fp8 needs a GPU that multiplies in 8 bits (NVIDIA Ada, Hopper or later), and this "
+            f"is {name}: use --precision auto"
+        )
+    require_packages("torchao", extra="quant", what="--precision fp8")
+
+
+def to_float8(model: nn.Module, *, emulate: bool = False) -> None:
+    """Let linear layers of the encoder multiply in float8 where both sides are multiples of 16. Each forward
+    pass scales weight and input into float8; weights, gradients and the optimizer keep their types.
+
+    Args:
+        emulate: round to float8 and multiply in float32, on hardware that has no float8: for tests.
+
+    Raises:
+        InputError: no matrix fits.
+    """
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    def fits(module: nn.Module, name: str) -> bool:
+        return (
+            isinstance(module, nn.Linear)
+            and f".{name}".find(".blocks.") >= 0
+            and not parametrize.is_parametrized(module)
+            and module.in_features % MULTIPLE == 0
+            and module.out_features % MULTIPLE == 0
+        )
+
+    if not any(fits(module, name) for name, module in model.named_modules()):
+        raise InputError(
+            "--precision fp8: the model has no encoder layer with unparametrized matrices whose sides are "
+            f"multiples of {MULTIPLE}: use --precision bf16"
+        )
+    convert_to_float8_training(model, module_filter_fn=fits, config=Float8LinearConfig(emulate=emulate))
+
+
+def from_float8(model: nn.Module) -> None:
+    """Convert back to nn.Linear, with the same weights."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child).__name__ == "Float8Linear":
+                setattr(module, name, as_linear(child))
+
+
+def as_linear(layer: nn.Module) -> nn.Linear:
+    """Return an nn.Linear with the parameters of another layer."""
+    assert isinstance(layer, nn.Linear)
+    linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
+    linear.weight, linear.bias = layer.weight, layer.bias
+    return linear.train(layer.training)

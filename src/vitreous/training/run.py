@@ -11,13 +11,14 @@ from typing import Any, Generic, TypeVar
 from vitreous.checkpoints.runs import check_finished as check_finished
 from vitreous.checkpoints.runs import command_of as command_of
 from vitreous.checkpoints.runs import read_tree as read_tree
+from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import InputError
 from vitreous.models.names import Model
+from vitreous.training.callbacks import read_metrics
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import CommandConfig, RunConfig
-from vitreous.training.distributed import World, restarted, said_first
-from vitreous.training.journal import read_metrics
+from vitreous.training.distributed import World, first_value, restarted
 from vitreous.training.settings import to_toml, validated
-from vitreous.training.state import States, write_text
 
 AnyConfig = TypeVar("AnyConfig", bound=CommandConfig)
 Directory = TypeVar("Directory", bound="RunDirectory[Any]")
@@ -38,7 +39,8 @@ class RunDirectory(ABC, Generic[AnyConfig]):
     def __init__(self, path: Path, config: AnyConfig) -> None:
         self.path = path
         self.config = config
-        self.states = States(path / "checkpoints", config.command)
+        training: Any = getattr(config, "training")  # noqa: B009  # every kind of configuration has it
+        self.states = Checkpointer(path / "checkpoints", config.command, keep_last=training.keep_last)
 
     @classmethod
     def create(cls: type[Directory], path: Path, config: AnyConfig) -> Directory:
@@ -75,11 +77,11 @@ class RunDirectory(ABC, Generic[AnyConfig]):
         """
         new = False
         if world.first:
-            path = Path(said_first("run", str(path)))
+            path = Path(first_value("run", str(path)))
             if new := not (restarted() and (path / "config.toml").exists()):
                 cls.create(path, config)
-        theirs = Path(world.told(str(path.absolute())))
-        world.wait()
+        theirs = Path(world.broadcast(str(path.absolute())))
+        world.barrier()
         if not theirs.exists():
             raise InputError(
                 f"this machine does not see {theirs}, where the first process has begun the run: machines "

@@ -17,8 +17,8 @@ from vitreous.training.diagnosis.of_tasks import (
     segmenter_findings,
     translator_findings,
 )
-from vitreous.training.resuming import model_so_far
 from vitreous.training.run import Run, command_of, read_tree
+from vitreous.training.session import model_so_far
 
 
 def examine_data(source: str) -> list[Finding]:

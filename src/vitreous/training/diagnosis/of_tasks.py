@@ -21,17 +21,17 @@ from vitreous.models.captioner import Captioner
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
+from vitreous.training.callbacks import read_metrics
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.diagnosis.findings import Finding
 from vitreous.training.diagnosis.of_course import course_findings
 from vitreous.training.diagnosis.of_model import geometry, normalization, origin_of_nan
-from vitreous.training.journal import read_metrics
 from vitreous.training.run import Run, read_tree
 from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.sequence.config import ReadingConfig
 from vitreous.training.sequence.run import SequenceRun
 from vitreous.training.settings import validated
-from vitreous.training.state import States
 
 SAMPLE = 32  # images that are looked at
 
@@ -87,7 +87,7 @@ def course(path: Path, training: TrainingConfig, data: DataConfig | None = None)
 def weights(path: Path) -> Iterator[Finding]:
     """The first weight that is not finite, of the model or else of the newest state."""
     file = path / "model" / "model.safetensors"
-    state = None if file.exists() else States(path / "checkpoints").newest()
+    state = None if file.exists() else Checkpointer(path / "checkpoints").newest()
     tensors = read_safetensors(file) if file.exists() else state.tensors if state else {}
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():

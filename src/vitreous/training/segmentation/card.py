@@ -7,9 +7,9 @@ from shlex import quote
 from typing import Any
 
 from vitreous import __version__
+from vitreous.checkpoints.whole_files import write_text
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.training.run import Run
-from vitreous.training.state import write_text
 
 
 def write_card(run: Run, result: Mapping[str, Any]) -> None:

@@ -19,7 +19,9 @@ def segmentation(config: TrainingConfig) -> Objective:
     """The mean cross-entropy over all pixels that have a class (2105.05633, section 3.2). Where a batch is
     cut into parts or shared by processes, each takes the mean over its own pixels."""
 
-    def objective(model: nn.Module, batch: MaskBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def objective(
+        model: nn.Module, batch: MaskBatch, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         logits = model(batch.images).float()
         loss = pixel_loss(logits, batch.masks, config.label_smoothing)
         found = logits.detach().argmax(dim=1)

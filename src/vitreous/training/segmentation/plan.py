@@ -12,12 +12,12 @@ from vitreous.data.segmentation.masked import MaskSplits
 from vitreous.errors import InputError
 from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
+from vitreous.training.initial_model import absolute_source, checkpoint, fitted_to_checkpoint
 from vitreous.training.plan import data_config, overruled
 from vitreous.training.run import Run
 from vitreous.training.segmentation.config import SegmentationConfig
 from vitreous.training.segmentation.recipes import digit_pages_config, fine_tuning_config, masks_config
 from vitreous.training.settings import check_known, configure, merged, without_none_words
-from vitreous.training.starting import absolute_source, checkpoint, fitted_to_checkpoint
 
 Tree = Mapping[str, Any]
 WHOLE = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's images were cut

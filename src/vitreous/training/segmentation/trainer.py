@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -14,25 +11,12 @@ from vitreous.data.loading import worker_count
 from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.data.segmentation.loading import MaskBatch, mask_loader
 from vitreous.data.segmentation.masked import MaskSplits
-from vitreous.models.segmenter import Segmenter
-from vitreous.training.bad_together import BadTogether
-from vitreous.training.checkpointing import checkpointed
-from vitreous.training.display import Display
+from vitreous.training.callbacks import Display
 from vitreous.training.distributed import World
-from vitreous.training.loop import fit
-from vitreous.training.resuming import learner_of, saved
+from vitreous.training.initial_model import trainable_model
 from vitreous.training.run import Run
 from vitreous.training.segmentation.objective import segmentation
-from vitreous.training.setbacks import kept_if_not_finite
-from vitreous.training.surrounding import surrounded
-
-
-class TrainedSegmenter(NamedTuple):
-    """The model to use, the seconds of training over all sessions, and what could not be read."""
-
-    model: Segmenter
-    seconds: float
-    bad: Mapping[str, str]
+from vitreous.training.session import Session, train_run
 
 
 def train_segmenter(
@@ -43,7 +27,7 @@ def train_segmenter(
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     display: Display | None = None,
     world: World | None = None,
-) -> TrainedSegmenter:
+) -> Session:
     """Train the run's model from where the run stands, and save it.
 
     Args:
@@ -55,27 +39,21 @@ def train_segmenter(
         InputError: the loss stays non-finite, a file cannot be written, too many images cannot be read, or
             an image and its mask do not belong together.
     """
-    config, world = run.config, world or World()
-    learner, states = learner_of(run, splits.train.classes, device, world)
     loader = train_mask_loader(run, splits, device, world)
-    around = surrounded(
+    return train_run(
         run,
-        learner,
-        states,
-        BadTogether(loader.bad, len(splits.train), world),
+        trainable_model(run.config, splits.train.classes),
+        loader,
+        segmentation(run.config.training),
+        save=run.save_model,
+        bad=loader.bad,
+        images=len(splits.train),
         device=device,
-        display=display,
         world=world,
+        callbacks=[display] if display else [],
         validate=validate,
         validate_every=run.config.evaluation.every_epochs,
     )
-    recomputing = checkpointed(learner.model) if config.training.checkpointing else nullcontext()
-    save = partial(saved, run, learner, world)
-    with around as surroundings, recomputing, kept_if_not_finite(save, run.path / "model"):
-        fit(learner, loader, segmentation(config.training), config.training, surroundings)
-    model = save()
-    assert isinstance(model, Segmenter)  # as the configuration says
-    return TrainedSegmenter(model, learner.seconds, dict(loader.bad))
 
 
 def train_mask_loader(

@@ -6,16 +6,15 @@ import copy
 
 from torch import nn
 
-from vitreous.training.average import draw_towards
-from vitreous.training.sharding import Shards
+from vitreous.training.learner import move_towards
+from vitreous.training.parallel import Shards
 
 
 class LastCheckpoints:
     """The mean of the weights at `count` points, `every` steps apart, the last one at the end of training.
 
-    It stands where an exponential average (`training.average.Average`) can stand. The mean grows as the
-    points come, so that no checkpoint is kept; before the first of the `count` points it is the newest
-    checkpoint.
+    It takes the place of an exponential average. The mean grows as the points come, so that no checkpoint is
+    stored; before the first of the `count` points it is the newest checkpoint.
     """
 
     def __init__(
@@ -26,11 +25,11 @@ class LastCheckpoints:
         self.following = model
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         if shards:
-            shards.spread(self.model)
+            shards.shard_model(self.model)
 
     def update(self, step: int) -> None:
         """After step number `step`, counted from 0."""
         points_left, between = divmod(self.total - 1 - step, self.every)
         if between == 0:
             taken = max(self.count - 1 - points_left, 0)
-            draw_towards(self.model, self.following, 1 / (taken + 1))
+            move_towards(self.model, self.following, 1 / (taken + 1))

@@ -15,7 +15,7 @@ from vitreous.data.text.digit_lines import DIGIT_LINES, digit_line_loader
 from vitreous.data.text.parallel import NUMBERS, Parallel, open_parallel
 from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.training.distributed import World
-from vitreous.training.loop import Loader
+from vitreous.training.initial_model import absolute_source
 from vitreous.training.sequence.config import (
     ReadingConfig,
     TranslationConfig,
@@ -27,7 +27,7 @@ from vitreous.training.sequence.recipes import (
     numbers_config,
     pairs_config,
 )
-from vitreous.training.starting import absolute_source
+from vitreous.training.trainer import Loader
 
 Tree = Mapping[str, Any]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,24 +12,20 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.native import SequenceModel, save_native
 from vitreous.data.text.batches import CaptionBatch, TextBatch
-from vitreous.data.text.tokenizer import PAD, Tokenizer
+from vitreous.data.text.tokenizer import PAD
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
-from vitreous.training.bad_together import BadTogether
-from vitreous.training.display import Display
+from vitreous.training.callbacks import Display
 from vitreous.training.distributed import World
-from vitreous.training.loop import fit
 from vitreous.training.objectives import Objective
+from vitreous.training.parallel import Shards
 from vitreous.training.precision import decided
-from vitreous.training.resuming import resumed
 from vitreous.training.run import RunDirectory
 from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.sequence.config import ReadingConfig, SequenceConfig, TranslationConfig, read_config
 from vitreous.training.sequence.plan import Prepared
-from vitreous.training.setbacks import kept_if_not_finite
-from vitreous.training.sharding import Shards
-from vitreous.training.surrounding import surrounded
+from vitreous.training.session import Session, train_run
 
 
 class SequenceRun(RunDirectory[TranslationConfig | ReadingConfig]):
@@ -62,18 +57,13 @@ class SequenceRun(RunDirectory[TranslationConfig | ReadingConfig]):
         return cls(path, config)
 
 
-class TrainedSequence(NamedTuple):
-    """The mean of the last checkpoints, on the CPU, and the seconds of training over all sessions."""
-
-    model: SequenceModel
-    seconds: float
-
-
 def next_token(smoothing: float) -> Objective:
     """Cross-entropy of each target token, given the source and the tokens before it; targets are smoothed to
     (1 - s) t + s / V (1706.03762, section 5.4). Padding counts nowhere."""
 
-    def objective(model: nn.Module, batch: TextBatch | CaptionBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def objective(
+        model: nn.Module, batch: TextBatch | CaptionBatch, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         source, target, tokens = batch
         logits, wanted = model(source, target[:, :-1]).float(), target[:, 1:]
         loss = F.cross_entropy(
@@ -103,7 +93,7 @@ def train_sequence_model(
     device: torch.device,
     display: Display | None = None,
     world: World | None = None,
-) -> TrainedSequence:
+) -> Session:
     """Train the run's model from where the run stands, and save it with its tokenizer.
 
     Args:
@@ -113,33 +103,28 @@ def train_sequence_model(
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the loss stays non-finite, or a file cannot be written.
     """
-    config, world, loader = run.config, world or World(), prepared.loader
+    config, loader = run.config, prepared.loader
 
-    def averaging(model: nn.Module, shards: Shards | None) -> LastCheckpoints:
+    def last_checkpoints(model: nn.Module, shards: Shards | None) -> LastCheckpoints:
         total = config.training.total_steps(loader.steps_per_epoch)
         count, every = config.averaging.checkpoints, config.averaging.every
         return LastCheckpoints(model, total=total, count=count, every=every, shards=shards)
 
-    learner, states = resumed(
-        fresh_model(config), run.states, config.training, device=device, world=world, averaging=averaging
+    def save(model: nn.Module) -> None:
+        trained: SequenceModel = model.cpu()  # type: ignore[assignment]
+        save_native(trained, run.path / "model", tokenizer=prepared.tokenizer.to_json())
+
+    session = train_run(
+        run,
+        fresh_model(config),
+        loader,
+        next_token(config.training.label_smoothing),
+        save=save,
+        bad=prepared.bad,
+        images=prepared.examples,
+        device=device,
+        world=world,
+        callbacks=[display] if display else [],
+        make_average=last_checkpoints,
     )
-
-    bad = BadTogether(prepared.bad, prepared.examples, world)
-    around = surrounded(run, learner, states, bad, device=device, display=display, world=world)
-    objective = next_token(config.training.label_smoothing)
-
-    def save() -> SequenceModel:
-        """Where training breaks off, the mean of its last checkpoints is still to come."""
-        return saved(run, learner.gathered(learner.model), prepared.tokenizer, world)
-
-    with around as surroundings, kept_if_not_finite(save, run.path / "model"):
-        fit(learner, loader, objective, config.training, surroundings)
-    return TrainedSequence(saved(run, learner.result, prepared.tokenizer, world), learner.seconds)
-
-
-def saved(run: SequenceRun, model: nn.Module, tokenizer: Tokenizer, world: World) -> SequenceModel:
-    """The model on the CPU, which the first process has written into the run's model/ with its tokenizer."""
-    result: SequenceModel = model.cpu().eval()  # type: ignore[assignment]
-    if world.first:
-        save_native(result, run.path / "model", tokenizer=tokenizer.to_json())
-    return result
+    return session._replace(model=session.model.cpu())

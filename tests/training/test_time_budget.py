@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vitreous.cli import run as vitreous
-from vitreous.training import pacing
+from vitreous.training import length
 from vitreous.training.distributed import World
 from vitreous.training.plan import plan
 from vitreous.training.run import Run
@@ -25,21 +25,21 @@ CPU = torch.device("cpu")
 
 
 def test_a_time_becomes_steps_of_the_measured_length(monkeypatch):
-    monkeypatch.setattr(pacing, "step_seconds", lambda *_: 0.25)
+    monkeypatch.setattr(length, "step_seconds", lambda *_: 0.25)
     planned = plan("synthetic:64@32", {"training": {"batch_size": 8}})
-    config = pacing.paced(planned.config, planned.splits, minutes=2.0, device=CPU, world=World())
+    config = length.fit_to_minutes(planned.config, planned.splits, minutes=2.0, device=CPU, world=World())
     assert config.training.total_steps(steps_per_epoch=8) == 480
 
 
 def test_a_step_is_measured_without_touching_the_run():
     settings = {"training": {"batch_size": 8}, "model": {"image_size": 32, "patch_size": 4, "depth": 1}}
     planned = plan("synthetic:16@32", settings)  # fewer images than the steps that are timed take
-    seconds = pacing.step_seconds(planned.config, planned.splits, CPU, World())
+    seconds = length.step_seconds(planned.config, planned.splits, CPU, World())
     assert 0 < seconds < 60
 
 
 def test_the_command_writes_the_steps_into_the_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(pacing, "step_seconds", lambda *_: 0.3)
+    monkeypatch.setattr(length, "step_seconds", lambda *_: 0.3)
     out = tmp_path / "run"
     code = vitreous(
         ["train", "synthetic:32@32", *TINY, "--batch-size", "8", "--minutes", "0.01", "--out", str(out)]

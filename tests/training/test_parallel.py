@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vitreous.training.distributed import World
-from vitreous.training.joining import Replicas, average_gradients
+from vitreous.training.parallel import ReplicatedLoss, average_gradients
 
 
 class Losses(nn.Module):
@@ -22,7 +22,7 @@ class Losses(nn.Module):
         super().__init__()
         self.used, self.other, self.both = nn.Linear(3, 1), nn.Linear(3, 1), both
 
-    def forward(self, part: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, part: Tensor, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         loss = self.used(part).mean()
         return (loss + self.other(part).mean() if self.both else loss), {}
 
@@ -38,13 +38,13 @@ def group(tmp_path: Path) -> Iterator[World]:
 def test_what_gets_no_gradient_is_found_in_the_first_step(group: World, both: bool) -> None:
     torch.manual_seed(0)
     losses, part = Losses(both=both), torch.ones(2, 3)
-    joined = Replicas(losses, group)
+    joined = ReplicatedLoss(losses, group)
     for _ in range(3):
         losses.zero_grad()
-        with joined.part(last=True):
-            loss, _ = joined(part)
+        with joined.micro_batch(last=True):
+            loss, _ = joined(part, torch.Generator())
         torch.autograd.backward(loss)
-        joined.ended()
+        joined.finish()
         assert isinstance(joined.loss, DistributedDataParallel)
         assert joined.loss.find_unused_parameters is not both
         assert losses.used.weight.grad is not None

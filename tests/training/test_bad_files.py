@@ -12,9 +12,8 @@ from PIL import Image
 
 from vitreous.data.dataset import BadFiles, BadImage
 from vitreous.errors import InputError
-from vitreous.training.bad_together import BadTogether
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import World
+from vitreous.training.distributed import BadFileSync, World
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
@@ -27,19 +26,19 @@ torch.set_num_threads(1)
 from vitreous.data.dataset import BadFiles
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.training.bad_together import BadTogether
+from vitreous.training.distributed import BadFileSync
 from vitreous.training.classifier import train_classifier
-from vitreous.training.distributed import joined
+from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 
-share = BadTogether.share
+exchange = BadFileSync.exchange
 
 def told(together):
     (path / f"own-{world.rank}.txt").write_text("\\n".join(sorted(together.bad.reasons)))
-    share(together)
+    exchange(together)
 
-BadTogether.share = told
-with joined(torch.device("cpu")) as (world, device):
+BadFileSync.exchange = told
+with process_group(torch.device("cpu")) as (world, device):
     for argument in sys.argv[1:]:
         path = Path(argument)
         run = Run.open(path)
@@ -47,7 +46,7 @@ with joined(torch.device("cpu")) as (world, device):
             train_classifier(run, open_data(run.config.source, run.config.data), device=device, world=world)
         except InputError as error:
             (path / f"error-{world.rank}.txt").write_text(str(error))
-    world.wait()
+    world.barrier()
 """
 
 
@@ -103,7 +102,7 @@ def test_the_list_has_those_of_every_process_and_all_of_them_count(tiny: RunConf
 
 def test_a_process_that_stops_alone_keeps_its_own_list(tmp_path: Path) -> None:
     bad = BadFiles()
-    second = BadTogether(bad, 100, World(rank=1, size=2))
+    second = BadFileSync(bad, 100, World(rank=1, size=2))
     second.write(tmp_path)
     assert not list(tmp_path.iterdir())
     bad.add(BadImage("a.png", "empty"))
@@ -113,13 +112,13 @@ def test_a_process_that_stops_alone_keeps_its_own_list(tmp_path: Path) -> None:
 
 def test_one_process_alone_knows_all() -> None:
     bad = BadFiles()
-    together = BadTogether(bad, 100, World())
+    together = BadFileSync(bad, 100, World())
     bad.add(BadImage("a.png", "empty"))
-    assert together.untold
-    together.share()
-    assert not together.untold
+    assert together.pending
+    together.exchange()
+    assert not together.pending
     for number in range(3):
         bad.add(BadImage(f"{number}.png", "empty"))
-    assert together.untold
+    assert together.pending
     with pytest.raises(InputError, match="4 of 100 images"):
-        together.share()
+        together.exchange()

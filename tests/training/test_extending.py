@@ -13,9 +13,9 @@ from vitreous.errors import InputError
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
-from vitreous.training.lengthening import lengthened
+from vitreous.training.length import extend_run
+from vitreous.training.optimizers import learning_rate
 from vitreous.training.run import Run
-from vitreous.training.schedules import rate
 from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.settings import configure
 
@@ -32,20 +32,20 @@ def finished(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Run:
 
 
 def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, splits: Splits) -> None:
-    longer, words = lengthened(finished, World(), epochs=3.0)
+    longer, words = extend_run(finished, World(), epochs=3.0)
     old, new = finished.config.training, longer.config.training
-    shares = rate(16, 24, new.schedule), rate(16, 16, old.schedule)
+    shares = learning_rate(16, 24, new.schedule), learning_rate(16, 16, old.schedule)
     assert shares == (pytest.approx(0.27, abs=1e-3), 0)
-    assert words.endswith("it is 27.0% of its peak there, and was to be 0.0%")
+    assert words.endswith("it is 27.0% of its peak there instead of 0.0%")
     assert "from step 16 on" in words
     trained = train_classifier(longer, splits, device=CPU)
     rows = longer.metrics()
     assert [row["step"] for row in rows] == list(range(1, 25))
     assert [row["lr"] for row in rows[:16]] == [
-        pytest.approx(old.peak_lr * rate(step, 16, old.schedule)) for step in range(16)
+        pytest.approx(old.peak_lr * learning_rate(step, 16, old.schedule)) for step in range(16)
     ]
     assert [row["lr"] for row in rows[16:]] == [
-        pytest.approx(new.peak_lr * rate(step, 24, new.schedule)) for step in range(16, 24)
+        pytest.approx(new.peak_lr * learning_rate(step, 24, new.schedule)) for step in range(16, 24)
     ]
     # Whoever resumes it again needs to say nothing.
     assert Run.open(finished.path).config == longer.config
@@ -54,33 +54,33 @@ def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, 
 
 
 def test_epochs_win_over_steps_and_steps_over_epochs(finished: Run) -> None:
-    longer, _ = lengthened(finished, World(), steps=17)
+    longer, _ = extend_run(finished, World(), steps=17)
     assert longer.config.training.total_steps(PER_EPOCH) == 17
-    again, _ = lengthened(longer, World(), epochs=2.5)
+    again, _ = extend_run(longer, World(), epochs=2.5)
     assert (again.config.training.steps, again.config.training.total_steps(PER_EPOCH)) == (None, 20)
 
 
 @pytest.mark.parametrize("wanted", [{"epochs": 2.0}, {"epochs": 1.0}, {"steps": 16}, {"epochs": -1.0}])
 def test_what_the_run_has_had_already_is_refused(finished: Run, wanted: dict[str, Any]) -> None:
     before = (finished.path / "config.toml").read_text()
-    with pytest.raises(InputError, match=r"is not more than .*run has had: it is at step 16; give a larger"):
-        lengthened(finished, World(), **wanted)
+    with pytest.raises(InputError, match=r"is the total, and .*run is already at step 16: pass a larger"):
+        extend_run(finished, World(), **wanted)
     assert (finished.path / "config.toml").read_text() == before
 
 
 def test_only_the_first_process_writes(finished: Run) -> None:
     before = (finished.path / "config.toml").read_text()
-    longer, _ = lengthened(finished, World(rank=1, size=2), epochs=5.0)
+    longer, _ = extend_run(finished, World(rank=1, size=2), epochs=5.0)
     assert longer.config.training.epochs == 5
     assert (finished.path / "config.toml").read_text() == before
 
 
 def test_a_run_that_wrote_no_metrics_yet(finished: Run) -> None:
     (finished.path / "metrics.jsonl").unlink()
-    longer, words = lengthened(finished, World(), epochs=2.0)
+    longer, words = extend_run(finished, World(), epochs=2.0)
     assert (longer.config.training.epochs, words) == (2, "")
     with pytest.raises(InputError, match="epochs -1"):
-        lengthened(finished, World(), epochs=-1.0)
+        extend_run(finished, World(), epochs=-1.0)
 
 
 def test_a_mean_of_checkpoints_forgets_the_first_end() -> None:

@@ -1,4 +1,9 @@
-"""The model that a run starts from: fresh weights, or a checkpoint made to fit."""
+"""The model that a run starts from: random weights, or a checkpoint fitted to it, and low-rank adaptation.
+
+LoRA (2106.09685) is a function applied to a model: torch's parametrization makes each chosen weight
+W + alpha / rank * B A, and merging makes it a weight again. The optimizer's state is small; the gradient of
+each whole matrix exists for a moment in the backward pass.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from vitreous.errors import InputError, nearest
 from vitreous.models.initialization import init_weights
@@ -15,7 +22,7 @@ from vitreous.models.names import Model, build_model
 from vitreous.models.segmenter import Segmenter
 from vitreous.models.settings import merged
 from vitreous.rng import torch_generator
-from vitreous.training.config import RunConfig
+from vitreous.training.config import LoRAConfig, RunConfig
 from vitreous.training.run import check_finished
 from vitreous.training.settings import AnyRun, configure
 
@@ -35,8 +42,16 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     return model
 
 
+def trainable_model(config: RunConfig, labels: Sequence[str]) -> Model:
+    """Return the model of `config` as it is trained: with low-rank changes where they are configured."""
+    model = starting_model(config, labels)
+    if config.training.lora.rank:
+        add_lora(model, config.training.lora, seed=config.seed)
+    return model
+
+
 def checkpoint(source: str, **overrides: Any) -> Model:
-    """The model in a checkpoint of any format, or in a run."""
+    """Return the model of a checkpoint of any format, or of a run."""
     from vitreous.checkpoints import load
 
     check_finished(Path(source))
@@ -46,9 +61,9 @@ def checkpoint(source: str, **overrides: Any) -> Model:
 def fitted_to_checkpoint(
     config: AnyRun, source: str, settings: Mapping[str, Any], imposed: Sequence[str] = ()
 ) -> AnyRun:
-    """`config` with the architecture and preprocessing of a checkpoint, so that its weights fit.
+    """Return `config` with the architecture and preprocessing of a checkpoint, so that its weights fit.
 
-    What `settings` says about the model is kept, and of the configuration's own model the fields `imposed`.
+    The model settings in `settings` win, and of the configuration's own model the fields `imposed`.
     """
     loaded = checkpoint(source)
     tree = loaded.config.model_dump()
@@ -74,8 +89,8 @@ def without_representation(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def take_weights(model: Model, loaded: Model, source: str) -> None:
-    """Every weight of `loaded` that `model` has. The head is taken only for the same classes; otherwise it
-    stays as it was drawn: zero.
+    """Copy every weight of `loaded` that `model` has. The head is copied only for the same classes; otherwise
+    it stays zero.
 
     Raises:
         InputError: the rest does not fit, with the names that are missing or of another shape.
@@ -106,7 +121,7 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
 
 
 def freeze(model: Model, parts: Sequence[str]) -> None:
-    """Parameters of the named parts learn nothing. "backbone" is everything but the head.
+    """Freeze the parameters of the named parts. "backbone" is everything but the head.
 
     Raises:
         InputError: the model has no such part.
@@ -128,10 +143,52 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def absolute_source(source: str) -> str:
-    """DATA with its path made absolute, so that config.toml runs from anywhere."""
+    """Return DATA with an absolute path, so that config.toml runs from any folder."""
     kind, colon, path = source.partition(":")
     if Path(source).exists():
         return str(Path(source).resolve())
     if colon and Path(path).exists():
         return f"{kind}:{Path(path).resolve()}"
     return source
+
+
+class LowRank(nn.Module):
+    """W -> W + scale B A. B starts at zero, so the function starts unchanged (section 4.1)."""
+
+    def __init__(
+        self, weight: Float[Tensor, "out in_"], config: LoRAConfig, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.scale = config.alpha / config.rank
+        a = nn.init.kaiming_uniform_(torch.empty(config.rank, weight.shape[1]), a=5**0.5, generator=generator)
+        self.a = nn.Parameter(a.to(weight.device))
+        self.b = nn.Parameter(torch.zeros(weight.shape[0], config.rank, device=weight.device))
+
+    def forward(self, weight: Float[Tensor, "out in_"]) -> Float[Tensor, "out in_"]:
+        return weight + self.scale * (self.b @ self.a)
+
+
+def add_lora(model: nn.Module, config: LoRAConfig, *, seed: int) -> None:
+    """Freeze everything but the head; matrices of the configured parts of each layer get low-rank changes."""
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith("head."))
+    generator = torch_generator(seed, "lora")
+    for linear in adapted_layers(model, config):
+        low_rank = LowRank(linear.weight, config, generator)
+        parametrize.register_parametrization(linear, "weight", low_rank)
+
+
+def adapted_layers(model: nn.Module, config: LoRAConfig) -> list[nn.Linear]:
+    """Return the linear layers of the configured parts, in every encoder layer."""
+    return [
+        module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and any(f".{part}." in name for part in config.parts)
+    ]
+
+
+def merge_lora(model: nn.Module) -> None:
+    """Make parametrized weights ordinary ones of the same value."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and parametrize.is_parametrized(module, "weight"):
+            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)

@@ -1,0 +1,219 @@
+"""Callbacks of the trainer: metrics.jsonl, TensorBoard, experiment trackers, the progress display."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vitreous.checkpoints.whole_files import write_text
+from vitreous.errors import InputError, require_packages
+from vitreous.training.config import CommandConfig
+from vitreous.training.settings import leaves
+
+if TYPE_CHECKING:
+    from vitreous.training.trainer import Trainer
+
+Row = Mapping[str, float | int]
+REFRESH = 0.25  # seconds between readings of the numbers for the display; a reading makes a GPU wait
+
+
+class Callback:
+    """Hooks into `Trainer.fit`; override those of interest.
+
+    Every process of a distributed run calls its own callbacks; `trainer.world.first` is true in one of them.
+    A hook may read `trainer.learner` and call `trainer.stop()`, which ends training after this step.
+    """
+
+    def on_train_begin(self, trainer: Trainer) -> None:
+        """Before the first step of this session."""
+
+    def on_step_end(self, trainer: Trainer) -> None:
+        """After each optimizer step."""
+
+    def on_log(self, trainer: Trainer, row: Row) -> None:
+        """After each row of metrics: means since the row before, and validation metrics if they are due."""
+
+    def on_validation(self, trainer: Trainer, metrics: Row) -> None:
+        """After each validation, in the first process."""
+
+    def on_save(self, trainer: Trainer) -> None:
+        """After the state of `trainer.learner.step` was saved."""
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        """At the end of the session, however it ends: completed, interrupted, or with an error."""
+
+
+class RowFunction(Callback):
+    """A plain function as a callback: the first process calls it with each row of metrics."""
+
+    def __init__(self, function: Callable[[Row], object]) -> None:
+        self.function = function
+
+    def on_log(self, trainer: Trainer, row: Row) -> None:
+        if trainer.world.first:
+            self.function(row)
+
+
+class MetricsFile(Callback):
+    """metrics.jsonl: one JSON object for each row, with `step` and `epoch` in each.
+
+    Args:
+        step: rows after it are dropped; a resumed run writes them again.
+    """
+
+    def __init__(self, path: Path, *, step: int) -> None:
+        self.path = path
+        earlier = [row for row in read_metrics(path) if row["step"] <= step]
+        write_text(path, "".join(json.dumps(row) + "\n" for row in earlier))
+
+    def on_log(self, trainer: Trainer, row: Row) -> None:
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise InputError(
+                f"cannot write {self.path} ({error.strerror}): make room, then resume the run with --resume"
+            ) from error
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of metrics.jsonl, without lines that a crash truncated."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and "step" in row:
+            rows.append(row)
+    return rows
+
+
+class TensorBoard(Callback):
+    """Scalars in TensorBoard's event format."""
+
+    def __init__(self, folder: Path, *, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self.event, self.summary = Event, Summary
+        self.writer = EventFileWriter(str(folder))
+        if step:  # TensorBoard then discards what an earlier session wrote after this step
+            log = SessionLog(status=SessionLog.START)
+            self.writer.add_event(Event(wall_time=time.time(), step=step + 1, session_log=log))
+
+    def on_log(self, trainer: Trainer, row: Row) -> None:
+        values = [
+            self.summary.Value(tag=name, simple_value=value) for name, value in row.items() if name != "step"
+        ]
+        self.writer.add_event(
+            self.event(wall_time=time.time(), step=int(row["step"]), summary=self.summary(value=values))
+        )
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        self.writer.close()
+
+
+def open_tracker(name: Literal["wandb", "mlflow", "trackio"], run: str, config: CommandConfig) -> Callback:
+    """Open the experiment tracker called `name` and begin a run in it.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    require_packages(name, extra="track", what=f"training.track = {name!r}")
+    library = import_module(name)
+    settings = {key: str(value) for key, value in leaves(config).items()}
+    return MLflow(library, run, settings) if name == "mlflow" else Wandb(library, run, settings)
+
+
+class Wandb(Callback):
+    """Weights & Biases, or trackio, which has the same interface."""
+
+    def __init__(self, library: Any, run: str, settings: dict[str, str]) -> None:
+        self.library = library
+        library.init(project="vitreous", name=run, config=settings)
+
+    def on_log(self, trainer: Trainer, row: Row) -> None:
+        self.library.log(dict(row), step=int(row["step"]))
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        self.library.finish()
+
+
+class MLflow(Callback):
+    """MLflow, at MLFLOW_TRACKING_URI."""
+
+    def __init__(self, library: Any, run: str, settings: dict[str, str]) -> None:
+        self.library = library
+        library.set_experiment("vitreous")
+        library.start_run(run_name=run)
+        library.log_params(settings)
+
+    def on_log(self, trainer: Trainer, row: Row) -> None:
+        self.library.log_metrics({k: float(v) for k, v in row.items()}, step=int(row["step"]))
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        self.library.end_run()
+
+
+class Display(Callback):
+    """Progress on stderr: one live line on a terminal or in a notebook, else a plain line for each row."""
+
+    def __init__(self, title: str = "training") -> None:
+        self.console = Console(stderr=True)
+        self.live = self.console.is_terminal or self.console.is_jupyter
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=self.console,
+            refresh_per_second=1 / REFRESH,
+            disable=not self.live,
+        )
+        self.bar = self.progress.add_task(title, total=None, numbers="")
+        self.next_reading = 0.0
+
+    def on_train_begin(self, trainer: Trainer) -> None:
+        self.progress.start()
+
+    def on_step_end(self, trainer: Trainer) -> None:
+        if not self.live or time.monotonic() < self.next_reading:
+            return
+        self.next_reading = time.monotonic() + REFRESH
+        numbers = metrics_line(trainer.means())
+        self.progress.update(self.bar, completed=trainer.learner.step, total=trainer.total, numbers=numbers)
+
+    def on_log(self, trainer: Trainer, row: Row) -> None:
+        if not self.live:
+            step, total = trainer.learner.step, trainer.total
+            left = row["seconds"] / step * (total - step) if step else 0.0
+            line = f"step {step}/{total}  {metrics_line(row)}  {left:.0f} s left"
+            print(line, file=sys.stderr, flush=True)
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        self.progress.stop()
+
+
+def metrics_line(row: Row) -> str:
+    """Format loss, accuracy and speed, those that a row has."""
+    wording = {
+        "loss": "loss {:.4f}",
+        "accuracy": "accuracy {:.1%}",
+        "miou": "mean IoU {:.1%}",
+        "validation_accuracy": "validation {:.1%}",
+        "validation_miou": "validation mean IoU {:.1%}",
+        "images_per_second": "{:,.0f} images/s",
+    }
+    return "  ".join(words.format(row[name]) for name, words in wording.items() if name in row)

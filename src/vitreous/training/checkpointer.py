@@ -1,0 +1,310 @@
+"""Checkpoints of a run: the whole state of training, from which it resumes.
+
+A checkpoint is a folder of safetensors files, written by PyTorch's distributed checkpoints (DCP), and a JSON
+file with the rest of the state and the SHA-256 of each file. One process writes all of it where every process
+has all weights (alone, DDP); each process writes its shards where they are sharded (FSDP). Any other number
+of processes can resume, with or without shards. DCP's own storage holds pickles, so its safetensors storage
+is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from vitreous.checkpoints.runs import saved_steps
+from vitreous.errors import InputError
+from vitreous.models.legacy import with_current_names
+from vitreous.training.distributed import World
+
+
+class State(NamedTuple):
+    """All that a run needs to resume: tensors, and facts that JSON can hold."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+
+class Resumable(Protocol):
+    """What is saved and restored: `vitreous.training.learner.Learner`."""
+
+    step: int
+
+    @property
+    def sharded(self) -> bool: ...
+    def state(self) -> State: ...
+    def restore(self, state: State, *, first: bool = True) -> None: ...
+    def empty_like(self, name: str, size: torch.Size, dtype: torch.dtype) -> Tensor:
+        """An uninitialized tensor to read `name` into, sharded as the learner has it."""
+        ...
+
+    def shard(self, name: str, tensor: Tensor) -> Tensor:
+        """A whole tensor, sharded as the learner has it."""
+        ...
+
+
+class Checkpointer:
+    """Saves and restores the newest checkpoints of one run. All processes call each method together.
+
+    Files are written under a temporary name, flushed to the disk and renamed; the JSON file comes last, so
+    that a checkpoint exists once it is complete. The first process chooses what all of them restore.
+
+    Args:
+        folder: where the checkpoints are stored.
+        command: resumes the run, for messages: vitreous COMMAND --resume RUN.
+        keep_last: how many intact checkpoints are kept.
+    """
+
+    def __init__(self, folder: Path, command: str = "train", *, keep_last: int = 2) -> None:
+        self.folder, self.command, self.keep_last = folder, command, keep_last
+        self.damaged: set[int] = set()
+        self.current: int | None = None  # the step that was saved or restored last
+
+    def steps(self) -> list[int]:
+        """Return the steps of the complete checkpoints, ascending."""
+        return saved_steps(self.folder)
+
+    def save(self, learner: Resumable, world: World | None = None) -> None:
+        """Write the state of the learner's step; only then remove the oldest checkpoint.
+
+        Raises:
+            InputError: it cannot be written (disk full, no permission); in every process. Earlier checkpoints
+                stay as they are.
+        """
+        world, step = world or World(), learner.step
+        if step == self.current:
+            return
+        state = learner.state()
+        partial = self.folder / f"{stem_of(step)}.partial"
+        reason = self.write(partial, state.tensors, world, sharded=learner.sharded)
+        if not reason:
+            mine = (
+                sorted(partial.iterdir())[world.rank :: world.size] if learner.sharded or world.first else []
+            )
+            digests: dict[str, str] = {}
+            for found in world.gather({path.name: flushed_checksum(path) for path in mine}):
+                digests |= found
+            reason = world.broadcast(
+                self.complete(step, state.facts, partial, digests) if world.first else ""
+            )
+        if reason:
+            raise InputError(self.cannot_save(step, reason))
+        self.damaged.discard(step)
+        self.current = step
+        if world.first:
+            self.remove_old(step)
+
+    def write(self, folder: Path, tensors: Mapping[str, Tensor], world: World, *, sharded: bool) -> str:
+        """Write the tensors to an empty folder. Return why that failed, in every process, or an empty
+        string."""
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        reason = ""
+        if world.first:
+            try:
+                shutil.rmtree(folder, ignore_errors=True)  # a crash left it
+                folder.mkdir(parents=True)
+            except OSError as error:
+                reason = error.strerror or str(error)
+        if reason := world.broadcast(reason):
+            return reason
+        try:
+            if sharded or world.first:
+                with warnings.catch_warnings(action="ignore"):  # that one process saves alone
+                    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+                    save(dict(tensors), storage_writer=writer, no_dist=not sharded)
+        except CheckpointException as error:
+            failures = sorted(error.failures.items())
+            name = "process {}: " if sharded else ""
+            reason = "; ".join(name.format(rank) + in_words(why[0]) for rank, why in failures)
+        if reason and world.first:
+            shutil.rmtree(folder, ignore_errors=True)
+        return world.broadcast(reason)
+
+    def complete(self, step: int, facts: Mapping[str, Any], partial: Path, sha256: Mapping[str, str]) -> str:
+        """Give the folder its name and write the JSON file: from here on the checkpoint exists. Return why
+        that failed, or an empty string."""
+        folder, file = partial.with_suffix(".shards"), partial.with_suffix(".json")
+        names = {f"{folder.name}/{name}": digest for name, digest in sha256.items()}
+        try:
+            file.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(partial, folder)
+            with flushed(file) as beside:
+                beside.write_text(json.dumps({**facts, "step": step, "sha256": names}), encoding="utf-8")
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def cannot_save(self, step: int, reason: str) -> str:
+        """One sentence for a checkpoint that cannot be written."""
+        steps = self.steps()
+        rest = f"the checkpoint of step {steps[-1]} is intact" if steps else "there is no earlier checkpoint"
+        return (
+            f"cannot save the checkpoint of step {step} in {self.folder} ({reason}); {rest}: make room, then "
+            f"resume with vitreous {self.command} --resume {quote(str(self.folder.parent))}"
+        )
+
+    def restore(self, learner: Resumable, world: World | None = None) -> bool:
+        """Put the learner to the newest intact checkpoint. Return whether there is one.
+
+        Raises:
+            InputError: it was saved by another model.
+        """
+        world = world or World()
+        if (state := self.newest(learner, world)) is None:
+            return False
+        learner.restore(state, first=world.first)
+        self.current = learner.step
+        return True
+
+    def newest(self, learner: Resumable | None = None, world: World | None = None) -> State | None:
+        """Read the newest intact checkpoint, with a warning for each newer one that is damaged.
+
+        Args:
+            learner: shards the tensors as it has them; without it they are whole.
+        """
+        world, damaged, state = world or World(), list[str](), None
+        for step in reversed(world.broadcast(self.steps())):
+            try:
+                reason, state = "", self.read(step, learner, world)
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
+                reason = str(error) or type(error).__name__
+            if not (reasons := [each for each in world.gather(reason) if each]):
+                break
+            state = None
+            self.damaged.add(step)
+            damaged.append(f"{self.folder / stem_of(step)} is damaged ({reasons[0]})")
+        if damaged and world.first:
+            where = f"step {state.facts['step']}" if state else "the beginning: no checkpoint is intact"
+            warnings.warn(f"{'; '.join(damaged)}: training resumes from {where}", stacklevel=3)
+        return state
+
+    def read(self, step: int, learner: Resumable | None, world: World) -> State:
+        """Read a checkpoint. Each process verifies what it reads; of shards a part of the files.
+
+        Raises:
+            OSError, ValueError, KeyError, SafetensorError: it is damaged.
+        """
+        reason, facts, files = "", dict[str, Any](), list[tuple[Path, str]]()
+        try:
+            facts, files = self.verified_facts(step)
+            sharded = learner is not None and learner.sharded
+            for path, digest in files[world.rank :: world.size] if sharded else files:
+                if checksum(path) != digest:
+                    raise ValueError(f"the checksum of {path.name} is wrong")
+        except (OSError, ValueError) as error:
+            reason = str(error)
+        if reasons := [each for each in world.gather(reason) if each]:
+            raise ValueError(reasons[0])
+        return State(read_tensors([path for path, _ in files], learner), facts)
+
+    def verified_facts(self, step: int) -> tuple[dict[str, Any], list[tuple[Path, str]]]:
+        """Return the facts of a step, and each of its files with its checksum.
+
+        Raises:
+            OSError, ValueError: the JSON file is damaged.
+        """
+        facts = json.loads((self.folder / f"{stem_of(step)}.json").read_text(encoding="utf-8"))
+        facts = with_current_names(facts) if isinstance(facts, dict) else {}
+        sha256 = facts.pop("sha256", None)
+        if not isinstance(sha256, dict) or not sha256:
+            raise ValueError("its JSON file has no checksums")
+        return facts, [(self.folder / name, digest) for name, digest in sorted(sha256.items())]
+
+    def remove_old(self, step: int) -> None:
+        """Remove all but the last intact checkpoints up to `step`, and what crashes left."""
+        intact = [each for each in self.steps() if each <= step and each not in self.damaged]
+        kept = {stem_of(each) for each in intact[-self.keep_last :]}
+        for path in sorted(self.folder.glob("step-*"), key=lambda path: path.suffix != ".json"):
+            if path.name.partition(".")[0] not in kept or path.suffix == ".partial":
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def read_tensors(files: Sequence[Path], learner: Resumable | None) -> dict[str, Tensor]:
+    """Read the tensors of a checkpoint: a folder of DCP's, or the one file of version 0.1."""
+    folder = files[0].parent
+    if not folder.name.startswith("step-"):
+        whole = {current_name(name): tensor for name, tensor in load_file(files[0]).items()}
+        return {name: learner.shard(name, each) if learner else each for name, each in whole.items()}
+
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    reader = HuggingFaceStorageReader(str(folder))
+    stored: dict[str, Any] = reader.read_metadata().state_dict_metadata
+    tensors = {
+        name: learner.empty_like(current_name(name), each.size, each.properties.dtype)
+        if learner
+        else torch.empty(each.size, dtype=each.properties.dtype)
+        for name, each in stored.items()
+    }
+    with warnings.catch_warnings(action="ignore"):  # that one process loads alone
+        try:
+            load(tensors, storage_reader=reader, no_dist=not (learner and learner.sharded))
+        except CheckpointException as error:
+            raise ValueError(in_words(next(iter(error.failures.values()))[0])) from None
+    return {current_name(name): tensor for name, tensor in tensors.items()}
+
+
+def current_name(name: str) -> str:
+    """Translate the name of a tensor that version 0.1 saved."""
+    return name.replace("optimiser/", "optimizer/", 1)
+
+
+def stem_of(step: int) -> str:
+    """Return what the names of a checkpoint's files begin with."""
+    return f"step-{step:09d}"
+
+
+def in_words(error: BaseException) -> str:
+    """Return the reason of an error, without its number and file."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+@contextmanager
+def flushed(path: Path) -> Iterator[Path]:
+    """Yield a temporary name; what is written there becomes `path` once its bytes are on the disk."""
+    beside = path.with_name(path.name + ".partial")
+    try:
+        yield beside
+        flush(beside)
+        os.replace(beside, path)
+        flush(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file or the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flushed_checksum(path: Path) -> str:
+    flush(path)
+    return checksum(path)
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,224 @@
+"""Two and three processes over gloo: what they agree on, and how equal a resumed run is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from vitreous.data.image_samples import Batch
+from vitreous.models.names import create
+from vitreous.pretraining.config import PretrainingConfig
+from vitreous.pretraining.objectives import build_objective
+from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.training.distributed import World
+from vitreous.training.learner import Learner
+from vitreous.training.objectives import softmax_loss
+from vitreous.training.settings import configure
+from vitreous.training.step import TrainStep
+
+# Imports once, then forks the processes of each group.
+DRIVER = """
+import json, os, sys, traceback, warnings
+from pathlib import Path
+import torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+from vitreous.data.config import DataConfig
+from vitreous.data.image_samples import image_loader
+from vitreous.data.sources import open_data
+from vitreous.training import checkpointer as checkpoints
+from vitreous.training.callbacks import Callback
+from vitreous.training.checkpointer import Checkpointer
+from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
+from vitreous.training.initial_model import starting_model
+from vitreous.training.learner import Learner
+from vitreous.training.objectives import classification
+from vitreous.training.trainer import Trainer
+
+config, folder = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])
+splits = open_data("digits", DataConfig(test_fraction=0.85))
+
+class Stop(Callback):
+    def __init__(self, step):
+        self.step = step
+    def on_step_end(self, trainer):
+        if trainer.learner.step == self.step:
+            trainer.stop()
+
+def train(world, name, *, objective=None, callbacks=(), damaged=False):
+    learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
+    checkpointer = Checkpointer(folder / f"{name}-{world.size}")
+    checksum = checkpoints.checksum
+    if damaged:
+        checkpoints.checksum = lambda path: "wrong" if "step-000000010" in str(path) else checksum(path)
+    with warnings.catch_warnings(action="ignore"):
+        checkpointer.restore(learner, world)
+    checkpoints.checksum = checksum
+    resumed = learner.step
+    loader = image_loader(splits.train, preprocessing=config.preprocessing, augmentation=config.augmentation,
+                         batch_size=world.share(config.training.batch_size), seed=config.seed,
+                         rank=world.rank, world_size=world.size)
+    rows = []
+    Trainer(learner, loader, objective or classification(config.training), config.training, world=world,
+            seed=config.seed, checkpointer=checkpointer, callbacks=[*callbacks, Rows(rows)]).fit()
+    weights = {name: p.flatten().tolist() for name, p in learner.model.named_parameters()}
+    return {"step": learner.step, "skipped": learner.skipped, "resumed": resumed, "rows": rows,
+            "weights": weights}
+
+class Rows(Callback):
+    def __init__(self, rows):
+        self.rows = rows
+    def on_log(self, trainer, row):
+        self.rows.append([row["step"], row.get("loss")])
+
+def broken(step_of_nan, rank):
+    calls = []
+    def objective(model, batch, generator):
+        loss, measures = classification(config.training)(model, batch, generator)
+        calls.append(0)
+        last = world.rank == rank and len(calls) == step_of_nan
+        return (loss * float("nan") if last else loss), measures
+    return objective
+
+def scenarios(world):
+    yield "whole", train(world, "whole")
+    yield "stopped", train(world, "half", callbacks=[Stop(7)] if world.rank == 1 else [])
+    yield "resumed", train(world, "half")
+    for step in (9, 11):
+        yield f"nan{step}", train(world, f"nan{step}", objective=broken(step, world.size - 1))
+    train(world, "damaged", callbacks=[Stop(10)])
+    yield "damaged", train(world, "damaged", damaged=world.rank == 1)
+
+for size in (2, 3):
+    children = []
+    for rank in range(size):
+        if pid := os.fork():
+            children.append(pid)
+            continue
+        try:
+            dist.init_process_group("gloo", init_method=f"file://{folder}/store{size}", rank=rank,
+                                    world_size=size)
+            world = World(rank, size)
+            (folder / f"{size}-{rank}.json").write_text(json.dumps(dict(scenarios(world))))
+            dist.barrier()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        os._exit(code)
+    if any(os.waitpid(pid, 0)[1] for pid in children):
+        sys.exit(1)
+"""
+
+Found = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Found]]:
+    """What each process of the groups of 2 and 3 found."""
+    folder = tmp_path_factory.mktemp("processes")
+    tiny = {"width": 16, "depth": 2, "heads": 2, "mlp_dim": 16, "patch_size": 4, "num_classes": 10}
+    config = configure(
+        RunConfig(),
+        {
+            "model": {"image_size": 8, "channels": 1, "dropout": 0.1, "drop_path": 0.2, **tiny},
+            "preprocessing": {"mean": [0.3], "std": [0.4]},
+            "training": {"steps": 15, "batch_size": 18, "log_every": 11, "save_every": 0, "ema_decay": 0.9},
+        },
+    )
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DRIVER, config.model_dump_json(), str(folder)],
+        check=True,
+        timeout=200,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return {
+        size: [json.loads((folder / f"{size}-{rank}.json").read_text()) for rank in range(size)]
+        for size in (2, 3)
+    }
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_resumed_run_is_equal(found: dict[int, list[Found]], size: int) -> None:
+    """To the bit for two processes, up to the rounding of sums for more; with dropout."""
+    whole, stopped, resumed = (found[size][0][name] for name in ("whole", "stopped", "resumed"))
+    assert (stopped["step"], resumed["resumed"], resumed["step"]) == (10, 10, 15)  # agreed at step 10
+    for name, weight in whole["weights"].items():
+        if size == 2:
+            assert resumed["weights"][name] == weight, name
+        assert resumed["weights"][name] == pytest.approx(weight, abs=2e-5), name
+    for other in found[size][1:]:
+        assert other["resumed"]["weights"] == resumed["weights"]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("step", [9, 11])
+def test_a_gradient_that_is_not_finite_in_one_process_skips_the_step_in_all(
+    found: dict[int, list[Found]], size: int, step: int
+) -> None:
+    """Also directly after a checkpoint, when the first process alone has sums."""
+    for each in found[size]:
+        assert (each[f"nan{step}"]["step"], each[f"nan{step}"]["skipped"]) == (15, 1)
+        assert each[f"nan{step}"]["weights"] == found[size][0][f"nan{step}"]["weights"]
+        assert [row[0] for row in each[f"nan{step}"]["rows"]] == [11, 14, 15]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_all_resume_from_the_newest_checkpoint_that_all_can_read(
+    found: dict[int, list[Found]], size: int
+) -> None:
+    assert {each["damaged"]["resumed"] for each in found[size]} == {0}
+    assert {each["damaged"]["step"] for each in found[size]} == {15}
+
+
+def losses(model: nn.Module, objective: Any, batch: Batch) -> list[float]:
+    """The loss of the first step for two seeds and two ranks, and again for the first of them."""
+    state, found = torch.get_rng_state(), []
+    for seed, rank in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 0)):
+        learner = Learner.begin(model, TrainingConfig())
+        device = torch.device("cpu")
+        step = TrainStep(
+            learner, objective, TrainingConfig(), device=device, seed=seed, world=World(rank=rank)
+        )
+        step.prepare(batch)
+        found.append(float(step.measured[0][1]["loss"]))
+    assert torch.equal(torch.get_rng_state(), state), "the user's generator was touched"
+    return found
+
+
+SMALL: dict[str, Any] = {"image_size": 16, "width": 16, "depth": 2, "heads": 2, "mlp_dim": 16}
+BATCH = Batch(torch.rand(8, 3, 16, 16), torch.arange(8) % 4, torch.arange(8))
+
+
+@pytest.mark.parametrize("part", ["dropout", "drop_path"])
+def test_seeds_and_ranks_draw_different_masks(part: str) -> None:
+    model = create("ViT-Ti/4", **SMALL, num_classes=4, **{part: 0.5})
+    nn.init.normal_(model.head.weight)  # type: ignore[arg-type]
+
+    def objective(model: nn.Module, batch: Batch, generator: torch.Generator) -> Any:
+        return softmax_loss(model(batch.images), batch.targets, 0.0), {}
+
+    *different, again = losses(model, objective, BATCH)
+    assert len(set(different)) == 4
+    assert again == different[0]
+
+
+@pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim", "dino"])
+def test_seeds_and_ranks_pre_train_with_different_masks(name: Any) -> None:
+    small = {"prototypes": 8, "head_hidden": 8, "head_bottleneck": 8}
+    config = PretrainingConfig.model_validate({"objective": name, "dino": small})
+    objective = build_objective(create("ViT-Ti/4", **SMALL), config, steps=10)
+    *different, again = losses(
+        objective, lambda model, batch, generator: model(batch.images, generator), BATCH
+    )
+    assert len(set(different)) == 4
+    if name != "dino":  # its center has moved
+        assert again == different[0]
