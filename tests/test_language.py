@@ -41,7 +41,6 @@ ALLOWED: dict[str, int] = {
     "layers": 12,
     "models": 38,
     "pretraining": 10,
-    "studies": 14,
     "training": 73,
 }
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from vitreous.studies.complexity import LAYERS, Range, exponent, measure, write
+from vitreous.studies.complexity import LAYERS, Range, exponent, measure, write_complexity
 
 
 def test_the_exponent_of_a_power_law():
@@ -25,7 +25,7 @@ def test_tables_and_plots_are_written(tmp_path):
     threads = torch.get_num_threads()
     results = measure(values)
     assert torch.get_num_threads() == threads
-    files = write(results, values, tmp_path / "complexity")
+    files = write_complexity(results, values, tmp_path / "complexity")
     assert {path.suffix for path in files} == {".md", ".json", ".svg", ".png"}
     told = json.loads((tmp_path / "complexity" / "results.json").read_text())
     assert [each["layer"] for each in told["layers"]] == ["self-attention", "recurrent", "convolution"]

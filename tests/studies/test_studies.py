@@ -21,13 +21,11 @@ from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 from vitreous.studies import complexity
 from vitreous.studies import laboratory as laboratory_module
-from vitreous.studies.catalog import NAMES, study_named
-from vitreous.studies.findings import Findings, Row, carry_out, verdict
-from vitreous.studies.laboratory import Laboratory, TrialResult
-from vitreous.studies.results_folder import results_folder, written
-from vitreous.studies.selection import select
+from vitreous.studies.catalog import STUDIES, study_named
+from vitreous.studies.findings import Findings, Row, refuse_overwritten, run_study, run_variants, verdict
+from vitreous.studies.laboratory import Laboratory, TrialResult, select_part
 from vitreous.studies.study import Effect, Part, Scale, Trial, Variant, settings_of
-from vitreous.studies.writing import markdown, write
+from vitreous.studies.writing import atomic_files, markdown, results_folder, write_study
 from vitreous.training.trainer import Interrupted
 
 TINY: dict[str, Any] = {
@@ -46,17 +44,17 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STUDIES)
 def test_every_study_runs_and_is_written(
     name: str, shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = study_named(name)
     told: list[str] = []
-    findings = carry_out(study, laboratory(shared_cache, name), 1, tell=told.append)
+    findings = run_variants(study, laboratory(shared_cache, name), 1, progress=told.append)
     assert len(told) == len(findings.rows) >= 3
     assert all(0 <= row.mean <= 1 for row in findings.rows)
     assert len(findings.verdicts) == len(study.effects) >= 1
-    for path in write(findings, tmp_path):
+    for path in write_study(findings, tmp_path):
         assert path.stat().st_size > 200
     table = (tmp_path / "table.md").read_text()
     assert all(f"| {row.variant.name} |" in table for row in findings.rows)
@@ -65,7 +63,7 @@ def test_every_study_runs_and_is_written(
     assert [row["ours"] for row in kept["rows"]] == [row.mean for row in findings.rows]
     for learn in ("train_classifier", "pretrain"):
         monkeypatch.setattr(laboratory_module, learn, lambda *_, **__: pytest.fail("trained twice"))
-    again = carry_out(study, laboratory(shared_cache, name), 1, tell=told.append)
+    again = run_variants(study, laboratory(shared_cache, name), 1, progress=told.append)
     assert again.to_json() == findings.to_json()
 
 
@@ -98,8 +96,8 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(laboratory_module, "train_classifier", sometimes)
     with pytest.raises(Interrupted):
-        carry_out(study, laboratory(tmp_path, "head"), 1, tell=lambda _: None)
-    carry_out(study, laboratory(tmp_path, "head"), 1, tell=lambda _: None)
+        run_variants(study, laboratory(tmp_path, "head"), 1, progress=lambda _: None)
+    run_variants(study, laboratory(tmp_path, "head"), 1, progress=lambda _: None)
     assert len(trained) == 9, "two were done, the third was begun twice"
     assert trained[2] == trained[3]
 
@@ -108,8 +106,8 @@ def test_fresh_positions_are_not_resized_ones(tmp_path: Path) -> None:
     lab = laboratory(tmp_path, "resolution")
     start = Trial({"model": {"image_size": (4, 4)}})
     higher: dict[str, Any] = {"model": {"image_size": (8, 8)}}
-    resized = lab.beginning(Trial(higher, start=start), seed=0)
-    fresh = lab.beginning(Trial(higher, start=start, fresh_positions=True), seed=0)
+    resized = lab.starting_checkpoint(Trial(higher, start=start), seed=0)
+    fresh = lab.starting_checkpoint(Trial(higher, start=start, fresh_positions=True), seed=0)
     old, new = load(resized, image_size=(8, 8)), load(fresh)
     assert isinstance(old, ViT)
     assert isinstance(new, ViT)
@@ -140,7 +138,7 @@ def test_but_for_its_weights_a_fine_tuned_model_learns_as_one_from_scratch(tmp_p
 def test_the_name_of_a_run_follows_what_it_depends_on(tmp_path: Path) -> None:
     lab = laboratory(tmp_path)
     names = {
-        laboratory_module.key(*lab.prepare(trial, seed))
+        laboratory_module.cache_key(*lab.prepare(trial, seed))
         for trial, seed in (
             (Trial(), 0),
             (Trial(), 1),
@@ -150,15 +148,15 @@ def test_the_name_of_a_run_follows_what_it_depends_on(tmp_path: Path) -> None:
         )
     }
     assert len(names) == 5
-    assert laboratory_module.key(*lab.prepare(Trial(), 0)) in names
+    assert laboratory_module.cache_key(*lab.prepare(Trial(), 0)) in names
 
 
 def test_parts_of_the_data() -> None:
     splits = open_data("digits", DataConfig())
-    few = select(splits, Part(per_class=3), seed=0)
+    few = select_part(splits, Part(per_class=3), seed=0)
     assert np.bincount(few.train.targets).tolist() == [3] * 10
     assert few.test is splits.test
-    half = select(splits, Part("second half", fraction=0.5), seed=0)
+    half = select_part(splits, Part("second half", fraction=0.5), seed=0)
     assert half.train.classes == ("5", "6", "7", "8", "9")
     assert half.test is not None
     assert set(half.test.targets) == {0, 1, 2, 3, 4}
@@ -187,7 +185,7 @@ def test_several_labels_for_an_image_are_refused_before_anything_is_trained(
     monkeypatch.setattr(laboratory_module, "train_classifier", lambda *_, **__: pytest.fail("trained"))
     lab = Laboratory(str(tmp_path / "m.csv"), TINY, cache=tmp_path / "cache", device=torch.device("cpu"))
     with pytest.raises(InputError, match=r"one class for each image, and those of .*m\.csv have several"):
-        carry_out(study_named("positions"), lab, 1, tell=lambda _: None)
+        run_variants(study_named("positions"), lab, 1, progress=lambda _: None)
     assert not (tmp_path / "cache").exists()
 
 
@@ -200,7 +198,7 @@ def test_a_folder_that_takes_no_files_is_told_before_anything_is_measured(
     assert run(["study", study, "--quick", "--out", "/proc/folder"]) == 2
     assert capsys.readouterr().err == (
         "vitreous: cannot write to /proc/folder: No such file or directory; "
-        "make room, or choose another --out\n"
+        "free some space, or choose another --out\n"
     )
 
 
@@ -208,7 +206,7 @@ def test_results_come_together_or_not_at_all(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: the table would fit, the plot does not."""
 
     def write_results() -> None:
-        with results_folder(tmp_path / "all" / "new") as folder, written(folder) as beside:
+        with results_folder(tmp_path / "all" / "new") as folder, atomic_files(folder) as beside:
             (beside / "table.md").write_text("small")
             (beside / "plot.svg").write_text("large" * 1000)
 
@@ -216,7 +214,7 @@ def test_results_come_together_or_not_at_all(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(InputError, match=r"^cannot write to .*: File too large; make room"):
+        with pytest.raises(InputError, match=r"^cannot write to .*: File too large; free some space"):
             write_results()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -227,10 +225,10 @@ def test_results_come_together_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_half_needs_two_classes() -> None:
-    splits = select(open_data("digits", DataConfig()), Part("first half"), seed=0)
-    three = select(splits, Part("second half"), seed=0)
+    splits = select_part(open_data("digits", DataConfig()), Part("first half"), seed=0)
+    three = select_part(splits, Part("second half"), seed=0)
     with pytest.raises(InputError, match="two halves"):
-        select(three, Part("first half"), seed=0)
+        select_part(three, Part("first half"), seed=0)
 
 
 EFFECT = Effect("first is better", "a", "b")
@@ -243,15 +241,15 @@ def test_verdicts_are_paired_differences_by_hand() -> None:
     assert found.difference == pytest.approx(0.4 / 3)
     spread = np.std([0.1, 0.1, 0.2], ddof=1) / 3**0.5
     assert found.half_width == pytest.approx(t.ppf(0.975, 2) * spread)
-    assert "chance" in found.words
-    assert "seen here" in verdict(EFFECT, [0.9, 0.8, 0.7], [0.8, 0.7, 0.6001]).words
+    assert "not significant" in found.words
+    assert "reproduced" in verdict(EFFECT, [0.9, 0.8, 0.7], [0.8, 0.7, 0.6001]).words
     assert "'b' is better" in verdict(EFFECT, [0.8, 0.7, 0.6001], [0.9, 0.8, 0.7]).words
     assert "one seed" in verdict(EFFECT, [0.9], [0.1]).words
 
 
 def test_two_that_should_be_alike() -> None:
     alike = Effect("both are alike", "a", "b", alike=True)
-    assert "no difference" in verdict(alike, [0.9, 0.8, 0.7], [0.8, 0.8, 0.8]).words
+    assert "no significant difference" in verdict(alike, [0.9, 0.8, 0.7], [0.8, 0.8, 0.8]).words
     assert "'a' is better" in verdict(alike, [0.9, 0.8, 0.7], [0.8, 0.7, 0.6001]).words
 
 
@@ -278,3 +276,37 @@ def test_studies_have_the_papers_numbers() -> None:
 def test_an_unknown_study_is_named() -> None:
     with pytest.raises(InputError, match="did you mean 'positions'"):
         study_named("position")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"seed": 7}, "leave out seed, and choose their number with --seeds"),
+        ({"data": {"split_seed": 7}}, r"leave out data\.split_seed"),
+        (
+            {"model": {"position": {"kind": "sincos-2d"}}},
+            r"variant .* sets model\.position\.kind itself",
+        ),
+    ],
+)
+def test_settings_without_effect_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(laboratory_module, "train_classifier", lambda *_, **__: pytest.fail("trained"))
+    with pytest.raises(InputError, match=message):
+        run_study(
+            study_named("positions"),
+            "digits",
+            wanted,
+            scale=Scale(epochs=1, seeds=1),
+            cache=tmp_path,
+            device=torch.device("cpu"),
+            progress=lambda _: None,
+        )
+
+
+def test_settings_that_variants_multiply_take_effect(tmp_path: Path) -> None:
+    lab = laboratory(tmp_path, "head")
+    lab.settings = {**lab.settings, "training": {**lab.settings["training"], "peak_lr": 0.125}}
+    refuse_overwritten(study_named("head"), lab, {"training": {"peak_lr": 0.125}})
+    assert {variant.x for variant in study_named("head").variants(lab.base())} >= {0.125, 0.375}

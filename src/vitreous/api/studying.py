@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +35,9 @@ class StudyResult(Result):
 
     def figures(self) -> dict[str, Figure]:
         """Return the plot of the table."""
-        from vitreous.studies.writing import plot
+        from vitreous.studies.writing import study_plot
 
-        return {"plot": plot(self.findings).figure}
+        return {"plot": study_plot(self.findings).figure}
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class ComplexityResult(Result):
 
 def list_studies() -> dict[str, str]:
     """Return the question that each study asks, by the study's name."""
-    from vitreous.studies.catalog import titles
+    from vitreous.studies.catalog import study_titles
 
-    return titles()
+    return study_titles()
 
 
 def study(
@@ -92,11 +92,8 @@ def study(
     require_packages("matplotlib", "scipy", extra="train", what="a study")
     from vitreous.evaluation.features import cache_folder
     from vitreous.studies.catalog import study_named
-    from vitreous.studies.findings import carry_out
-    from vitreous.studies.laboratory import Laboratory
-    from vitreous.studies.results_folder import results_folder
-    from vitreous.studies.study import settings_of
-    from vitreous.studies.writing import write
+    from vitreous.studies.findings import run_study
+    from vitreous.studies.writing import results_folder, write_study
     from vitreous.training.device import pick_device
 
     folder = Path(out) if out else Path("studies") / name
@@ -114,28 +111,30 @@ def study(
         raise InputError(f"--seeds {seeds} trains nothing: use 1 or more, 3 for an interval")
     chosen = study_named(name)
     scale = chosen.quick if quick else chosen.full
-    laboratory = Laboratory(
-        "digits" if data is None else data_source(data),
-        settings_of(chosen, scale, settings_tree(settings, config)),
-        cache=cache_folder() / "studies",
-        device=pick_device(device),
-    )
 
     def report(line: str) -> None:
         if progress:
             print(line, file=sys.stderr)
 
     with results_folder(folder) as results:
-        findings = carry_out(chosen, laboratory, seeds or scale.seeds, tell=report)
-        return StudyResult(findings, tuple(write(findings, results)))
+        findings = run_study(
+            chosen,
+            "digits" if data is None else data_source(data),
+            settings_tree(settings, config),
+            scale=replace(scale, seeds=seeds or scale.seeds),
+            cache=cache_folder() / "studies",
+            device=pick_device(device),
+            progress=report,
+        )
+        return StudyResult(findings, tuple(write_study(findings, results)))
 
 
 def study_complexity(folder: Path, *, quick: bool) -> ComplexityResult:
     """Time attention, recurrence and convolution over length and width."""
     from vitreous.studies import complexity
-    from vitreous.studies.results_folder import results_folder
+    from vitreous.studies.writing import results_folder
 
     values = complexity.QUICK if quick else complexity.FULL
     with results_folder(folder) as results:
         layers = complexity.measure(values)
-        return ComplexityResult(tuple(layers), tuple(complexity.write(layers, values, results)))
+        return ComplexityResult(tuple(layers), tuple(complexity.write_complexity(layers, values, results)))

@@ -75,15 +75,16 @@ def print_study(result: StudyResult | ComplexityResult) -> None:
     from vitreous.api.studying import StudyResult
     from vitreous.cli.tables import print_table, si
     from vitreous.studies import complexity
-    from vitreous.studies.writing import cells, runs_in_words, verdicts
+    from vitreous.studies.study import COMPLEXITY_TITLE
+    from vitreous.studies.writing import runs_in_words, study_cells, verdicts
 
     if not isinstance(result, StudyResult):
-        print(f"{complexity.TITLE}\n{complexity.PLACE}\n")
+        print(f"{COMPLEXITY_TITLE}\n{complexity.PLACE}\n")
         print_table(complexity.HEADER, [complexity.cells(each) for each in result.layers])
         return
     findings = result.findings
     print(f"{findings.study.title}\n{findings.study.place} of arXiv 2010.11929\n")
-    rows = [(*cells(row), si(row.results[0].macs)) for row in findings.rows]
+    rows = [(*study_cells(row), si(row.results[0].macs)) for row in findings.rows]
     print_table(("variant", "paper", "ours", "95 % interval", "MACs"), rows)
     ours = f"held-out accuracy on {findings.source}, {runs_in_words(findings)}"
     print()

@@ -1,37 +1,25 @@
-"""Every study by its name."""
+"""The registry of studies."""
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from vitreous.errors import InputError, nearest
-from vitreous.studies.study import Study
+from vitreous.studies.architecture_studies import HEAD, HYBRID, POSITIONS, SHAPE
+from vitreous.studies.learning_studies import DATA_SIZE, OPTIMIZER, RESOLUTION, SELF_SUPERVISED
+from vitreous.studies.study import COMPLEXITY_TITLE, Study
 
-NAMES = (
-    "positions",
-    "head",
-    "optimizer",
-    "shape",
-    "resolution",
-    "hybrid",
-    "data-size",
-    "self-supervised",
-)
-TITLES_OF_OTHERS = {"complexity": "How does the cost of a layer grow with the length and the width?"}
+STUDIES = {
+    study.name: study
+    for study in (POSITIONS, HEAD, OPTIMIZER, SHAPE, RESOLUTION, HYBRID, DATA_SIZE, SELF_SUPERVISED)
+}
 
 
-def titles() -> dict[str, str]:
-    """What each study asks; those of `NAMES` train models, the others measure something else."""
-    return {**{name: study_named(name).title for name in NAMES}, **TITLES_OF_OTHERS}
+def study_titles() -> dict[str, str]:
+    """Return the question of each study; "complexity" times layers, the others train models."""
+    return {**{name: study.title for name, study in STUDIES.items()}, "complexity": COMPLEXITY_TITLE}
 
 
 def study_named(name: str) -> Study:
-    """The study called `name`.
-
-    Raises:
-        InputError: there is none; the nearest name is given.
-    """
-    if name not in NAMES:
-        raise InputError(f"unknown study {name!r}: {nearest(name, (*NAMES, *TITLES_OF_OTHERS))}")
-    found: Study = import_module(f"vitreous.studies.{name.replace('-', '_')}").STUDY
-    return found
+    """Return the study called `name`. Raises InputError with the nearest name if there is none."""
+    if name not in STUDIES:
+        raise InputError(f"unknown study {name!r}: {nearest(name, list(study_titles()))}")
+    return STUDIES[name]

@@ -2,7 +2,7 @@
 beside the formula.
 
 What is timed is what the table counts: the attention itself (softmax(q k^T) v, one head, without the
-projections in front of it and behind it), a recurrent layer, a convolution.
+projections before and after it), a recurrent layer, a convolution.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
-from vitreous.studies.results_folder import written
+from vitreous.studies.study import COMPLEXITY_TITLE
+from vitreous.studies.writing import atomic_files
 
 KERNEL = 3
-TITLE = "How does the cost of a layer grow with the length and the width?"
 PLACE = "Table 1 of arXiv 1706.03762"
 
 
@@ -107,7 +107,7 @@ class Measured:
 
 
 def measure(values: Range) -> list[Measured]:
-    """Every layer over both ranges, on one thread: growth is what is asked, not speed."""
+    """Every layer over both ranges, on one thread: the growth is measured, not the speed."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -126,7 +126,7 @@ def measured(layer: Layer, values: Range) -> Measured:
 
 @torch.inference_mode()
 def seconds(layer: Layer, length: int, width: int, repeats: int) -> float:
-    """The least processor time of several calls: other work on the machine can only add to it."""
+    """Return the minimum processor time of several calls: other work on the machine can only add to it."""
     run, z = layer.make(width), torch.randn(1, length, width)
     run(z)
     times = []
@@ -144,14 +144,14 @@ def exponent(values: Sequence[int], times: Sequence[float]) -> float:
     return float(np.polyfit(np.log(values[upper:]), np.log(times[upper:]), 1)[0])
 
 
-def write(results: Sequence[Measured], values: Range, folder: Path) -> list[Path]:
+def write_complexity(results: Sequence[Measured], values: Range, folder: Path) -> list[Path]:
     """table.md, results.json, plot.svg and plot.png in `folder`, which is made; all of them or none."""
-    told = {"place": PLACE, "layers": [each.to_json() for each in results]}
-    with written(folder) as beside:
+    content = {"place": PLACE, "layers": [each.to_json() for each in results]}
+    with atomic_files(folder) as beside:
         table, numbers = beside / "table.md", beside / "results.json"
         table.write_text(markdown(results), encoding="utf-8")
-        numbers.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        files = [table, numbers, *plot(results, values).save(beside / "plot")]
+        numbers.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        files = [table, numbers, *complexity_plot(results, values).save(beside / "plot")]
     return [folder / file.name for file in files]
 
 
@@ -168,10 +168,10 @@ HEADER = ("layer", "work", "sequential", "longest path", "power of n: formula / 
 def markdown(results: Sequence[Measured]) -> str:
     rows = [HEADER, ("---",) * len(HEADER), *map(cells, results)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"# {TITLE}\n\n{PLACE}.\n\n{table}\n"
+    return f"# {COMPLEXITY_TITLE}\n\n{PLACE}.\n\n{table}\n"
 
 
-def plot(results: Sequence[Measured], values: Range) -> Chart:
+def complexity_plot(results: Sequence[Measured], values: Range) -> Chart:
     """Measured times (dots) and the formula (lines), through the last dot."""
     with canvas(7.2, 3.4, columns=2) as (figure, (left, right)):
         left.set_title(f"length n, width {values.held_width}")

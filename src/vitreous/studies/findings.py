@@ -1,19 +1,23 @@
-"""From results to what can be said: means with intervals, and whether the paper's effects are there."""
+"""Running a study: means with intervals, and whether the paper's effects are reproduced."""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from vitreous.errors import InputError
 from vitreous.evaluation.fewshot import summary
 from vitreous.evaluation.scores import Interval
 from vitreous.results import Result
 from vitreous.studies.laboratory import Laboratory, TrialResult
-from vitreous.studies.study import Effect, Study, Variant
+from vitreous.studies.study import Effect, Scale, Study, Tree, Variant, settings_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an effect of the paper is there: the mean difference over seeds, paired, and its interval."""
+    """Whether an effect of the paper is reproduced: the mean paired difference over seeds, and its
+    interval."""
 
     effect: Effect
     difference: float
@@ -48,15 +53,15 @@ class Verdict:
     @property
     def words(self) -> str:
         if not math.isfinite(self.half_width):
-            return "one seed cannot tell"
-        told_apart = abs(self.difference) > self.half_width
+            return "not testable with one seed"
+        significant = abs(self.difference) > self.half_width
         if self.effect.alike:
-            if told_apart:
+            if significant:
                 return f"here {self.winner} is better"
-            return f"no difference is to be told; one of {100 * self.half_width:.1f} points would not show"
-        if not told_apart:
-            return "not to be told from chance: these data, or so few runs, are too small to show it"
-        return "seen here, too" if self.difference > 0 else f"not here: {self.winner} is better"
+            return f"no significant difference; one below {100 * self.half_width:.1f} points would not show"
+        if not significant:
+            return "not significant: these data, or so few runs, are too small to show it"
+        return "reproduced" if self.difference > 0 else f"not reproduced: {self.winner} is better"
 
     @property
     def winner(self) -> str:
@@ -132,12 +137,86 @@ def verdict(effect: Effect, first: Sequence[float], second: Sequence[float]) -> 
     return Verdict(effect, float(differences.mean()), float(t.ppf(0.975, len(differences) - 1)) * spread)
 
 
-def carry_out(study: Study, laboratory: Laboratory, seeds: int, *, tell: Callable[[str], None]) -> Findings:
-    """Every variant with every seed, seed by seed, so that an interrupted study has whole comparisons.
+def run_study(
+    study: Study,
+    source: Any,
+    wanted: Tree,
+    *,
+    scale: Scale,
+    cache: Path,
+    device: torch.device,
+    progress: Callable[[str], None],
+) -> Findings:
+    """Train every variant of a study with every seed and compare them.
 
     Args:
-        tell: is given a line about each trial.
+        source: DATA as `train` takes it.
+        wanted: the user's settings of all trials.
+        scale: epochs, unless `wanted` has them, and seeds.
+        cache: the folder of finished runs.
+        progress: called with a line for each trial.
+
+    Raises:
+        InputError: a setting that the study or all of its variants determine.
+        Interrupted: Ctrl-C or SIGTERM; the same call resumes.
     """
+    laboratory = Laboratory(source, settings_of(study, scale, wanted), cache=cache, device=device)
+    refuse_overwritten(study, laboratory, wanted)
+    return run_variants(study, laboratory, scale.seeds, progress=progress)
+
+
+def refuse_overwritten(study: Study, laboratory: Laboratory, wanted: Tree) -> None:
+    """Raise InputError for a setting of the user that has no effect, since each variant has its own."""
+    for name in ("seed", "data.split_seed"):
+        if name in flat_settings(wanted):
+            raise InputError(
+                f"the study {study.name} trains with the seeds 0, 1, ... for weights and split: leave out "
+                f"{name}, and choose their number with --seeds"
+            )
+    base = laboratory.base()
+    own = [flat_settings(variant.trial.settings) for variant in study.variants(base)]
+    for name, value in flat_settings(wanted).items():
+        if not all(name in settings for settings in own):
+            continue
+        # A variant may set a multiple of the user's value; what does not follow the value ignores it.
+        section, _, field = name.partition(".")
+        part = getattr(base, section)
+        rest = flat_settings(part.model_dump())
+        without = laboratory_without(laboratory, name).base()
+        unchanged = [flat_settings(variant.trial.settings) for variant in study.variants(without)]
+        same = flat_settings(getattr(without, section).model_dump()).get(field) == rest.get(field)
+        if not same and [each[name] for each in own] == [each[name] for each in unchanged]:
+            raise InputError(
+                f"every variant of the study {study.name} sets {name} itself, so {value!r} has no effect: "
+                "leave it out"
+            )
+
+
+def laboratory_without(laboratory: Laboratory, name: str) -> Laboratory:
+    """Return the same laboratory without one setting, by its dotted name."""
+    settings = copy.deepcopy(dict(laboratory.settings))
+    *sections, leaf = name.split(".")
+    tree: Any = settings
+    for section in sections:
+        tree = tree[section]
+    del tree[leaf]
+    return Laboratory(laboratory.source, settings, cache=laboratory.cache, device=laboratory.device)
+
+
+def flat_settings(tree: Tree, prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of a tree of settings by their dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = prefix + name
+        flat |= flat_settings(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return flat
+
+
+def run_variants(
+    study: Study, laboratory: Laboratory, seeds: int, *, progress: Callable[[str], None]
+) -> Findings:
+    """Train every variant with every seed, seed by seed, so that an interrupted study has whole
+    comparisons."""
     base = laboratory.base()
     variants = study.variants(base)
     results: list[list[TrialResult]] = [[] for _ in variants]
@@ -146,7 +225,7 @@ def carry_out(study: Study, laboratory: Laboratory, seeds: int, *, tell: Callabl
             result = laboratory.run(variant.trial, seed)
             results[place].append(result)
             done, whole = seed * len(variants) + place + 1, seeds * len(variants)
-            tell(
+            progress(
                 f"{done}/{whole}  {variant.name}, seed {seed}: {result.accuracy:.2%}, {result.seconds:.0f} s"
             )
     rows = [Row(variant, each) for variant, each in zip(variants, results, strict=True)]

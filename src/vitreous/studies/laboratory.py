@@ -1,5 +1,5 @@
-"""Where trials are run. Each is a run directory in a cache that all studies share, named by what it depends
-on, so that nothing is trained twice and an interrupted study goes on where it stopped."""
+"""Runs the trials of studies. Each is a run directory in a cache that all studies share, named by the hash of
+what it depends on, so that nothing is trained twice and an interrupted study resumes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from vitreous import __version__
 from vitreous.checkpoints import load
 from vitreous.checkpoints.native import save_native
 from vitreous.checkpoints.whole_files import write_text
-from vitreous.data.dataset import Splits
+from vitreous.data.dataset import ImageDataset, Indices, Splits, Subset
+from vitreous.data.sources import summarize
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate
 from vitreous.models.description import describe
 from vitreous.models.names import change
 from vitreous.pretraining.plan import plan as plan_pretraining
 from vitreous.pretraining.pretrainer import pretrain
-from vitreous.studies.selection import select
-from vitreous.studies.study import Tree, Trial
+from vitreous.studies.study import Part, Tree, Trial
 from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import fitted_to_checkpoint
@@ -60,7 +61,7 @@ class Laboratory:
     Args:
         source: DATA.
         settings: of every trial, over those of the data's recipe and under those of the trial.
-        cache: where the runs lie.
+        cache: the folder of the runs.
     """
 
     def __init__(self, source: str, settings: Tree, *, cache: Path, device: torch.device) -> None:
@@ -92,27 +93,27 @@ class Laboratory:
     def perform(self, trial: Trial, seed: int) -> tuple[Path, TrialResult]:
         """(the run directory, the result)."""
         config, splits = self.prepare(trial, seed)
-        folder = self.cache / key(config, splits)
-        kept = folder / "result.json"
-        if kept.is_file():
-            return folder, TrialResult(**json.loads(kept.read_text(encoding="utf-8")))
+        folder = self.cache / cache_key(config, splits)
+        cached = folder / "result.json"
+        if cached.is_file():
+            return folder, TrialResult(**json.loads(cached.read_text(encoding="utf-8")))
         run = Run(folder, config) if (folder / "config.toml").is_file() else Run.create(folder, config)
         learn = self.pretrained if trial.objective else self.classified
         result = learn(run, splits)
-        with self.room():
-            write_text(kept, json.dumps(asdict(result)))
+        with self.cache_errors():
+            write_text(cached, json.dumps(asdict(result)))
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # only an unfinished run needs them
         return folder, result
 
     @contextmanager
-    def room(self) -> Iterator[None]:
-        """Raises InputError where what is kept for later cannot be written."""
+    def cache_errors(self) -> Iterator[None]:
+        """Raise InputError where the cache cannot be written."""
         try:
             yield
         except OSError as error:
             raise InputError(
-                f"cannot keep results in {self.cache} ({error.strerror}): make room, then the same command "
-                "goes on"
+                f"cannot write results to {self.cache} ({error.strerror}): free some space; the same command "
+                "resumes"
             ) from error
 
     def prepare(self, trial: Trial, seed: int) -> tuple[RunConfig, Splits]:
@@ -127,12 +128,12 @@ class Laboratory:
             # A fine-tuned model learns by the recipe of the data, as one from scratch does. The architecture
             # comes with the checkpoint; only the size of the images may change.
             model = {k: v for k, v in trial.settings.get("model", {}).items() if k == "image_size"}
-            init = self.beginning(trial, seed)
+            init = self.starting_checkpoint(trial, seed)
             config = fitted_to_checkpoint(config, init, {**settings, "model": model})
-        splits = select(splits, trial.part, seed)
+        splits = select_part(splits, trial.part, seed)
         return fitted(config, splits), splits
 
-    def beginning(self, trial: Trial, seed: int) -> str:
+    def starting_checkpoint(self, trial: Trial, seed: int) -> str:
         """The checkpoint that a trial is fine-tuned from."""
         assert trial.start is not None
         folder, _ = self.perform(trial.start, seed)
@@ -145,14 +146,14 @@ class Laboratory:
             generator = torch.Generator().manual_seed(seed)
             for parameter in model.get_submodule("position").parameters():
                 nn.init.normal_(parameter, std=0.02, generator=generator)
-            with self.room():
+            with self.cache_errors():
                 save_native(model, fresh)
         return str(fresh)
 
     def classified(self, run: Run, splits: Splits) -> TrialResult:
-        """Learn the labels; judge on the held-out part."""
+        """Train with labels; evaluate on the held-out part."""
         if splits.test is None:
-            raise InputError(f"{self.source} has no held-out part to judge on: set data.test_fraction")
+            raise InputError(f"{self.source} has no held-out part: set data.test_fraction")
         trained = train_classifier(run, splits, device=self.device)
         evaluation = evaluate(trained.model, splits.test, device=self.device, batch_size=256)
         return TrialResult(
@@ -180,7 +181,7 @@ def size_of(config: RunConfig, model: nn.Module) -> tuple[int, int]:
     return parameters, describe(config.model).macs
 
 
-def key(config: RunConfig, splits: Splits) -> str:
+def cache_key(config: RunConfig, splits: Splits) -> str:
     """A name that changes with anything that a result depends on: the program, the configuration, and which
     images with which targets there are."""
     digest = hashlib.blake2b(digest_size=16)
@@ -191,3 +192,51 @@ def key(config: RunConfig, splits: Splits) -> str:
             digest.update(np.ascontiguousarray(part.targets).tobytes())
             digest.update("\n".join(part.name(index) for index in range(len(part))).encode())
     return digest.hexdigest()
+
+
+class SomeClasses(Subset):
+    """The images of a run of neighboring classes, numbered from 0."""
+
+    def __init__(self, images: ImageDataset, first: int, last: int) -> None:
+        targets: NDArray[Any] = images.targets
+        super().__init__(images, np.flatnonzero((targets >= first) & (targets < last)))
+        self.classes = images.classes[first:last]
+        self.targets = self.targets - first
+
+
+def select_part(splits: Splits, part: Part, seed: int) -> Splits:
+    """The part of the data that a trial is about. Few training images are drawn by the seed, class by
+    class; of the held-out part nothing is left out but other classes.
+
+    Raises:
+        InputError: half of the classes is less than two.
+    """
+    if part.classes != "all":
+        splits = half_of_classes(splits, first=part.classes == "first half")
+    if part.fraction < 1 or part.per_class is not None:
+        splits = splits._replace(train=Subset(splits.train, sampled_indices(splits.train, part, seed)))
+    return splits._replace(summary=summarize(splits.train))
+
+
+def half_of_classes(splits: Splits, *, first: bool) -> Splits:
+    count = len(splits.train.classes)
+    low, high = (0, count // 2) if first else (count // 2, count)
+    if high - low < 2:
+        raise InputError(f"{splits.name} has {count} classes: this study needs two halves of two or more")
+    train, validation, test = (
+        SomeClasses(each, low, high) if each is not None else None
+        for each in (splits.train, splits.validation, splits.test)
+    )
+    assert train is not None
+    return splits._replace(train=train, validation=validation, test=test)
+
+
+def sampled_indices(train: ImageDataset, part: Part, seed: int) -> Indices:
+    """At least one image of each class."""
+    generator = np.random.default_rng(seed)
+    chosen = []
+    for number in range(len(train.classes)):
+        members = generator.permutation(np.flatnonzero(train.targets == number))
+        count = max(1, round(part.fraction * len(members)))
+        chosen.append(members[: min(count, part.per_class or count)])
+    return np.sort(np.concatenate(chosen))

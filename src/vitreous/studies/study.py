@@ -1,4 +1,4 @@
-"""What a study is: a base, variants of it, and what the paper saw."""
+"""What a study is: a base configuration, variants of it, and the effects that the paper reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tree = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """Which of the data's images a trial learns from. The held-out part is always whole, but for classes.
+    """The training images of a trial. The held-out part is always complete, except for classes.
 
     Attributes:
         classes: all, or one half of them, in their order.
@@ -30,13 +30,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Trial:
-    """One training run but for its seed.
+    """One training run without its seed.
 
     Attributes:
         settings: over those of the study.
         start: what it is fine-tuned from; None: from scratch.
-        objective: None: the labels are learned; else this is self-supervised and its encoder is the result.
-        fresh_positions: the positions of `start` are drawn anew instead of resized.
+        objective: None: supervised; else the self-supervised objective, whose encoder is the result.
+        fresh_positions: the positions of `start` are initialized again instead of resized.
     """
 
     settings: Tree = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Variant:
     """A row of the table.
 
     Attributes:
-        paper: what the paper has for it, as written there; empty where it has nothing.
+        paper: the paper's number, as written there; empty where it has none.
         group, x: its curve and its place on it, in a study that draws curves.
     """
 
@@ -64,7 +64,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Effect:
-    """Something that the paper saw: the first of two variants better than the second, or both alike."""
+    """An effect that the paper reports: the first of two variants better than the second, or both alike."""
 
     claim: str
     first: str
@@ -74,7 +74,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Scale:
-    """How long each run learns, and how often it is repeated."""
+    """How long each run trains, and how often it is repeated."""
 
     epochs: int
     seeds: int
@@ -85,10 +85,10 @@ class Study:
     """One experiment of the paper.
 
     Attributes:
-        title: what is asked.
-        place: where it stands in the paper.
+        title: the question.
+        place: the section or table of the paper.
         measure: what the paper measured there.
-        differs: what is not as in the paper, beside the size of everything.
+        differs: how this differs from the paper, apart from the scale.
         variants: the rows, for a base configuration.
         settings: over those of the data's recipe, for every variant.
         axis: what `Variant.x` is, where curves are drawn.
@@ -107,11 +107,14 @@ class Study:
     axis: str | None = None
 
 
-# Every study cuts images into plain patches (Eq. 1), whatever stem the data's recipe has.
+COMPLEXITY_TITLE = "How does the cost of a layer grow with the length and the width?"  # trains no model
+
+# Every study splits images into plain patches (Eq. 1), whatever stem the data's recipe has.
 PLAIN: dict[str, Any] = {"model": {"stem": {"kind": "patch"}}}
 
 
 def settings_of(study: Study, scale: Scale, wanted: Tree) -> Tree:
-    """What all variants of a study share; what the user wants wins."""
+    """Return the settings that all variants of a study share; those of the user (`wanted`) take
+    precedence."""
     shared = merged(PLAIN, merged(study.settings, {"training": {"epochs": scale.epochs}}))
     return merged(shared, wanted)

@@ -3,32 +3,75 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from vitreous.errors import InputError
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.studies.findings import Findings, Row
-from vitreous.studies.results_folder import written
 
 TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
 
 
-def write(findings: Findings, folder: Path) -> list[Path]:
+@contextmanager
+def results_folder(folder: Path) -> Iterator[Path]:
+    """`folder`, made before the time of a study is spent. What was made here, parents too, and stays
+    empty goes again.
+
+    Raises:
+        InputError: it takes no files.
+    """
+    new = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+    with atomic_files(folder):
+        pass
+    try:
+        yield folder
+    finally:
+        for each in new:
+            if not any(each.iterdir()):
+                each.rmdir()
+
+
+@contextmanager
+def atomic_files(folder: Path) -> Iterator[Path]:
+    """A place for files that come into `folder` together, when all are whole; when one cannot be written,
+    nothing is left of them.
+
+    Raises:
+        InputError: the disk is full, or the folder takes no files.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder, prefix=".unfinished-") as beside:
+            yield Path(beside)
+            for file in sorted(Path(beside).iterdir()):
+                os.replace(file, folder / file.name)
+    except FileExistsError as error:
+        raise InputError(f"{error.filename} is a file, not a folder: choose another --out") from error
+    except OSError as error:
+        reason = f"{error.strerror}; free some space, or choose another --out"
+        raise InputError(f"cannot write to {folder}: {reason}") from error
+
+
+def write_study(findings: Findings, folder: Path) -> list[Path]:
     """table.md, results.json, plot.svg and plot.png in `folder`, which is made; all of them or none."""
-    with written(folder) as beside:
+    with atomic_files(folder) as beside:
         table, results = beside / "table.md", beside / "results.json"
         table.write_text(markdown(findings), encoding="utf-8")
         results.write_text(json.dumps(findings.to_json(), indent=2) + "\n", encoding="utf-8")
-        files = [table, results, *plot(findings).save(beside / "plot")]
+        files = [table, results, *study_plot(findings).save(beside / "plot")]
     return [folder / file.name for file in files]
 
 
-def cells(row: Row) -> tuple[str, str, str, str]:
+def study_cells(row: Row) -> tuple[str, str, str, str]:
     """(variant, paper, ours, 95 % interval)."""
     low, high = row.interval
     several = len(row.accuracies) > 1
@@ -41,7 +84,7 @@ def cells(row: Row) -> tuple[str, str, str, str]:
 
 
 def markdown(findings: Findings) -> str:
-    """The table with everything that must be said beside it."""
+    """Return the table, and how it differs from the paper."""
     study = findings.study
     lines = [
         f"# {study.title}",
@@ -55,19 +98,23 @@ def markdown(findings: Findings) -> str:
     ]
     for row in findings.rows:
         size = row.results[0]
-        lines.append(f"| {' | '.join(cells(row))} | {size.parameters:,} | {size.macs:,} |")
-    lines += ["", "What the paper saw, and whether it is seen here (differences in pairs, over seeds):", ""]
+        lines.append(f"| {' | '.join(study_cells(row))} | {size.parameters:,} | {size.macs:,} |")
+    lines += [
+        "",
+        "Effects in the paper, and whether they are reproduced (paired differences over seeds):",
+        "",
+    ]
     lines += [f"- {claim}: {words}." for claim, words in verdicts(findings)]
     return "\n".join(lines) + "\n"
 
 
 def runs_in_words(findings: Findings) -> str:
-    """How long each run learned, and how many there are of each."""
+    """Return the epochs and the number of seeds in words."""
     return f"{findings.epochs:g} epochs, {findings.seeds} seed{'s' if findings.seeds > 1 else ''}"
 
 
 def verdicts(findings: Findings) -> list[tuple[str, str]]:
-    """(claim, the difference here and what it means)."""
+    """Return each claim with the difference here and its verdict."""
     return [
         (
             each.effect.claim,
@@ -79,7 +126,7 @@ def verdicts(findings: Findings) -> list[tuple[str, str]]:
     ]
 
 
-def plot(findings: Findings) -> Chart:
+def study_plot(findings: Findings) -> Chart:
     """Curves where the study has an axis, else a dot for each variant; intervals over seeds."""
     height = 3.6 if findings.study.axis else 1.3 + 0.3 * len(findings.rows)
     with canvas(6.4, height) as (figure, (axes,)):
