@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from PIL import Image
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +48,7 @@ def browser() -> Iterator[Any]:
     if found is None:
         pytest.skip("no browser: apt-get install chromium, or set CHROMIUM to the path of one")
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=600_000)
+        opened = driver.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=1_000_000)
         yield opened
         opened.close()
 

@@ -40,7 +40,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_every_snippet_of_the_journey_runs(folder: Path) -> None:
     ran: set[str] = set()
     for page in JOURNEY:

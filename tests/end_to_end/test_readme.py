@@ -35,7 +35,7 @@ def test_the_demo_is_training_without_arguments() -> None:
     assert plan.stdout.splitlines()[-1] == ".venv/bin/vitreous train"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_every_block_runs(folder: Path) -> None:
     ran = set()
     for language, text in blocks()[1:]:

@@ -330,7 +330,7 @@ class Opened:
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.context.set_offline(True)
-        self.page.goto(report.as_uri(), timeout=120_000)
+        self.page.goto(report.as_uri(), timeout=1_000_000)
         self.wait(lambda state: True)
 
     def wait(self, reached: Any) -> None:

@@ -92,7 +92,7 @@ def test_two_machines_train_together_in_a_folder_that_both_see(
                 stderr=(tmp_path / f"{name}.txt").open("w"),
             )
         )
-    codes = [agent.wait(timeout=200) for agent in agents]
+    codes = [agent.wait(timeout=1000) for agent in agents]
     said = "".join((tmp_path / f"{name}.txt").read_text() for name in ("here", "there"))
     if shared:
         assert codes == [0, 0], said

@@ -102,7 +102,7 @@ def talk(app: FastAPI, conversation: Callable[[httpx.AsyncClient], Awaitable[Any
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://serve", timeout=100) as client,
+            httpx.AsyncClient(transport=transport, base_url="http://serve", timeout=1000) as client,
         ):
             return await conversation(client)
 

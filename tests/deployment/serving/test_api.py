@@ -321,11 +321,11 @@ def test_an_answer_may_take_longer_than_a_body(
     original = classifier.endpoints
 
     def slow(questions: Any) -> Any:
-        time.sleep(0.5)
+        time.sleep(3)
         return original[0].answer(questions)
 
     monkeypatch.setattr(classifier, "endpoints", (original[0]._replace(answer=slow),))
-    app = app_of(classifier, limits=Limits(seconds=0.25))
+    app = app_of(classifier, limits=Limits(seconds=2))
     assert post(app, "/v1/predict", **form(("x.png", image()))).status_code == 200
 
 

@@ -50,21 +50,21 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> 
         assert process.stderr
         told = json.loads(process.stdout.readline())
         assert (told["task"], told["name"], told["trained"]) == ("classification", "tiny", True)
-        assert httpx.get(told["url"] + "/healthz", timeout=100).json() == {"status": "ok"}
-        assert "<!doctype html>" in httpx.get(told["url"], timeout=100).text
+        assert httpx.get(told["url"] + "/healthz", timeout=1000).json() == {"status": "ok"}
+        assert "<!doctype html>" in httpx.get(told["url"], timeout=1000).text
         answers: list[httpx.Response] = []
         asking = threading.Thread(
             target=lambda: answers.append(
-                httpx.post(told["url"] + "/v1/predict", timeout=100, **form(*[("x.png", LARGE)] * IMAGES))
+                httpx.post(told["url"] + "/v1/predict", timeout=1000, **form(*[("x.png", LARGE)] * IMAGES))
             )
         )
         asking.start()
-        with httpx.Client(base_url=told["url"], timeout=100) as watcher:
+        with httpx.Client(base_url=told["url"], timeout=1000) as watcher:
             while f"vitreous_queue {IMAGES}.0" not in watcher.get("/metrics").text:
                 assert asking.is_alive()
         process.send_signal(how)
         asking.join()
-        assert process.wait(timeout=100) == code
+        assert process.wait(timeout=1000) == code
         assert process.stdout.read() == ""  # exactly one JSON object
         assert "Traceback" not in process.stderr.read()
     assert answers[0].status_code == 200, answers[0].text
