@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import vitreous as vt
+from vitreous.api.data import data_source
 from vitreous.api.inspecting import reduced
 from vitreous.cli import run
 from vitreous.models.vit import ViT
@@ -94,7 +95,7 @@ def test_the_study_of_complexity_refuses_what_it_does_not_have(
 
 
 def test_cache(pixels: NDArray[np.uint8], capsys: pytest.CaptureFixture[str]) -> None:
-    vt.check_data((pixels, ["a", "b"] * 12))
+    data_source((pixels, ["a", "b"] * 12))
     assert run(["cache", "--json"]) == 0
     before = json.loads(capsys.readouterr().out)
     assert before["bytes"]["data"] == before["total_bytes"] > 0

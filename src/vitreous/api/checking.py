@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.data import data_source
 from vitreous.errors import InputError, nearest
 from vitreous.results import Result
 
@@ -44,9 +43,9 @@ def doctor(subject: Any) -> Diagnosis:
 
     path = getattr(subject, "path", subject)
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
-    source = str(path) if is_run else data_source(path)
-    findings = examine_run(Path(source)) if is_run else examine_data(source)
-    return Diagnosis(source, tuple(findings))
+    findings = examine_run(Path(path)) if is_run else examine_data(path)
+    subject = str(path) if isinstance(path, str | Path) else type(path).__name__
+    return Diagnosis(subject, tuple(findings))
 
 
 def check_data(data: Any, *, task: str = "classes", workers: int | None = None) -> DataReport:
@@ -68,7 +67,7 @@ def check_data(data: Any, *, task: str = "classes", workers: int | None = None) 
     checks = {"classes": check_source, "text": check_texts, "segmentation": check_masks}
     if task not in checks:
         raise InputError(f"unknown task {task!r}: {nearest(task, list(checks))}")
-    return checks[task](data_source(data), workers=workers)
+    return checks[task](data, workers=workers)
 
 
 def pack_data(
@@ -108,4 +107,4 @@ def pack_data(
     if raw and quality is not None:
         raise InputError("--raw writes no JPEGs: leave out --quality, or --raw")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
-    return pack(open_data(data_source(data), DataConfig(split_seed=seed)), Path(out), packing, strict=strict)
+    return pack(open_data(data, DataConfig(split_seed=seed)), Path(out), packing, strict=strict)

@@ -18,7 +18,6 @@ from vitreous.api.arguments import (
     resolve_model,
     settings_tree,
 )
-from vitreous.api.data import data_source
 from vitreous.data.image_list import Failure, image_list
 from vitreous.errors import InputError
 from vitreous.results import Result
@@ -182,7 +181,7 @@ def probe(
     opened = resolve_model(model, **fields)
     if data is None:
         data, tree = data_of_run(model, tree)
-    splits = open_data(data_source(data), data_settings("probe", tree))
+    splits = open_data(data, data_settings("probe", tree))
     with progress_bar("extracting features", progress) as advance:
         return probe_features(
             opened,
