@@ -135,6 +135,6 @@ def test_a_configuration_without_a_model_is_said() -> None:
 def test_a_list_without_brackets_is_told_how_to_be_written() -> None:
     settings = {"augmentation": {"random_resized_crop": {"scale": "0.3,1.0"}}}
     with pytest.raises(
-        InputError, match=r"scale: '0.3,1.0' is no list: write it in brackets, as in \[0.3, 1.0\]"
+        InputError, match=r"scale: '0.3,1.0' is not a list: write it in brackets, as in \[0.3, 1.0\]"
     ):
         configure(RunConfig(), settings)
