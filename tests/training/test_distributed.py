@@ -67,11 +67,12 @@ def train(processes: int, config: RunConfig, folder: Path, *, resume: bool = Fal
 
 @pytest.fixture
 def config(tiny: RunConfig) -> RunConfig:
-    """Without dropout, whose draws belong to a process; augmentation draws for the whole batch."""
+    """Without dropout and noise, which each process samples; the rest is sampled for the whole batch."""
     return configure(
         tiny,
         {
             "model": {"dropout": 0.0, "drop_path": 0.0},
+            "augmentation": {"noise": 0.0},
             "training": {"steps": 12, "log_every": 1, "accumulate": 2, "save_every": 1e9},
         },
     )

@@ -36,7 +36,7 @@ class Captions(NamedTuple):
 
 class CaptionSplits(NamedTuple):
     """Images to learn from and images to judge by, and how many were left out for want of a text. Of
-    digit-lines, `train` are single digits, from which `fresh_lines` composes lines.
+    digit-lines, `train` are single digits, from which `digit_line_loader` composes lines.
 
     `strange` is what a model is judged by that learned from none of this: the manifest's own test part, or
     everything where it has no split.

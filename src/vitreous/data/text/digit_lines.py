@@ -16,7 +16,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from vitreous.data.augmentation.batch import BatchRandom, BatchTransform, affine
-from vitreous.data.config import AffineConfig, AugmentationConfig, DataConfig
+from vitreous.data.config import AffineConfig, DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset, Indices
 from vitreous.data.loading import BatchLoader
 from vitreous.data.prefetching import DevicePrefetcher
@@ -26,7 +26,7 @@ from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.data.text.tokenizer import END, START, Tokenizer
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.rng import numpy_generator
+from vitreous.rng import numpy_generator, torch_generator
 
 DIGIT_LINES = "digit-lines"
 HEIGHT, WIDTH, SIDE = 12, 80, 8
@@ -112,7 +112,16 @@ def digit_line_loader(
             tokens_per_target(targets, len(samples)),
         )
 
-    transform = BatchTransform(preprocessing, AugmentationConfig(noise=NOISE), seed=seed, rank=rank)
+    normalized = BatchTransform(preprocessing)
+
+    def transform(batch: CaptionBatch, epoch: int, step: int) -> CaptionBatch:
+        """Noise of the whole batch, since lines are small: the same lines for any number of processes."""
+        generator = torch_generator(seed, "noise", epoch, step)
+        noise = torch.randn(batch_size, 1, HEIGHT, WIDTH, generator=generator).chunk(world_size)[rank]
+        batch = normalized(batch, epoch, step)
+        return batch._replace(images=batch.images + NOISE * noise.to(batch.images.device))
+
+    normalized.to(device)
     return DevicePrefetcher(BatchLoader(sampler, lambda index, rng: index, collate), transform, device)
 
 
