@@ -25,8 +25,8 @@ from pathlib import Path
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.building import empty_model, fill, stored
-from vitreous.checkpoints.saving import WRITERS
+from vitreous.checkpoints.formats import FORMATS as ALL_FORMATS
+from vitreous.checkpoints.weights import load_weights, meta_model, stored
 from vitreous.models.names import config_of
 
 FORMATS = {
@@ -76,7 +76,7 @@ def measure(format: str, model: vt.ViT, folder: Path, rounds: int) -> dict[str, 
     """One row of the results."""
     name, told = FORMATS[format]
     path = folder / name
-    WRITERS[format].write(model, path)
+    ALL_FORMATS[format].write(model, path)
     file = path / "model.safetensors" if path.is_dir() else path
     loads, copies = [], []
     for _ in range(rounds):
@@ -105,8 +105,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for format in FORMATS:
             mlp = "gelu_tanh" if format == "google" else "gelu"
-            model = empty_model(config_of(options.model, mlp=mlp))
-            fill(model, {name: torch.full(w.shape, 0.01) for name, w in stored(model).items()}, where="here")
+            model = meta_model(config_of(options.model, mlp=mlp))
+            load_weights(
+                model, {name: torch.full(w.shape, 0.01) for name, w in stored(model).items()}, where="here"
+            )
             rows.append(measure(format, model, Path(folder), options.rounds))
             print(rows[-1], flush=True)
     machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}"

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from vitreous.api.inspecting import inspect as inspect
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
+    from vitreous.checkpoints import list_formats as list_formats
+    from vitreous.checkpoints import load as load
     from vitreous.checkpoints import save as save
-    from vitreous.checkpoints.any_kind import load as load
     from vitreous.checkpoints.resizing import resize as resize
     from vitreous.errors import InputError as InputError
     from vitreous.inspection.capture import capture_attention as capture_attention
@@ -73,9 +74,10 @@ _MODULES = {
     "list_models": "api.catalog",
     "list_recipes": "api.catalog",
     "list_studies": "api.studying",
-    "load": "checkpoints.any_kind",
     "pack_data": "api.checking",
     "probe": "api.features",
+    "list_formats": "checkpoints",
+    "load": "checkpoints",
     "resize": "checkpoints.resizing",
     "save": "checkpoints",
     "study": "api.studying",

@@ -13,10 +13,9 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.algebra import write_rows
-from vitreous.checkpoints.bit import BIG_VISION, TENSORFLOW, rows_of, write
-from vitreous.checkpoints.building import stored
+from vitreous.checkpoints.formats.bit import BIG_VISION, TENSORFLOW, bit_rows, write_bit
 from vitreous.checkpoints.numpy_files import write_npz
+from vitreous.checkpoints.weights import stored, write_rows
 from vitreous.errors import InputError
 
 CASE = Path(__file__).parent / "data" / "bit"
@@ -38,7 +37,7 @@ def test_logits_are_timms(images: torch.Tensor) -> None:
 @pytest.mark.parametrize("names", [TENSORFLOW, BIG_VISION], ids=["tensorflow", "big_vision"])
 def test_both_codes_names_are_read(names: object, images: torch.Tensor, tmp_path: Path) -> None:
     model = vt.load(CASE / "weights.npz")
-    write_npz(write_rows(rows_of(model.config, names), stored(model)), tmp_path / "again.npz")
+    write_npz(write_rows(bit_rows(model.config, names), stored(model)), tmp_path / "again.npz")
     with torch.no_grad():
         torch.testing.assert_close(vt.load(tmp_path / "again.npz")(images), model(images), atol=1e-5, rtol=0)
 
@@ -59,4 +58,4 @@ def test_a_named_bit_has_the_published_number_of_weights() -> None:
 
 def test_a_vit_is_no_bit(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="bit holds a BiT: for a ViT take google"):
-        write(vt.create("ViT-Ti/16", image_size=32, depth=1), tmp_path / "no.npz")
+        write_bit(vt.create("ViT-Ti/16", image_size=32, depth=1), tmp_path / "no.npz")

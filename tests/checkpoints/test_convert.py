@@ -71,7 +71,7 @@ def test_nothing_is_written_over(tiny: Any, tmp_path: Path, capsys: Any, taken: 
     before = [file.read_bytes() for file in files]
     assert run(["convert", str(tmp_path / "mine"), str(target)]) == 2
     assert capsys.readouterr().err == (
-        f"vitreous: {target} is there already: choose another path, nothing is written over\n"
+        f"vitreous: {target} exists already: choose another path, nothing is overwritten\n"
     )
     assert [file.read_bytes() for file in files] == before
     (tmp_path / "empty").mkdir()
@@ -91,7 +91,7 @@ def test_a_path_that_cannot_be_written_is_one_sentence(
     (tmp_path / "file").write_text("no folder")
     assert run(["convert", str(tmp_path / "mine"), str(tmp_path / "file" / "m")]) == 2
     told = capsys.readouterr().err
-    assert told == f"vitreous: {tmp_path / 'file'} is a file and no folder: choose another path\n"
+    assert told == f"vitreous: {tmp_path / 'file'} is a file and not a folder: choose another path\n"
 
 
 @pytest.mark.parametrize(

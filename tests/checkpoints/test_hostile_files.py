@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import vitreous as vt
-from vitreous.checkpoints.source import open_source
+from vitreous.checkpoints.format import open_source
 
 
 def refused(path: Path, **overrides: Any) -> str:
@@ -109,7 +109,7 @@ def test_an_archive_that_unfolds_without_end(tmp_path: Path) -> None:
 
 def test_a_tensor_larger_than_what_is_stored_of_it(tmp_path: Path) -> None:
     torch.save({"w": torch.zeros(1).expand(2**30, 2**10)}, tmp_path / "m.pth")
-    assert "no plain tensor" in refused(tmp_path / "m.pth")
+    assert "not a plain tensor" in refused(tmp_path / "m.pth")
 
 
 def test_a_configuration_of_absurd_size(tmp_path: Path, tiny: Any) -> None:
@@ -135,7 +135,7 @@ def test_a_shard_elsewhere(name: str, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": name}}))
     message = refused(folder)
-    assert "must lie in the folder" in message or "there is no" in message or "cannot read" in message
+    assert "must be in the folder" in message or "there is no" in message or "cannot read" in message
 
 
 def test_shards_that_are_whole(tmp_path: Path, tiny: Any) -> None:
@@ -237,9 +237,9 @@ def test_strange_descriptions(
 
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "m.pth").write_text("hello")
-    assert "no checkpoint that is known" in refused(tmp_path / "m.pth")
+    assert "not a checkpoint that is known" in refused(tmp_path / "m.pth")
     (tmp_path / "empty.pth").touch()
-    assert "no checkpoint" in refused(tmp_path / "empty.pth")
+    assert "not a checkpoint" in refused(tmp_path / "empty.pth")
     (tmp_path / "folder").mkdir()
     assert "holds no weights" in refused(tmp_path / "folder")
     torch.save([1, 2, 3], tmp_path / "list.pth")

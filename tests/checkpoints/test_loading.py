@@ -16,9 +16,10 @@ import torch
 
 import vitreous as vt
 from vitreous.checkpoints import loading, open_model
-from vitreous.checkpoints.loading import READERS, detect
+from vitreous.checkpoints.format import open_source
+from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.loading import detect
 from vitreous.checkpoints.resizing import resize
-from vitreous.checkpoints.source import open_source
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
 FORMAT_OF = {"bigvision": "google", "hf": "huggingface", "vitpytorch": "vit-pytorch", "dinov2": "dinov2"}
@@ -42,8 +43,8 @@ def test_each_format_is_told_from_its_content(case: str) -> None:
     source = open_source(weights_of(case))
     start = case.split("_")[0]
     right = FORMAT_OF.get(start, start)
-    assert detect(source) == right
-    names = [name for name, reader in READERS.items() if reader.recognizes(source)]
+    assert detect(source).name == right
+    names = [name for name, each in FORMATS.items() if each.recognizes(source, "\n".join(source.tensors))]
     assert names == ([right, "timm"] if right == "dinov2" else [right])
 
 
@@ -60,7 +61,7 @@ def test_image_size_is_asked_for(tiny: Any) -> None:
     with pytest.raises(vt.InputError, match="pass image_size=224"):
         vt.load(weights_of("vitpytorch_simplevit"), heads=4)
     with pytest.raises(
-        vt.InputError, match=r"15 positions are no square grid: pass image_size=\(height, width\)"
+        vt.InputError, match=r"15 positions are not a square grid: pass image_size=\(height, width\)"
     ):
         vt.load(weights_of("bigvision_vit_tok_rep"))
 
@@ -73,9 +74,9 @@ def test_unknown_words(tmp_path: Path) -> None:
         vt.load(path, hedas=3)
     with pytest.raises(vt.InputError, match="unknown interpolation 'cubic'"):
         vt.load(path, image_size=64, interpolation="cubic")
-    with pytest.raises(vt.InputError, match="is none of Google's"):
+    with pytest.raises(vt.InputError, match="is not one of Google's"):
         vt.load(weights_of("timm_vit"), format="google")
-    with pytest.raises(vt.InputError, match="no model folder of vitreous"):
+    with pytest.raises(vt.InputError, match="not a model folder of vitreous"):
         vt.load(path, format="vitreous")
 
 
@@ -276,7 +277,7 @@ def test_a_run_directory_and_its_model(tiny: Any, tmp_path: Path) -> None:
 
 def test_what_a_command_calls_a_model(tiny: Any, tmp_path: Path) -> None:
     assert open_model("ViT-Ti/16", num_classes=2).config.width == 192
-    with pytest.raises(vt.InputError, match="is no file or folder that exists"):
+    with pytest.raises(vt.InputError, match="is not an existing file or folder"):
         open_model("nothing")
     with pytest.raises(vt.InputError, match="no checkpoint at"):
         vt.load(tmp_path / "B_16.npz")

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints import timm as timm_format
 from vitreous.checkpoints.files import Tensors
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.format import Source
+from vitreous.checkpoints.formats import timm as timm_format
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("torchvision_operators")]
 TOLERANCE = 2e-5

@@ -3,6 +3,7 @@ nothing is left behind."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import tempfile
@@ -15,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vitreous as vt
-from vitreous.checkpoints.saving import TOLERANCE, WRITERS, told_by
+from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.saving import TOLERANCE, answers_for
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build
@@ -89,6 +91,7 @@ TYPICAL: dict[str, dict[str, Any]] = {
     "bit": ORDINARY,
     "vitreous": ORDINARY,
 }
+WRITTEN = [name for name, format in FORMATS.items() if format.write]
 SIZES = {"width": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
 
 
@@ -106,7 +109,7 @@ def configuration(fields: dict[str, Any]) -> ViTConfig | None:
         return None
 
 
-@pytest.mark.parametrize("format", WRITERS)
+@pytest.mark.parametrize("format", WRITTEN)
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(drawn=fields_of_a_model())
 @torch.no_grad()
@@ -122,7 +125,7 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
         for block in model.blocks:
             block.attention.out.bias.zero_()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"model{(WRITERS[format].endings or ('',))[0]}"
+        path = Path(folder) / f"model{(FORMATS[format].suffixes or ('',))[0]}"
         try:
             difference = vt.save(model, path, format=format)
         except vt.InputError as error:
@@ -133,7 +136,7 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
         if refusal:
             assert re.search(r"cannot hold|has no architecture|holds a BiT", refusal), refusal
             return
-        again = vt.load(path, **told_by(model, WRITERS[format].untold))
+        again = vt.load(path, **answers_for(model, FORMATS[format].unsaid_at(path)))
         assert again.config.num_classes == config.num_classes
         images = torch.randn(2, config.channels, *config.image_size)
         expected = model(images)
@@ -143,15 +146,15 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
         torch.testing.assert_close(again(images), expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("format", [format for format in WRITERS if format != "bit"])
+@pytest.mark.parametrize("format", [format for format in WRITTEN if format != "bit"])
 @torch.no_grad()
 def test_a_typical_model_is_held(format: str, tiny: Any, tmp_path: Path) -> None:
     """The property above says nothing about a format that refuses whatever it is given."""
     model = tiny(**TYPICAL[format])
-    path = tmp_path / f"model{(WRITERS[format].endings or ('',))[0]}"
+    path = tmp_path / f"model{(FORMATS[format].suffixes or ('',))[0]}"
     assert vt.save(model, path, format=format) <= TOLERANCE * 10
     images = torch.randn(2, 3, 32, 32)
-    again = vt.load(path, **told_by(model, WRITERS[format].untold))
+    again = vt.load(path, **answers_for(model, FORMATS[format].unsaid_at(path)))
     torch.testing.assert_close(again(images), model(images), atol=1e-5, rtol=1e-5)
 
 
@@ -230,9 +233,8 @@ def test_a_difference_leaves_nothing_behind(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer with a mistake is found out before its file has a name."""
-    from vitreous.checkpoints import saving
 
-    right = WRITERS["torchvision"]
+    right = FORMATS["torchvision"]
 
     def wrong(model: Any, path: Path) -> None:
         with torch.no_grad():
@@ -240,7 +242,7 @@ def test_a_difference_leaves_nothing_behind(
             right.write(model, path)
             model.head.bias.sub_(0.1)
 
-    monkeypatch.setitem(saving.WRITERS, "torchvision", right._replace(write=wrong))
+    monkeypatch.setitem(FORMATS, "torchvision", dataclasses.replace(right, write=wrong))
     with pytest.raises(vt.InputError, match=r"differs by 1\.0e-01"):
         vt.save(tiny(), tmp_path / "m.pth", format="torchvision")
     assert not list(tmp_path.iterdir())
@@ -297,7 +299,10 @@ def test_a_pretrained_encoder_with_a_new_head_classifies(tiny: Any, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("folder", "key", "message"),
-    [("own", "task", "task must be a name"), ("theirs", "problem_type", "unknown problem_type 3")],
+    [
+        ("own", "task", "task in config.json must be a name"),
+        ("theirs", "problem_type", "unknown problem_type 3"),
+    ],
 )
 def test_a_task_that_is_not_a_name_is_refused(
     tiny: Any, tmp_path: Path, folder: str, key: str, message: str
@@ -309,10 +314,13 @@ def test_a_task_that_is_not_a_name_is_refused(
         vt.load(tmp_path / folder)
 
 
-def test_saving_over_a_model_replaces_it(tiny: Any, tmp_path: Path) -> None:
+def test_saving_over_a_model_must_be_asked_for(tiny: Any, tmp_path: Path) -> None:
     one, other = tiny(), tiny()
     vt.save(one, tmp_path / "m")
-    vt.save(other, tmp_path / "m")
+    with pytest.raises(vt.InputError, match="exists already: choose another path, or pass overwrite=True"):
+        vt.save(other, tmp_path / "m")
+    assert torch.equal(vt.load(tmp_path / "m").head.weight, one.head.weight)
+    vt.save(other, tmp_path / "m", overwrite=True)
     assert torch.equal(vt.load(tmp_path / "m").head.weight, other.head.weight)
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["config.json", "model.safetensors"]
 

@@ -10,7 +10,11 @@ from vitreous.checkpoints.whole_files import whole
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("old")
-    with pytest.raises(UnicodeEncodeError), whole(path) as beside, beside.open("w", encoding="ascii") as file:
+    with (
+        pytest.raises(UnicodeEncodeError),
+        whole(path) as beside,
+        beside.open("w", encoding="ascii") as file,
+    ):
         print("new", "né", file=file)
     assert [each.name for each in tmp_path.iterdir()] == ["a"]
     assert path.read_text() == "old"

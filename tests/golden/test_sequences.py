@@ -4,9 +4,6 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.marian import load_marian
-from vitreous.checkpoints.torch_transformer import load_torch_transformer
-from vitreous.checkpoints.trocr import load_trocr
 from vitreous.layers.sequence import causal_mask, halved_sinusoids, padding_mask
 from vitreous.models.decoding import beam_search, greedy
 
@@ -22,8 +19,7 @@ def difference(ours, theirs):
 def test_torch_nn_transformer(golden):
     case = golden("torch_nn_transformer")
     folder, given, expected = case.folder, case.array, case.expected
-    state = torch.load(folder / "model.pt", weights_only=True)
-    model = load_torch_transformer(state, heads=4)
+    model = vt.load(folder / "model.pt", heads=4)
     source, target = given("src"), given("tgt")
     source_mask = padding_mask(~given("src_key_padding_mask"))
     causal = causal_mask(5)
@@ -40,22 +36,22 @@ def test_torch_nn_transformer_pre_norm_of_the_installed_torch():
     theirs = torch.nn.Transformer(
         16, 2, 2, 3, 32, norm_first=True, activation="gelu", batch_first=True, dropout=0.0
     ).eval()
-    ours = load_torch_transformer(theirs.state_dict(), heads=2, norm="pre", activation="gelu")
+    ours = vt.load(theirs.state_dict(), format="torch-transformer", heads=2, norm="pre", activation="gelu")
     source, target = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
     with torch.no_grad():
         assert difference(ours(source, target), theirs(source, target)) < TOLERANCE
 
 
 def test_what_is_no_torch_transformer_is_said():
-    with pytest.raises(vt.InputError, match="no state dict"):
-        load_torch_transformer({"weight": torch.zeros(1)}, heads=1)
+    with pytest.raises(vt.InputError, match=r"missing weights: encoder\.layers\.0"):
+        vt.load({"weight": torch.zeros(1)}, format="torch-transformer", heads=1)
 
 
 @torch.no_grad()
 def test_marian_logits(golden):
     case = golden("hf_marian")
     folder, given, expected = case.folder, case.array, case.expected
-    model = load_marian(folder)
+    model = vt.load(folder, format="marian")
     memory = model.encode(given("input_ids"), given("attention_mask").bool())
     assert difference(memory.context, expected["encoder_last_hidden_state"]) < TOLERANCE
     logits = model.decode(given("decoder_input_ids"), memory)
@@ -70,7 +66,7 @@ def test_marian_logits(golden):
 def test_marian_attention(golden):
     case = golden("hf_marian")
     folder, given, expected = case.folder, case.array, case.expected
-    model = load_marian(folder)
+    model = vt.load(folder, format="marian")
     seen = {}
 
     def keep(module, arguments):
@@ -88,7 +84,7 @@ def test_marian_attention(golden):
 def test_marian_decoding(golden):
     case = golden("hf_marian")
     folder, given, expected = case.folder, case.array, case.expected
-    model = load_marian(folder)
+    model = vt.load(folder, format="marian")
     memory = model.encode(given("input_ids"), given("attention_mask").bool())
     assert difference(greedy(model.text, memory, max_length=14), expected["greedy"]) == 0
     beams = beam_search(model.text, memory, max_length=14, length_penalty=1.0)
@@ -102,7 +98,7 @@ def test_marian_decoding(golden):
 def test_trocr(golden):
     case = golden("hf_trocr")
     folder, given, expected = case.folder, case.array, case.expected
-    model = load_trocr(folder)
+    model = vt.load(folder)
     with torch.no_grad():
         memory = model.encode(given("input"))
         assert difference(memory.context, expected["encoder_last_hidden_state"]) < TOLERANCE
@@ -120,5 +116,9 @@ def test_foreign_formats_are_recognized(golden):
     assert isinstance(vt.load(golden("hf_marian").folder), vt.Transformer)
     assert isinstance(vt.load(golden("hf_trocr").folder), vt.Captioner)
     assert isinstance(vt.load(golden("hf_vit").folder), vt.ViT)
-    with pytest.raises(vt.InputError, match="leave out image_size, format"):
-        vt.load(golden("hf_trocr").folder, image_size=64, format="timm")
+    with pytest.raises(vt.InputError, match="leave out image_size"):
+        vt.load(golden("hf_trocr").folder, image_size=64)
+    with pytest.raises(vt.InputError, match="not a timm checkpoint"):
+        vt.load(golden("hf_trocr").folder, format="timm")
+    with pytest.raises(vt.InputError, match="holds a Transformer, where a Captioner is needed"):
+        vt.load(golden("hf_marian").folder, kind=vt.Captioner)

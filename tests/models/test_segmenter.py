@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 
 import vitreous as vt
-from vitreous.checkpoints.loading import with_head
+from vitreous.checkpoints.resizing import with_head
 from vitreous.errors import InputError
 from vitreous.models.description import describe
 from vitreous.models.segmenter import Segmenter, SegmenterConfig, argmax_at_size

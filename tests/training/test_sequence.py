@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.native import load_native, save_native
+from vitreous.checkpoints.native import save_native
 from vitreous.data.text.batches import TextBatch, padded, tokens_per_target
 from vitreous.data.text.parallel import Pair, Parallel, number_pairs
 from vitreous.data.text.tokenizer import PAD, Tokenizer
@@ -193,13 +193,13 @@ def test_damaged_models_are_said(tmp_path, tiny):
     told = json.loads(config.read_text())
     config.write_text(json.dumps({**told, "model": {**told["model"], "width": 15}}))
     with pytest.raises(vt.InputError, match="multiple of 2 heads"):
-        load_native(tmp_path)
+        vt.load(tmp_path)
     config.write_text(json.dumps({**told, "model": {**told["model"], "depth": 2}}))
     with pytest.raises(vt.InputError, match="missing weights"):
-        load_native(tmp_path)
+        vt.load(tmp_path)
     config.write_text("{}")
-    with pytest.raises(vt.InputError, match="not the description of a vitreous model"):
-        load_native(tmp_path)
+    with pytest.raises(vt.InputError, match="not a model folder of vitreous"):
+        vt.load(tmp_path, format="vitreous")
 
 
 def test_texts_that_cannot_be_translated_are_said(tmp_path, tiny, data):

@@ -92,8 +92,7 @@ def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fi
     """
     from torch import nn
 
-    from vitreous.checkpoints import open_model
-    from vitreous.checkpoints.any_kind import load
+    from vitreous.checkpoints import load, open_model
     from vitreous.evaluation.trained import has_weights, open_trained
     from vitreous.training.run import check_finished
 

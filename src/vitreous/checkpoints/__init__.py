@@ -1,7 +1,6 @@
 """Checkpoints of every published format: in, out, and proven equal.
 
-load      a model of images from a file or folder of any format, from `https:` or `hf:` (what writes text
-          too: `vitreous.load`)
+load      a model from a file or folder of any format, from `https:` or `hf:`, a state dict or a live module
 save      a model into any format that can hold it
 open_model  what the command line calls MODEL: all of these, a run directory, or a model's name
 """
@@ -12,7 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.loading import load as load
+from vitreous.checkpoints.loading import load_image_model as load_image_model
 from vitreous.checkpoints.saving import save as save
 from vitreous.errors import InputError
 from vitreous.models.names import Model, create
@@ -23,15 +24,20 @@ def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any)
     `hf:org/name`, an `https:` address, or a model name such as "ViT-B/16" (with fresh weights).
 
     Raises:
-        InputError: nothing of these; or what is there cannot be loaded.
+        InputError: none of these; or what is there cannot be loaded.
     """
     text = str(spec)
     if re.match(r"(hf|https?):", text) or Path(spec).exists():
-        return load(spec, format=format, **overrides)
+        return load_image_model(spec, format=format, **overrides)
     if re.search(r"(?i)\bvit-|\bbit-|\bseg-", text) and not re.search(
         r"\.(npz|safetensors|pth?|bin|pt)$", text
     ):
         return create(text, **overrides)
     raise InputError(
-        f"{text!r} is no file or folder that exists, no model name such as ViT-B/16, and not hf:org/name"
+        f"{text!r} is not an existing file or folder, not a model name such as ViT-B/16, and not hf:org/name"
     )
+
+
+def list_formats() -> dict[str, str]:
+    """Every format that is read, by name: what it is, and whether it is written too."""
+    return {each.name: each.about if each.write else f"{each.about} (only read)" for each in FORMATS.values()}

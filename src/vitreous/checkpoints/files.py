@@ -1,9 +1,13 @@
-"""Files from outside, read without trusting them: nothing is executed, and no header's claim is believed
-before it has been compared with the size of the file."""
+"""Files of tensors, in and out. Those from outside are read without trusting them: nothing is executed, and a
+header is not believed before it has been compared with the size of the file. What is written is complete or
+absent, even when the process is killed; whatever prevents it, such as a full disk, is an OSError whose
+`strerror` says what."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Iterator, KeysView, Mapping
 from io import BufferedIOBase
 from math import prod
@@ -11,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from vitreous.errors import InputError
@@ -81,7 +87,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise InputError(f"{path} is no JSON: the file is damaged, or not what its name says") from None
+        raise InputError(f"{path} is not JSON: the file is damaged, or not what its name says") from None
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no JSON object")
     return value
@@ -98,7 +104,7 @@ def read_safetensors(path: Path) -> Tensors:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(size - 8, LARGEST_HEADER):
-                raise InputError(f"{path} is no safetensors file, or it is cut: header of {length} bytes")
+                raise InputError(f"{path} is not a safetensors file, or it is cut: header of {length} bytes")
             header = json.loads(file.read(length))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
@@ -107,14 +113,16 @@ def read_safetensors(path: Path) -> Tensors:
     if not isinstance(header, dict):
         raise InputError(f"{path}: the safetensors header is damaged")
     header.pop("__metadata__", None)
-    return Tensors({name: entry(path, name, told, 8 + length, size) for name, told in header.items()})
+    return Tensors(
+        {name: header_entry(path, name, fields, 8 + length, size) for name, fields in header.items()}
+    )
 
 
-def entry(path: Path, name: str, told: Any, start: int, size: int) -> Entry:
+def header_entry(path: Path, name: str, fields: Any, start: int, size: int) -> Entry:
     """One tensor of a safetensors header, checked against the file's size."""
     try:
-        dtype, shape = SAFETENSORS_TYPES[told["dtype"]], tuple(told["shape"])
-        begin, end = told["data_offsets"]
+        dtype, shape = SAFETENSORS_TYPES[fields["dtype"]], tuple(fields["shape"])
+        begin, end = fields["data_offsets"]
         fits = len(shape) <= 8 and all(type(n) is int and n >= 0 for n in (*shape, begin, end))
         fits = fits and start + end <= size
         fits = fits and prod(shape) * dtype.itemsize == end - begin
@@ -145,3 +153,15 @@ def read_stream(file: BufferedIOBase, dtype: torch.dtype, shape: tuple[int, ...]
             raise InputError(f"{where} is cut: {len(target) - done} bytes are missing")
         done += count
     return tensor
+
+
+def write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raises OSError where the file cannot be written."""
+    try:
+        save_file(dict(tensors), path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        code = int(number[1])
+        raise OSError(code, os.strerror(code), str(path)) from error

@@ -11,34 +11,38 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from vitreous.checkpoints.building import empty_model, fill, stored
-from vitreous.checkpoints.files import read_json, read_safetensors
+from vitreous.checkpoints.files import read_json, write_safetensors
+from vitreous.checkpoints.format import (
+    AFTERWARDS,
+    Format,
+    Overrides,
+    Reading,
+    Source,
+    check_no_overrides,
+    model_folder,
+)
 from vitreous.checkpoints.runs import read_tree
-from vitreous.checkpoints.tensor_files import write_safetensors
+from vitreous.checkpoints.weights import AnyConfig, AnyModel, meta_model, same, stored
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.captioner import Captioner
 from vitreous.models.config import ViTConfig
 from vitreous.models.legacy import current_weights, with_current_names
-from vitreous.models.names import Model
+from vitreous.models.names import Model, build
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
 from vitreous.models.settings import explain
 from vitreous.models.transformer import Transformer
 
-SequenceModel = Transformer | Captioner
-AnyModel = Model | SequenceModel
-
 
 class Kind(NamedTuple):
     """A class of models: its configuration, and what its files hold beside the weights."""
 
-    config: type[BaseModel]
+    config: type[AnyConfig]
     images: bool = True  # has preprocessing
     text: bool = False  # has a tokenizer
 
@@ -98,27 +102,17 @@ def fingerprint(tokenizer: str) -> str:
     return hashlib.sha256(tokenizer.encode()).hexdigest()
 
 
-def native_folder(path: Path) -> Path | None:
-    """The folder of a native model: `path`, the `model` folder of a run, or that of the file at `path`."""
-    for folder in (path, path / "model", path.parent if path.name == "model.safetensors" else path):
-        config = folder / "config.json"
-        if config.is_file() and read_json(config).get("format") == "vitreous":
-            return folder
-    return None
-
-
-def load_native(folder: str | Path) -> AnyModel:
-    """Read the model that `save_native` wrote, in evaluation mode. A run directory loads by its `model/`.
-
-    Raises:
-        InputError: a file is missing or damaged, or the weights are not those of the configuration.
-    """
-    folder = native_folder(Path(folder)) or Path(folder)
-    where = folder / "config.json"
-    described = with_current_names(read_json(where))
+def read_native(source: Source, overrides: Overrides) -> Reading:
+    """Read what `save_native` wrote. Overrides that touch no weight, such as dropout, are applied."""
+    where = f"{source.where}: config.json"
+    described = with_current_names(source.config)
     kind = KINDS.get(str(described.get("kind")))
     if described.get("format") != "vitreous" or kind is None:
-        raise InputError(f"{where} is not the description of a vitreous model: it lacks format and kind")
+        raise InputError(
+            f"{source.where} is not a model folder of vitreous: it has no config.json that says so"
+        )
+    if kind.text:
+        check_no_overrides(source, overrides)
     try:
         config = kind.config.model_validate(described.get("model"))
         preprocessing = Preprocessing.model_validate(described.get("preprocessing")) if kind.images else None
@@ -129,24 +123,18 @@ def load_native(folder: str | Path) -> AnyModel:
         isinstance(labels, list) and all(isinstance(each, str) for each in labels)
     ):
         raise InputError(f"{where}: labels must be a list of names")
-    model: AnyModel
-    if isinstance(config, TransformerConfig | CaptionerConfig):
-        with torch.device("meta"):
-            model = (
-                Transformer(config)
-                if isinstance(config, TransformerConfig)
-                else Captioner(config, preprocessing=preprocessing)
-            ).eval()
-    else:
-        assert isinstance(config, ViTConfig | BiTConfig)  # as in KINDS
-        task = stored_task(folder, described)
-        model = empty_model(config, preprocessing=preprocessing, labels=labels, task=task)
-    weights = dict(read_safetensors(folder / "model.safetensors").items())
-    fill(model, current_weights(weights, stored(model)), where=str(folder))
-    return model
+    if changes := {name: value for name, value in overrides.items() if name not in AFTERWARDS}:
+        config = build(kind.config, config.model_dump(), changes)
+    task = stored_task(source, described)
+    rows = [same(name, name) for name in source.tensors]
+    if "task" not in described:  # version 0.1
+        full = {name: name for name in source.tensors if 0 not in source.tensors.shape(name)}
+        rows = [same(now, then) for now, then in current_weights(full, stored(meta_model(config))).items()]
+        source = source.with_tensors(full.get)
+    return Reading(source, config, rows, preprocessing, labels, task=task)
 
 
-def stored_task(folder: Path, described: Mapping[str, Any]) -> str | None:
+def stored_task(source: Source, described: Mapping[str, Any]) -> str | None:
     """The task in a model's description. One by version 0.1 has none: then what the run around it was trained
     for, or what the kind of model and its head can only mean.
 
@@ -156,9 +144,13 @@ def stored_task(folder: Path, described: Mapping[str, Any]) -> str | None:
     if "task" in described:
         task = described["task"]
         if task is not None and not isinstance(task, str):
-            raise InputError(f"{folder / 'config.json'}: task must be a name such as classification, or null")
+            raise InputError(
+                f"{source.where}: task in config.json must be a name such as classification, or null"
+            )
         return task
     tree: dict[str, Any] = {}
+    folder = Path(source.where)
+    folder = folder if folder.is_dir() else folder.parent
     if folder.name == "model" and (folder.parent / "config.toml").is_file():
         tree = read_tree(folder.parent)
     if "pretraining" in tree:
@@ -175,7 +167,7 @@ def read_tokenizer(folder: str | Path) -> str:
     Raises:
         InputError: it is missing or damaged, or not the one that the model was trained with.
     """
-    folder = native_folder(Path(folder)) or Path(folder)
+    folder = model_folder(Path(folder))
     path = folder / "tokenizer.json"
     try:
         tokenizer = path.read_text(encoding="utf-8")
@@ -192,3 +184,17 @@ def read_tokenizer(folder: str | Path) -> str:
             "words: put the original tokenizer.json back"
         )
     return tokenizer
+
+
+def write_native(model: Model, path: Path) -> None:
+    save_native(model, path)
+
+
+VITREOUS = Format(
+    name="vitreous",
+    about="the project's own folder: weights, configuration, task, preprocessing, labels",
+    read=read_native,
+    write=write_native,
+    entries=(("format", "vitreous"),),
+    overridable=None,
+)

@@ -1,10 +1,11 @@
-"""Another resolution or patch size for a model that exists: positions and patch projection are resampled.
+"""Another resolution, patch size or head for an existing model: positions and patches are resampled.
 
 Codebases resample positions differently, by 10-15 % on a 14 to 24 grid; each way has the name of its code.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -15,8 +16,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.checkpoints.building import empty_model, fill, stored
-from vitreous.errors import InputError
+from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
+from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
 from vitreous.models.segmenter import Segmenter
@@ -24,6 +25,8 @@ from vitreous.models.vit import ViT
 
 Size = int | tuple[int, int]
 AnyModel = TypeVar("AnyModel", bound=Model)
+HEADED = ("classification", "multilabel", "regression")  # tasks whose head may be replaced
+log = logging.getLogger(__name__)
 
 
 # Weights that are tables of positions, of a ViT or of the one inside a segmenter.
@@ -75,23 +78,49 @@ def resize(
         InputError: sizes that do not fit together, or a part that has no resized form.
     """
     changes = {"image_size": image_size, "patch_size": patch_size}
-    changes = {name: pair(size) for name, size in changes.items() if size is not None}
-    if interpolation not in INTERPOLATIONS:
-        raise InputError(f"unknown interpolation {interpolation!r}: known are {', '.join(INTERPOLATIONS)}")
+    changes = {name: as_pair(size) for name, size in changes.items() if size is not None}
+    check_interpolation(interpolation)
     if not isinstance(model, ViT | Segmenter) and "patch_size" in changes:
         raise InputError("a BiT has no patches: leave patch_size out")
     config = build(type(model.config), model.config.model_dump(), changes)
     preprocessing = model.preprocessing.model_copy(update={"size": config.image_size})
-    resized = empty_model(config, preprocessing=preprocessing, labels=model.labels, task=model.task)
+    resized = meta_model(config, **attributes_of(model) | {"preprocessing": preprocessing})
     weights = stored(model)
     if isinstance(model, ViT | Segmenter) and isinstance(config, ViTConfig):
         weights |= resized_positions(model, config, interpolation) | resized_patches(model, config)
-    fill(resized, weights, where="resize")
-    return resized.train(model.training)  # type: ignore[return-value]
+    load_weights(resized, weights, where="resize")
+    resized.train(model.training)
+    return resized
 
 
-def pair(size: Size) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else size
+def check_interpolation(name: str) -> None:
+    if name not in INTERPOLATIONS:
+        raise InputError(f"unknown interpolation {name!r}: {nearest(name, list(INTERPOLATIONS))}")
+
+
+def with_head(model: Model, num_classes: int | None) -> Model:
+    """The same body under a new head of zeros for `num_classes` classes, as the paper fine-tunes (section
+    3.2); None for no head."""
+    if isinstance(model, Segmenter):
+        raise InputError(
+            "a segmenter's classes cannot be changed: train it again with --init, on other masks"
+        )
+    config = build(type(model.config), model.config.model_dump(), {"num_classes": num_classes})
+    task = None if num_classes is None else model.task if model.task in HEADED else "classification"
+    changed: Model = meta_model(config, preprocessing=model.preprocessing, task=task)
+    weights = {name: weight for name, weight in stored(model).items() if not name.startswith("head.")}
+    like = next(iter(weights.values()))
+    for name, weight in stored(changed).items():
+        if name.startswith("head."):
+            weights[name] = torch.zeros(weight.shape, device=like.device, dtype=like.dtype)
+    load_weights(changed, weights, where="with_head")
+    if num_classes is not None:
+        log.warning("a new head of zeros for %d classes instead of %s", num_classes, model.config.num_classes)
+    return changed.train(model.training)
+
+
+def as_pair(size: Size) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
 def resized_positions(model: ViT | Segmenter, config: ViTConfig, interpolation: str) -> dict[str, Tensor]:
@@ -122,7 +151,7 @@ def resized_positions(model: ViT | Segmenter, config: ViTConfig, interpolation: 
 def resize_table(
     table: Float[Tensor, "rows D"], old: tuple[int, int], new: tuple[int, int], interpolation: str
 ) -> Float[Tensor, "rows2 D"]:
-    """A position table for the grid `new`; the rows in front of the patches are kept as they are."""
+    """A position table for the grid `new`; the rows before the patches are kept as they are."""
     patches = old[0] * old[1]
     extra, rows = table[: len(table) - patches], table[len(table) - patches :]
     grid = rearrange(rows, "(h w) D -> 1 D h w", h=old[0])
@@ -162,7 +191,7 @@ def resize_patch(kernel: Float[Tensor, "D C p q"], size: tuple[int, int]) -> Flo
     p, q = kernel.shape[-2:]
     if (p, q) == size:
         return kernel
-    basis = torch.eye(p * q, dtype=torch.float64).view(p * q, 1, p, q)
+    basis = torch.eye(p * q, dtype=torch.float64, device=kernel.device).view(p * q, 1, p, q)
     resize = F.interpolate(basis, size=size, mode="bilinear", align_corners=False).flatten(1)  # B^T
     flat = kernel.double().flatten(2) @ torch.linalg.pinv(resize).T
     return flat.view(*kernel.shape[:2], *size).to(kernel.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,8 +37,8 @@ def read_torch(path: Path) -> Tensors:
     state = unwrapped(loaded)
     if state is None:
         raise InputError(f"{path} holds no state dict: names and their tensors")
-    if strange := [name for name, tensor in state.items() if not is_plain(tensor)]:
-        raise InputError(f"{path}: {strange[0]!r} is no plain tensor with all of its numbers in the file")
+    if other := [name for name, tensor in state.items() if not is_plain(tensor)]:
+        raise InputError(f"{path}: {other[0]!r} is not a plain tensor with all of its numbers in the file")
     return Tensors({name: entry(tensor) for name, tensor in state.items()})
 
 
@@ -64,3 +65,13 @@ def unwrapped(loaded: Any) -> dict[str, Tensor] | None:
         return None
     prefix = "module." if all(name.startswith("module.") for name in tensors) else ""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+
+def write_torch(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raises OSError where the file cannot be written."""
+    with path.open("wb") as file:
+        try:
+            torch.save(dict(tensors), file)
+        except RuntimeError as error:  # PyTorch's archive was cut short, and does not say by what
+            reason = "the file cannot be written whole; is the disk full?"
+            raise OSError(errno.EIO, reason, str(path)) from error

@@ -31,7 +31,7 @@ def convert(
     source
         A checkpoint of any format, a run directory, hf:org/name, an https: address, or a model name.
     destination
-        A new folder (vitreous, timm, huggingface) or file (the others); nothing is written over.
+        A new folder (vitreous, timm, huggingface) or file (the others); nothing is overwritten.
     format
         vitreous, google, timm, huggingface, torchvision, vit-pytorch, frankzvit, dinov2 or bit. Left out:
         google for .npz, else vitreous.
@@ -41,15 +41,16 @@ def convert(
         A part that the format cannot hold and that is left out: representation, head, norm_eps, mlp.
     """
     from vitreous.checkpoints import open_model, save
+    from vitreous.checkpoints.saving import check_free
     from vitreous.training.run import check_finished
 
     tree = settings_tree(None, settings)
-    if strange := [name for name in tree if name != "model"]:
-        raise InputError(f"convert has no setting {strange[0]!r}: write --set model.heads=12")
+    if unknown := [name for name in tree if name != "model"]:
+        raise InputError(f"convert has no setting {unknown[0]!r}: write --set model.heads=12")
     overrides = dict(tree.get("model", {}))
     if size := parse_size(image_size):
         overrides["image_size"] = size
-    check_free(destination)
+    check_free(destination, "nothing is overwritten")
     check_finished(Path(source))
     target = format or ("google" if destination.suffix == ".npz" else "vitreous")
     model = open_model(source, format=source_format, **overrides)
@@ -68,13 +69,3 @@ def convert(
     if drop:
         print(f"left out: {', '.join(drop)}; the comparison is with the model without it", file=sys.stderr)
     print(f"{destination} ({target}), largest difference {difference:.1e}")
-
-
-def check_free(path: Path) -> None:
-    """Raises InputError where something would be written over: the model of a finished run, say."""
-    try:
-        taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another path") from None
-    if taken:
-        raise InputError(f"{path} is there already: choose another path, nothing is written over")

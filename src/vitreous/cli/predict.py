@@ -69,10 +69,12 @@ def predict(
     from vitreous.data.image_list import find_images
     from vitreous.data.loading import worker_count
     from vitreous.deployment.predictor import Predictor
-    from vitreous.evaluation.trained import open_trained
+    from vitreous.evaluation.trained import check_has_classes, open_trained
 
     paths, missing = find_images(images)
-    predictor = Predictor(open_trained(model, **opening(image_size, set)), here)
+    opened = open_trained(model, **opening(image_size, set))
+    check_has_classes(opened, model)
+    predictor = Predictor(opened, here)
     with computing(precision, here), progress_bar("classifying") as progress:
         predictions, bad = predictor.predict(
             paths, top=top, batch_size=batch_size, workers=worker_count(workers), progress=progress

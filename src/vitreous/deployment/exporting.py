@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.checkpoints.saving import in_memory
+from vitreous.checkpoints.saving import on_cpu
 from vitreous.errors import InputError, nearest, require_packages
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
@@ -87,7 +87,7 @@ def export(model: Model, path: Path, format: str | None = None) -> Exported:
     ending, write, run = FORMATS[format]
     if format == "onnx":
         check_onnx(model)
-    outputs = Outputs(in_memory(model)).eval()
+    outputs = Outputs(on_cpu(model)).eval()
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{ending}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from typing import Any
 from vitreous.checkpoints import open_model
 from vitreous.errors import InputError
 from vitreous.models.names import Model
+from vitreous.training.run import Run
 
 
 def open_trained(spec: str, **overrides: Any) -> Model:
@@ -22,6 +23,12 @@ def open_trained(spec: str, **overrides: Any) -> Model:
             f"{spec} is a name without weights, and its answers mean nothing: give a run or a checkpoint"
         )
     return model
+
+
+def check_has_classes(model: Model, spec: str) -> None:
+    """Raise an InputError for the model of a pre-training run, which says how such a run is used."""
+    if model.config.num_classes is None and (Path(spec) / "config.toml").is_file():
+        Run.open(Path(spec))
 
 
 def has_weights(spec: str) -> bool:

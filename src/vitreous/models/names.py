@@ -101,7 +101,7 @@ def hybrid_stem(hybrid: str, name: str, patch: tuple[int, int]) -> dict[str, Any
 def build(kind: type[Any], fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
     """A validated configuration, or one sentence that says what does not fit."""
     try:
-        if problem := check_names(overrides, kind):
+        if overrides and (problem := check_names(overrides, kind)):
             raise InputError(problem)
         return kind(**{**fields, **overrides})
     except ValidationError as error:

@@ -6,8 +6,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import functional_call
 
-from vitreous.checkpoints.building import compute_positions, empty_model
 from vitreous.checkpoints.resizing import POSITION_TABLE, resize_axis, resize_table
+from vitreous.checkpoints.weights import compute_positions, meta_model
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
@@ -33,7 +33,7 @@ class FeaturesAt:
                 "relative positions have no resized form for small crops: "
                 "set pretraining.dino.views.small_count=0, or choose other positions"
             )
-        self.shape = empty_model(config)  # the computation alone: weights come with each call
+        self.shape = meta_model(config)  # the computation alone: weights come with each call
         compute_positions(self.shape)
         self.names = {name for name, _ in self.shape.named_parameters()}
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vitreous import __version__
-from vitreous.checkpoints import load
+from vitreous.checkpoints import load_image_model
 from vitreous.checkpoints.native import save_native
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset, Indices, Splits, Subset
@@ -142,7 +142,7 @@ class Laboratory:
         size = trial.settings["model"]["image_size"]
         fresh = folder / f"fresh-positions-{'x'.join(map(str, size))}"
         if not (fresh / "config.json").is_file():
-            model = load(folder, image_size=size)
+            model = load_image_model(folder, image_size=size)
             generator = torch.Generator().manual_seed(seed)
             for parameter in model.get_submodule("position").parameters():
                 nn.init.normal_(parameter, std=0.02, generator=generator)

@@ -52,10 +52,10 @@ def trainable_model(config: RunConfig, labels: Sequence[str]) -> Model:
 
 def checkpoint(source: str, **overrides: Any) -> Model:
     """Return the model of a checkpoint of any format, or of a run."""
-    from vitreous.checkpoints import load
+    from vitreous.checkpoints import load_image_model
 
     check_finished(Path(source))
-    return load(source, **overrides)
+    return load_image_model(source, **overrides)
 
 
 def fitted_to_checkpoint(

@@ -140,9 +140,9 @@ class Run(RunDirectory[RunConfig]):
 
     def model(self) -> Model:
         """The trained model, with its preprocessing and labels."""
-        from vitreous.checkpoints import load
+        from vitreous.checkpoints import load_image_model
 
-        return load(self.path)
+        return load_image_model(self.path)
 
     def save_model(self, model: Model) -> None:
         """Write `model` into model/, atomically."""

@@ -74,7 +74,7 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere"], "'nowhere' is no file or folder"),
+        (["nowhere"], "'nowhere' is not an existing file or folder"),
         (["{model}", "--port", "99999"], "is no port"),
         (["{model}", "--host", "no.such.host.invalid"], "no address of this machine"),
         (["{model}", "--port", "{taken}"], "is in use"),

@@ -25,7 +25,7 @@ from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.uploads import Limits
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.errors import InputError
-from vitreous.evaluation.trained import has_weights
+from vitreous.evaluation.trained import check_has_classes, has_weights
 from vitreous.models.segmenter import Segmenter
 from vitreous.training.precision import pick_precision
 from vitreous.training.sequence.reader import Reader
@@ -104,6 +104,7 @@ def served_model(
     if isinstance(model, Segmenter):
         segmenter = ImageSegmenter(model, device, most_pixels=limits.pixels)
         return segmenter, examples_of(spec, page_examples)
+    check_has_classes(model, spec)
     classifier = Classifier(model, device, most_pixels=limits.pixels)
     return classifier, examples_of(spec, image_examples)
 

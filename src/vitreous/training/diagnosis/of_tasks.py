@@ -9,18 +9,15 @@ from pathlib import Path
 import torch
 from PIL import Image
 
+from vitreous.checkpoints import load, load_image_model
 from vitreous.checkpoints.files import read_safetensors
-from vitreous.checkpoints.native import load_native
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadImage, sampled
 from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.sources import open_data
 from vitreous.data.text.captions import open_captions
-from vitreous.models.bit import BiT
 from vitreous.models.captioner import Captioner
 from vitreous.models.names import Model
-from vitreous.models.segmenter import Segmenter
-from vitreous.models.vit import ViT
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig, TrainingConfig
@@ -43,9 +40,7 @@ def segmenter_findings(path: Path) -> Iterator[Finding]:
     if (path / "model").exists():
         images = open_masked(config.source, config.data).train
         places = range(0, len(images), max(len(images) // SAMPLE, 1))
-        model = load_native(path / "model")
-        assert isinstance(model, Segmenter)  # as the configuration says
-        yield from shown(model, readable(lambda i: images.pair(i)[0], places))
+        yield from shown(load_image_model(path / "model"), readable(lambda i: images.pair(i)[0], places))
 
 
 def reader_findings(path: Path) -> Iterator[Finding]:
@@ -54,8 +49,7 @@ def reader_findings(path: Path) -> Iterator[Finding]:
     yield from course(path, config.training)
     if (path / "model").exists():
         data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
-        model = load_native(path)
-        assert isinstance(model, Captioner)  # as the configuration says
+        model = load(path, kind=Captioner)
         images = data.test.images
         yield from shown(model.encoder, readable(images.image, sampled(images, SAMPLE)))
 
@@ -71,8 +65,7 @@ def encoder_findings(path: Path) -> Iterator[Finding]:
     config = validated({name: part for name, part in tree.items() if name != "pretraining"}, RunConfig)
     yield from course(path, config.training, config.data)
     if (path / "model").exists():
-        model, images = load_native(path / "model"), open_data(config.source, config.data).train
-        assert isinstance(model, ViT | BiT)  # as every encoder
+        model, images = load_image_model(path / "model"), open_data(config.source, config.data).train
         yield from geometry(model, images)
         yield from shown(model, readable(images.image, sampled(images, SAMPLE)))
 

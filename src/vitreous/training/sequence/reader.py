@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from PIL import Image
 
-from vitreous.checkpoints.native import load_native, read_tokenizer
+from vitreous.checkpoints import load
+from vitreous.checkpoints.native import read_tokenizer
 from vitreous.data.text.tokenizer import Tokenizer, tokenizer_from_json, up_to_end
-from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.decoding import beam_search
 from vitreous.training.sequence.belonging import check_belong
@@ -47,9 +47,7 @@ class Reader:
         Raises:
             InputError: it holds no reader, or it is damaged.
         """
-        model = load_native(path)
-        if not isinstance(model, Captioner):
-            raise InputError(f"{path} holds a {type(model).__name__}, which does not read text in images")
+        model = load(path, kind=Captioner)
         return cls(model, tokenizer_from_json(read_tokenizer(path), where=str(path)))
 
     @torch.inference_mode()

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.checkpoints.native import SequenceModel, save_native
+from vitreous.checkpoints.native import save_native
+from vitreous.checkpoints.weights import SequenceModel
 from vitreous.data.text.batches import CaptionBatch, TextBatch
 from vitreous.data.text.tokenizer import PAD
 from vitreous.errors import InputError

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.native import load_native, read_tokenizer
+from vitreous.checkpoints import load
+from vitreous.checkpoints.native import read_tokenizer
 from vitreous.data.text.batches import padded
 from vitreous.data.text.tokenizer import END, Tokenizer, tokenizer_from_json, up_to_end
 from vitreous.errors import InputError
@@ -48,7 +49,7 @@ class Translator:
         Raises:
             InputError: it holds no translator, or it is damaged.
         """
-        model = load_native(path)
+        model = load(path, kind=Transformer)
         if not isinstance(model, Transformer):
             raise InputError(f"{path} holds a {type(model).__name__}, which does not translate: use predict")
         return cls(model, tokenizer_from_json(read_tokenizer(path), where=str(path)))

@@ -7,45 +7,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.absorbing import Limits, check_limits, plain, vit_with_head
-from vitreous.checkpoints.algebra import Row, Token, pair, same, tokens_and_positions, write_rows
-from vitreous.checkpoints.reading import Reading, Told, asked_heads, assumed_preprocessing, vit_config
-from vitreous.checkpoints.source import Source, square_grid
-from vitreous.checkpoints.tensor_files import write_torch
+from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.format import (
+    PLAIN_VIT,
+    Format,
+    Overrides,
+    Reading,
+    Source,
+    asked_heads,
+    assumed_preprocessing,
+    square_grid,
+    vit_config,
+)
+from vitreous.checkpoints.torch_files import write_torch
+from vitreous.checkpoints.weights import Row, Token, pair, same, tokens_and_positions, write_rows
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
-INTERPOLATION = "torchvision"
-SUFFIXES = (".pth", ".pt")
 LAYER = "encoder.layers.encoder_layer_{}"
-LIMITS: Limits = {
-    "mlp": ("gelu",),
-    "norm_eps": (1e-6,),
-    "norm": ("pre",),
-    "position.where": ("stem",),
-    "position.kind": ("learned",),
-    "stem.kind": ("patch",),
-    "stem.norm_before": (False,),
-    "stem.norm_after": (False,),
-    "pad": (False,),
-    "class_token": (True,),
-    "distillation_token": (False,),
-    "registers": (0,),
-    "embedding_norm": (False,),
-    "pooling": ("class",),
-    "final_norm": ("tokens",),
-    "qk_norm": (False,),
-    "head_dim": (None,),
-    "channels": (3,),
-}
+LIMITS = PLAIN_VIT | {"channels": (3,), "representation_size": None}
 
 
-def recognizes(source: Source) -> bool:
-    return "conv_proj.weight" in source.tensors and "encoder.pos_embedding" in source.tensors
-
-
-def read(source: Source, told: Told) -> Reading:
+def read_torchvision(source: Source, overrides: Overrides) -> Reading:
     width, channels, p, q = (source.size("conv_proj.weight", axis, ndim=4) for axis in range(4))
     published = f"{LAYER.format(0)}.mlp.linear_1.weight" in source.tensors
     first = "linear_1" if published else "0"
@@ -55,14 +39,16 @@ def read(source: Source, told: Told) -> Reading:
         "width": width,
         "channels": channels,
         "patch_size": (p, q),
-        "image_size": square_grid(source, source.size("encoder.pos_embedding", 1, ndim=3) - 1, told, (p, q)),
-        "heads": asked_heads(source, told, width),
+        "image_size": square_grid(
+            source, source.size("encoder.pos_embedding", 1, ndim=3) - 1, overrides, (p, q)
+        ),
+        "heads": asked_heads(source, overrides, width),
         "depth": source.count(lambda i: f"{LAYER.format(i)}.ln_1.weight"),
         "mlp_dim": source.size(f"{LAYER.format(0)}.mlp.{first}.weight", 0, ndim=2),
         "num_classes": source.size("heads.head.weight", 0, ndim=2) if head else None,
         "representation_size": source.size("heads.pre_logits.weight", 0, ndim=2) if representation else None,
     }
-    config = vit_config(fields, told)
+    config = vit_config(fields, overrides)
     preprocessing, assumed = assumed_preprocessing(
         config,
         "torchvision",
@@ -71,10 +57,12 @@ def read(source: Source, told: Told) -> Reading:
         interpolation="bilinear",
         crop_fraction=0.875,
     )
-    return Reading(source, config, rows(config, published=published), preprocessing, assumed=assumed)
+    return Reading(
+        source, config, torchvision_rows(config, published=published), preprocessing, assumed=assumed
+    )
 
 
-def rows(config: ViTConfig, *, published: bool) -> list[Row]:
+def torchvision_rows(config: ViTConfig, *, published: bool) -> list[Row]:
     first, second = ("linear_1", "linear_2") if published else ("0", "3")
     table = [
         *pair("stem.projection", "conv_proj"),
@@ -103,8 +91,20 @@ def rows(config: ViTConfig, *, published: bool) -> list[Row]:
     return [*table, *(pair("head", "heads.head") if config.num_classes is not None else [])]
 
 
-def write(model: Model, path: Path) -> None:
+def write_torchvision(model: Model, path: Path) -> None:
     """A state dict with the keys of the published files."""
-    config, weights = plain(vit_with_head(model, "torchvision"))
-    check_limits(config, LIMITS, "torchvision")
-    write_torch(write_rows(rows(config, published=True), weights), path)
+    config, weights = held(model, "torchvision", LIMITS, headless=False)
+    write_torch(write_rows(torchvision_rows(config, published=True), weights), path)
+
+
+TORCHVISION = Format(
+    name="torchvision",
+    about="torchvision's vit_*: a state dict",
+    keys=(r"conv_proj\.weight", r"encoder\.pos_embedding"),
+    read=read_torchvision,
+    write=write_torchvision,
+    limits=LIMITS,
+    interpolation="torchvision",
+    suffixes=(".pth", ".pt"),
+    unsaid=("heads", "image_size"),
+)

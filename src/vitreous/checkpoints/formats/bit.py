@@ -9,19 +9,23 @@ from typing import NamedTuple
 
 import torch
 
-from vitreous.checkpoints.absorbing import Limits, check_limits
-from vitreous.checkpoints.algebra import Row, one, same, write_rows
-from vitreous.checkpoints.building import stored
-from vitreous.checkpoints.google_table import convolution, linear
+from vitreous.checkpoints.canonicalize import check_limits
+from vitreous.checkpoints.format import (
+    AFTERWARDS,
+    Format,
+    Limits,
+    Overrides,
+    Reading,
+    Source,
+    assumed_preprocessing,
+)
+from vitreous.checkpoints.formats.google_table import convolution, linear
 from vitreous.checkpoints.numpy_files import write_npz
-from vitreous.checkpoints.reading import AFTERWARDS, Reading, Told, assumed_preprocessing
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.names import Model, build
 
-INTERPOLATION = "google"
-SUFFIXES = (".npz",)
 LIMITS: Limits = {
     "order": ("pre-activation",),
     "norm_eps": (1e-5,),
@@ -84,14 +88,12 @@ def unnumbered(name: str) -> str:
     return re.sub(r"/standardized_conv2d_\d+/", "/standardized_conv2d/", name)
 
 
-def recognizes(source: Source) -> bool:
-    return names_of(source) is not None
-
-
-def read(source: Source, told: Told) -> Reading:
+def read_bit(source: Source, overrides: Overrides) -> Reading:
     names = names_of(source)
     if names is None:
-        raise InputError(f"{source.where} is no BiT: it has neither {TENSORFLOW.root} nor {BIG_VISION.root}")
+        raise InputError(
+            f"{source.where} is not a BiT: it has neither {TENSORFLOW.root} nor {BIG_VISION.root}"
+        )
     source = source.with_tensors(unnumbered)
     root, head = f"{names.root}/kernel", f"{names.head}/kernel"
     fields = {
@@ -103,9 +105,9 @@ def read(source: Source, told: Told) -> Reading:
     if head in source.tensors:
         last = (3, 4) if names.head_as_convolution else (1, 2)
         fields["num_classes"] = source.size(head, last[0], ndim=last[1])
-    config: BiTConfig = build(BiTConfig, fields, {k: v for k, v in told.items() if k not in AFTERWARDS})
+    config: BiTConfig = build(BiTConfig, fields, {k: v for k, v in overrides.items() if k not in AFTERWARDS})
     preprocessing, assumed = assumed_preprocessing(config, "BiT", resize="squash", interpolation="bilinear")
-    return Reading(source, config, rows_of(config, names), preprocessing, assumed=assumed)
+    return Reading(source, config, bit_rows(config, names), preprocessing, assumed=assumed)
 
 
 def units_of(source: Source, names: Names) -> tuple[int, ...]:
@@ -117,7 +119,7 @@ def units_of(source: Source, names: Names) -> tuple[int, ...]:
     return tuple(layers)
 
 
-def rows_of(config: BiTConfig, names: Names) -> list[Row]:
+def bit_rows(config: BiTConfig, names: Names) -> list[Row]:
     """The whole table."""
     rows = [convolution("backbone.root", names.root), *group_norm("backbone.norm", names.last_norm, names)]
     for stage, units in enumerate(config.layers):
@@ -131,7 +133,9 @@ def rows_of(config: BiTConfig, names: Names) -> list[Row]:
     if config.num_classes is None:
         return rows
     if names.head_as_convolution:
-        head = one("head.weight", f"{names.head}/kernel", lambda t: t[0, 0].T, lambda t: t.T[None, None])
+        head = converted(
+            "head.weight", f"{names.head}/kernel", lambda t: t[0, 0].T, lambda t: t.T[None, None]
+        )
         return [*rows, head, same("head.bias", f"{names.head}/bias")]
     return [*rows, *linear("head", names.head)]
 
@@ -139,18 +143,27 @@ def rows_of(config: BiTConfig, names: Names) -> list[Row]:
 def group_norm(ours: str, theirs: str, names: Names) -> list[Row]:
     pairs = zip(("weight", "bias"), names.scale_and_bias, strict=True)
     return [
-        one(f"{ours}.{mine}", f"{theirs}/{other}", torch.flatten, lambda t: t.reshape(names.norm_shape))
+        converted(f"{ours}.{mine}", f"{theirs}/{other}", torch.flatten, lambda t: t.reshape(names.norm_shape))
         for mine, other in pairs
     ]
 
 
-def limits_of(model: Model) -> Limits:
-    return LIMITS
-
-
-def write(model: Model, path: Path) -> None:
+def write_bit(model: Model, path: Path) -> None:
     """One .npz under TensorFlow's names, which every reader of BiT knows."""
     if not isinstance(model, BiT):
         raise InputError("bit holds a BiT: for a ViT take google")
     check_limits(model.config, LIMITS, "bit")
-    write_npz(write_rows(rows_of(model.config, TENSORFLOW), stored(model)), path)
+    write_npz(write_rows(bit_rows(model.config, TENSORFLOW), stored(model)), path)
+
+
+BIT = Format(
+    name="bit",
+    about="Google's BiT: .npz of the TensorFlow code or of big_vision's bit_paper",
+    keys=(r"(resnet/root_block/standardized_conv2d(_\d+)?|root_block/conv_root)/kernel",),
+    read=read_bit,
+    overridable=BiTConfig,
+    write=write_bit,
+    limits=LIMITS,
+    interpolation="google",
+    suffixes=(".npz",),
+)

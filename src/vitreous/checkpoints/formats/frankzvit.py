@@ -1,4 +1,4 @@
-"""FrancescoSaverioZuppichini/ViT. It scales by 1/sqrt(D) *behind* the softmax and not before it, orders qkv
+"""FrancescoSaverioZuppichini/ViT. It scales by 1/sqrt(D) *after* the softmax and not before it, orders qkv
 by (head, channel, q/k/v), and averages all tokens, the class token among them, before the last LayerNorm."""
 
 from __future__ import annotations
@@ -11,50 +11,38 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.absorbing import Limits, check_limits, plain, vit_with_head
-from vitreous.checkpoints.algebra import Row, Token, one, pair, tokens_and_positions, write_rows
-from vitreous.checkpoints.reading import Reading, Told, asked_heads, assumed_preprocessing, vit_config
-from vitreous.checkpoints.source import Source, square_grid
-from vitreous.checkpoints.tensor_files import write_torch
+from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.format import (
+    PLAIN_VIT,
+    Format,
+    Overrides,
+    Reading,
+    Source,
+    asked_heads,
+    assumed_preprocessing,
+    square_grid,
+    vit_config,
+)
+from vitreous.checkpoints.torch_files import write_torch
+from vitreous.checkpoints.weights import Row, Token, converted, pair, tokens_and_positions, write_rows
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 
-INTERPOLATION = "timm"  # the code has none of its own
-SUFFIXES = (".pt", ".pth")
-LIMITS: Limits = {
-    "representation_size": (None,),
-    "mlp": ("gelu",),
+LIMITS = PLAIN_VIT | {
     "norm_eps": (1e-5,),
-    "norm": ("pre",),
-    "position.where": ("stem",),
-    "position.kind": ("learned",),
-    "stem.kind": ("patch",),
-    "stem.norm_before": (False,),
-    "stem.norm_after": (False,),
-    "pad": (False,),
-    "class_token": (True,),
-    "distillation_token": (False,),
-    "registers": (0,),
-    "embedding_norm": (False,),
     "pooling": ("mean-all",),
     "final_norm": ("pooled",),
-    "qk_norm": (False,),
-    "head_dim": (None,),
 }
 
 
-def recognizes(source: Source) -> bool:
-    return "0.cls_token" in source.tensors and "0.positions" in source.tensors
-
-
-def read(source: Source, told: Told) -> Reading:
+def read_frankzvit(source: Source, overrides: Overrides) -> Reading:
     width, channels, p, q = (source.size("0.projection.0.weight", axis, ndim=4) for axis in range(4))
     fields: dict[str, Any] = {
         "width": width,
         "channels": channels,
         "patch_size": (p, q),
-        "image_size": square_grid(source, source.size("0.positions", 0, ndim=2) - 1, told, (p, q)),
-        "heads": asked_heads(source, told, width),
+        "image_size": square_grid(source, source.size("0.positions", 0, ndim=2) - 1, overrides, (p, q)),
+        "heads": asked_heads(source, overrides, width),
         "depth": source.count(lambda i: f"1.{i}.0.fn.1.qkv.weight"),
         "mlp_dim": source.size("1.0.1.fn.1.0.weight", 0, ndim=2),
         "num_classes": source.size("2.2.weight", 0, ndim=2),
@@ -62,14 +50,14 @@ def read(source: Source, told: Told) -> Reading:
         "pooling": "mean-all",
         "final_norm": "pooled",
     }
-    config = vit_config(fields, told)
+    config = vit_config(fields, overrides)
     preprocessing, assumed = assumed_preprocessing(
         config, "the README", resize="squash", interpolation="bilinear"
     )
-    return Reading(source, config, rows(config), preprocessing, assumed=assumed)
+    return Reading(source, config, frankzvit_rows(config), preprocessing, assumed=assumed)
 
 
-def rows(config: ViTConfig) -> list[Row]:
+def frankzvit_rows(config: ViTConfig) -> list[Row]:
     table = [
         *pair("stem.projection", "0.projection.0"),
         tokens_and_positions(
@@ -95,7 +83,7 @@ def rows(config: ViTConfig) -> list[Row]:
 
 def qkv(ours: str, theirs: str, config: ViTConfig) -> list[Row]:
     """The interleaved rows put in order, and the misplaced scale moved into the weights: q times sqrt(D_h)
-    undoes our scale before the softmax, v divided by sqrt(D) stands for theirs behind it."""
+    undoes our scale before the softmax, v divided by sqrt(D) stands for theirs after it."""
     factors = torch.tensor([sqrt(config.resolved_head_dim), 1.0, 1 / sqrt(config.width)]).view(3, 1, 1, 1)
 
     def read(t: Tensor) -> Tensor:
@@ -106,10 +94,21 @@ def qkv(ours: str, theirs: str, config: ViTConfig) -> list[Row]:
         parts = t.reshape(3, config.heads, config.resolved_head_dim, -1) / factors
         return rearrange(parts, "three K E D -> (K E three) D").reshape(t.shape)
 
-    return [one(f"{ours}.{name}", f"{theirs}.{name}", read, write) for name in ("weight", "bias")]
+    return [converted(f"{ours}.{name}", f"{theirs}.{name}", read, write) for name in ("weight", "bias")]
 
 
-def write(model: Model, path: Path) -> None:
-    config, weights = plain(vit_with_head(model, "frankzvit"))
-    check_limits(config, LIMITS, "frankzvit")
-    write_torch(write_rows(rows(config), weights), path)
+def write_frankzvit(model: Model, path: Path) -> None:
+    config, weights = held(model, "frankzvit", LIMITS, headless=False)
+    write_torch(write_rows(frankzvit_rows(config), weights), path)
+
+
+FRANKZVIT = Format(
+    name="frankzvit",
+    about="FrancescoSaverioZuppichini/ViT: a state dict",
+    keys=(r"0\.cls_token", r"0\.positions"),
+    read=read_frankzvit,
+    write=write_frankzvit,
+    limits=LIMITS,
+    suffixes=(".pt", ".pth"),
+    unsaid=("heads", "image_size"),
+)

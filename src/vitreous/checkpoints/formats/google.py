@@ -9,48 +9,39 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.absorbing import Limits, check_limits, plain
-from vitreous.checkpoints.algebra import write_rows
-from vitreous.checkpoints.building import stored
-from vitreous.checkpoints.google_table import BLOCK, bit_rows, vit_rows
-from vitreous.checkpoints.numpy_files import write_npz
-from vitreous.checkpoints.reading import (
+from vitreous.checkpoints.canonicalize import check_limits, held
+from vitreous.checkpoints.format import (
     AFTERWARDS,
+    PLAIN_VIT,
+    Format,
+    Limits,
+    Overrides,
     Reading,
-    Told,
+    Source,
     asked_image_size,
     assumed_preprocessing,
+    square_grid,
     vit_config,
 )
-from vitreous.checkpoints.source import Source, square_grid
+from vitreous.checkpoints.formats.google_table import BLOCK, bit_rows, vit_rows
+from vitreous.checkpoints.numpy_files import write_npz
+from vitreous.checkpoints.weights import stored, write_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
-from vitreous.models.vit import ViT
 
-INTERPOLATION = "google"
-SUFFIXES = (".npz",)
-LIMITS: Limits = {
+LIMITS = PLAIN_VIT | {
     "mlp": ("gelu_tanh",),
-    "norm_eps": (1e-6,),
-    "norm": ("pre",),
-    "position.where": ("stem",),
-    "position.kind": ("learned",),
     "stem.kind": ("patch", "resnet"),
-    "stem.norm_before": (False,),
-    "stem.norm_after": (False,),
     "stem.standardization": ("std",),
     "stem.standardization_eps": (1e-5,),
     "stem.norm_eps": (1e-6,),
     "stem.widths": (None,),
-    "pad": (False,),
-    "registers": (0,),
-    "distillation_token": (False,),
-    "embedding_norm": (False,),
+    "class_token": None,
     "pooling": ("class", "mean", "attention"),
-    "final_norm": ("tokens",),
-    "qk_norm": (False,),
+    "head_dim": None,
+    "representation_size": None,
 }
 BIT_LIMITS: Limits = {
     "order": ("post-activation",),
@@ -68,18 +59,14 @@ def prefix_of(source: Source) -> str | None:
     return next((p for p in PREFIXES if any(p + first in source.tensors for first in firsts)), None)
 
 
-def recognizes(source: Source) -> bool:
-    return prefix_of(source) is not None
-
-
-def read(source: Source, told: Told) -> Reading:
+def read_google(source: Source, overrides: Overrides) -> Reading:
     prefix = prefix_of(source)
     if prefix is None:
-        raise InputError(f"{source.where} is none of Google's checkpoints: it has no embedding/kernel")
+        raise InputError(f"{source.where} is not one of Google's checkpoints: it has no embedding/kernel")
     source = source.below(prefix)
     if "embedding/kernel" not in source.tensors:
-        return read_bit(source, told)
-    config, scanned, numbered = describe(source, told)
+        return read_big_vision_bit(source, overrides)
+    config, scanned, numbered = google_config(source, overrides)
     rows = vit_rows(config, numbered=numbered, scanned=scanned)
     preprocessing, assumed = assumed_preprocessing(
         config, "vit_jax", resize="squash", interpolation="bilinear"
@@ -87,19 +74,19 @@ def read(source: Source, told: Told) -> Reading:
     return Reading(source, config, rows, preprocessing, assumed=assumed)
 
 
-def read_bit(source: Source, told: Told) -> Reading:
+def read_big_vision_bit(source: Source, overrides: Overrides) -> Reading:
     """big_vision's BiT: a ResNet and a linear head."""
     fields = resnet_fields(source) | {"image_size": (224, 224)}
     fields["num_classes"] = source.size("head/kernel", 1, ndim=2) if "head/kernel" in source.tensors else None
     fields |= {"order": "post-activation", "norm_eps": 1e-6}
     fields |= {"standardization": "std", "standardization_eps": 1e-5}
-    config: BiTConfig = build(BiTConfig, fields, {k: v for k, v in told.items() if k not in AFTERWARDS})
+    config: BiTConfig = build(BiTConfig, fields, {k: v for k, v in overrides.items() if k not in AFTERWARDS})
     preprocessing, assumed = assumed_preprocessing(config, "BiT", resize="squash", interpolation="bilinear")
-    size = () if "image_size" in told else ("images of 224x224 (any size works)",)
+    size = () if "image_size" in overrides else ("images of 224x224 (any size works)",)
     return Reading(source, config, bit_rows(config), preprocessing, assumed=(*assumed, *size))
 
 
-def describe(source: Source, told: Told) -> tuple[ViTConfig, bool, bool]:
+def google_config(source: Source, overrides: Overrides) -> tuple[ViTConfig, bool, bool]:
     """The configuration, whether all layers are in one array, and whether parts are numbered through."""
     p, q, channels, width = (source.size("embedding/kernel", axis, ndim=4) for axis in range(4))
     scanned = "Transformer/encoderblock/LayerNorm_0/scale" in source.tensors
@@ -138,11 +125,13 @@ def describe(source: Source, told: Told) -> tuple[ViTConfig, bool, bool]:
         stride = 4 * 2 ** max(len(resnet["layers"]) - 1, 0)
         fields |= {"channels": resnet.pop("channels"), "patch_size": (p * stride, q * stride)}
         fields["stem"] = {"kind": "resnet", **resnet}
-    fields |= positions(source, told, fields["patch_size"], with_class=fields["class_token"])
-    return vit_config(fields, told), scanned, numbered
+    fields |= positions(source, overrides, fields["patch_size"], with_class=fields["class_token"])
+    return vit_config(fields, overrides), scanned, numbered
 
 
-def positions(source: Source, told: Told, patch: tuple[int, int], *, with_class: bool) -> dict[str, Any]:
+def positions(
+    source: Source, overrides: Overrides, patch: tuple[int, int], *, with_class: bool
+) -> dict[str, Any]:
     """Kind of positions and image size."""
     for name, has_class_row in (
         ("Transformer/posembed_input/pos_embedding", with_class),
@@ -150,8 +139,8 @@ def positions(source: Source, told: Told, patch: tuple[int, int], *, with_class:
     ):
         if name in source.tensors:
             patches = source.size(name, 1, ndim=3) - int(has_class_row)
-            return {"image_size": square_grid(source, patches, told, patch)}
-    return {"image_size": asked_image_size(source, told), "position": {"kind": "sincos-2d"}}
+            return {"image_size": square_grid(source, patches, overrides, patch)}
+    return {"image_size": asked_image_size(source, overrides), "position": {"kind": "sincos-2d"}}
 
 
 def resnet_fields(source: Source) -> dict[str, Any]:
@@ -167,20 +156,31 @@ def resnet_fields(source: Source) -> dict[str, Any]:
     }
 
 
-def limits_of(model: Model) -> Limits:
+def google_limits(model: Model) -> Limits:
     return BIT_LIMITS if isinstance(model, BiT) else LIMITS
 
 
-def write(model: Model, path: Path) -> None:
+def write_google(model: Model, path: Path) -> None:
     """One .npz, of vit_jax's layout where it has the part, of big_vision's for attention pooling and BiT."""
     if isinstance(model, BiT):
         check_limits(model.config, BIT_LIMITS, "google")
         tensors = write_rows(bit_rows(model.config), stored(model))
     else:
-        assert isinstance(model, ViT)  # `save` refuses segmenters
-        config, weights = plain(model)
-        check_limits(config, LIMITS, "google")
+        config, weights = held(model, "google", LIMITS)
         if config.class_token != (config.pooling == "class"):
             raise InputError("google cannot hold a class token that is not what is pooled")
         tensors = write_rows(vit_rows(config, numbered=config.pooling != "attention"), weights)
     write_npz(tensors, path)
+
+
+GOOGLE = Format(
+    name="google",
+    about="google-research/vision_transformer and big_vision: .npz, hybrids and two-tower files too",
+    keys=(rf"({'|'.join(PREFIXES)})(embedding|conv_root)/kernel",),
+    read=read_google,
+    write=write_google,
+    limits=google_limits,
+    interpolation="google",
+    suffixes=(".npz",),
+    unsaid=("image_size",),
+)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.algebra import Row, Token, one, same, tokens_and_positions
+from vitreous.checkpoints.weights import Row, Token, converted, same, tokens_and_positions
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 
@@ -17,7 +17,7 @@ BLOCK = "Transformer/encoderblock_{}"
 
 def linear(ours: str, theirs: str) -> list[Row]:
     """A matrix (in, out) and its bias."""
-    kernel = one(f"{ours}.weight", f"{theirs}/kernel", lambda t: t.T, lambda t: t.T)
+    kernel = converted(f"{ours}.weight", f"{theirs}/kernel", lambda t: t.T, lambda t: t.T)
     return [kernel, same(f"{ours}.bias", f"{theirs}/bias")]
 
 
@@ -26,7 +26,7 @@ def norm(ours: str, theirs: str) -> list[Row]:
 
 
 def convolution(ours: str, theirs: str) -> Row:
-    return one(
+    return converted(
         f"{ours}.weight", f"{theirs}/kernel", lambda t: t.permute(3, 2, 0, 1), lambda t: t.permute(2, 3, 1, 0)
     )
 
@@ -55,7 +55,7 @@ def projected(ours: str, theirs: tuple[str, ...], heads: int) -> list[Row]:
 
 def attention_out(ours: str, theirs: str, heads: int) -> list[Row]:
     """The projection out of the heads: (heads, head_dim, D)."""
-    kernel = one(
+    kernel = converted(
         f"{ours}.weight",
         f"{theirs}/kernel",
         lambda t: t.flatten(0, 1).T,
@@ -110,7 +110,7 @@ def resnet_rows(ours: str, layers: tuple[int, ...], *, flat_norms: bool) -> list
         shape = (-1,) if flat_norms else (1, 1, 1, -1)
         names = (("weight", "scale"), ("bias", "bias"))
         return [
-            one(f"{ours}.{mine}", f"{theirs}/{other}", torch.flatten, lambda t: t.reshape(shape))
+            converted(f"{ours}.{mine}", f"{theirs}/{other}", torch.flatten, lambda t: t.reshape(shape))
             for mine, other in names
         ]
 

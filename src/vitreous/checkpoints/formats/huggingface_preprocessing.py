@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitreous.checkpoints.reading import assumed_preprocessing
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.format import Source, assumed_preprocessing
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
@@ -35,8 +34,8 @@ CONVENTIONS: dict[str, dict[str, Any]] = {
 
 def preprocessing_of(source: Source, config: ViTConfig | BiTConfig) -> tuple[Preprocessing, tuple[str, ...]]:
     """From preprocessor_config.json, or the family's convention, which is then said to be assumed."""
-    told = source.preprocessor
-    if not told:
+    described = source.preprocessor
+    if not described:
         kind = (
             str(source.config.get("model_type", "vit"))
             .removesuffix("_vision_model")
@@ -46,25 +45,25 @@ def preprocessing_of(source: Source, config: ViTConfig | BiTConfig) -> tuple[Pre
             config, f"transformers' {kind}", **CONVENTIONS.get(kind, CONVENTIONS["vit"])
         )
     try:
-        fields = geometry(told, config.image_size)
-        if told.get("do_normalize", True):
-            fields |= {"mean": tuple(told["image_mean"]), "std": tuple(told["image_std"])}
+        fields = geometry(described, config.image_size)
+        if described.get("do_normalize", True):
+            fields |= {"mean": tuple(described["image_mean"]), "std": tuple(described["image_std"])}
         else:
             fields |= {"mean": (0.0,) * config.channels, "std": (1.0,) * config.channels}
-        fields["interpolation"] = RESAMPLING[told.get("resample", 2)]
+        fields["interpolation"] = RESAMPLING[described.get("resample", 2)]
         return Preprocessing(size=config.image_size, channels=config.channels, **fields), ()
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         raise InputError(f"{source.where}: preprocessor_config.json is not understood") from None
 
 
-def geometry(told: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+def geometry(described: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     """How an image gets its size: both sides freely, or the shorter side; then perhaps cut to the center."""
-    resized = told.get("size", size[0])
+    resized = described.get("size", size[0])
     shortest = resized.get("shortest_edge") if isinstance(resized, dict) else None
     height = shortest or (resized["height"] if isinstance(resized, dict) else resized)
     cropped = height
-    if told.get("do_center_crop", False):
-        crop = told.get("crop_size", size[0])
+    if described.get("do_center_crop", False):
+        crop = described.get("crop_size", size[0])
         cropped = crop["height"] if isinstance(crop, dict) else crop
     return {"resize": "crop" if shortest else "squash", "crop_fraction": min(cropped / height, 1.0)}
 
@@ -72,7 +71,7 @@ def geometry(told: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
 def preprocessor_config(preprocessing: Preprocessing) -> dict[str, Any]:
     """preprocessor_config.json for our preprocessing."""
     height, width = preprocessing.size
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "do_resize": True,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
@@ -85,19 +84,19 @@ def preprocessor_config(preprocessing: Preprocessing) -> dict[str, Any]:
     }
     tall, wide = (round(side / preprocessing.crop_fraction) for side in preprocessing.size)
     if preprocessing.resize == "squash" and preprocessing.crop_fraction == 1:
-        return told | {
+        return described | {
             "image_processor_type": "ViTImageProcessor",
             "size": {"height": height, "width": width},
         }
     crop = {"do_center_crop": True, "crop_size": {"height": height, "width": width}}
     if preprocessing.resize == "squash":
         return (
-            told
+            described
             | crop
             | {"image_processor_type": "DeiTImageProcessor", "size": {"height": tall, "width": wide}}
         )
     return (
-        told
+        described
         | crop
         | {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": min(tall, wide)}}
     )
@@ -105,11 +104,11 @@ def preprocessor_config(preprocessing: Preprocessing) -> dict[str, Any]:
 
 def labels_of(source: Source) -> list[str] | None:
     """The names of the classes, unless they are transformers' placeholders."""
-    told = source.config.get("id2label")
-    if not isinstance(told, dict) or not told:
+    described = source.config.get("id2label")
+    if not isinstance(described, dict) or not described:
         return None
     try:
-        labels = [str(told[key]) for key in sorted(told, key=int)]
+        labels = [str(described[key]) for key in sorted(described, key=int)]
     except ValueError:
         return None
     return None if all(label == f"LABEL_{i}" for i, label in enumerate(labels)) else labels

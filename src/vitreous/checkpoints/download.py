@@ -1,4 +1,4 @@
-"""Where a checkpoint may be: on this machine, at an `https:` address, or on the Hugging Face hub."""
+"""A path on this machine for a checkpoint at an `https:` address or on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def from_hub(name: str) -> Path:
 
 
 def from_address(address: str) -> Path:
-    """A file at an `https:` address, kept in the cache for the next time."""
+    """A file at an `https:` address, cached."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitreous"
     name = re.sub(r"[^\w.-]", "_", address.split("?")[0].rsplit("/", 1)[-1]) or "checkpoint"
     target = cache / hashlib.sha256(address.encode()).hexdigest()[:16] / name

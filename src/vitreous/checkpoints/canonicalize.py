@@ -1,28 +1,25 @@
-"""What weights can absorb: a model's configuration and weights in the plainest form that computes the same,
-for formats that know fewer variants; and what is left out when the user agrees that something is dropped."""
+"""What weights can absorb: a model's configuration and weights in the plainest form that computes the same
+(canonical), for formats that know fewer variants; and the model without what the user agrees to drop."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.building import empty_model, fill, stored
+from vitreous.checkpoints.format import Limits
+from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
 from vitreous.models.vit import ViT
 
-# Of each field of the configuration, what a format can hold; a dot goes into the stem or the positions. The
-# first value is what the field becomes when it is dropped. Fields that are not named here are free.
-Limits = Mapping[str, Collection[Any]]
 
-
-def plain(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dict[str, Tensor]]:
+def canonical(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dict[str, Tensor]]:
     """The same function with one learned table of positions, a convolution as stem, all biases.
 
     LayerScale goes into the matrices in front of it.
@@ -90,7 +87,7 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
     """An error that names the first part which the format cannot hold."""
     for field, allowed in limits.items():
         value = value_of(config, field)
-        if value in allowed or (value is None and "." in field):
+        if allowed is None or value in allowed or (value is None and "." in field):
             continue
         part = "head" if field == "num_classes" else field
         known = "" if part == "head" else f"={value}, only {' or '.join(str(each) for each in allowed)}"
@@ -98,19 +95,25 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
         raise InputError(f"{format} cannot hold {part}{known}{hint}")
 
 
-def only_vit(model: Model, format: str) -> ViT:
-    """The model, for formats that have nothing else."""
+def held(
+    model: Model, format: str, limits: Limits, *, keep: Collection[str] = (), headless: bool = True
+) -> tuple[ViTConfig, dict[str, Tensor]]:
+    """The canonical form of a ViT that a format can hold.
+
+    Args:
+        keep: as in `canonical`.
+        headless: whether the format has a place for a model without a head.
+
+    Raises:
+        InputError: it can not; the part is named.
+    """
     if not isinstance(model, ViT):
         raise InputError(f"{format} cannot hold a BiT, only a ViT")
-    return model
-
-
-def vit_with_head(model: Model, format: str) -> ViT:
-    """The model, for formats that have no place for one without a head."""
-    model = only_vit(model, format)
-    if model.config.num_classes is None:
+    if model.config.num_classes is None and not headless:
         raise InputError(f"{format} cannot hold a model without a head: its class always has one")
-    return model
+    config, weights = canonical(model, keep=keep)
+    check_limits(config, limits, format)
+    return config, weights
 
 
 # Fields whose change takes no weight away, or only those of the part itself.
@@ -126,7 +129,7 @@ DROPPABLE = (
 )
 
 
-def dropped(model: Model, drop: Sequence[str], limits: Limits) -> Model:
+def without_parts(model: Model, drop: Sequence[str], limits: Limits) -> Model:
     """The model without the parts in `drop`, which from then on is another model: the head goes together with
     the representation layer that it was trained on.
 
@@ -142,13 +145,13 @@ def dropped(model: Model, drop: Sequence[str], limits: Limits) -> Model:
         if field in ("head", "representation_size"):
             tree["num_classes"] = None
             tree |= {"representation_size": None} if field == "representation_size" else {}
-        elif field in limits and value_of(model.config, field) not in limits[field]:
+        elif (allowed := limits.get(field)) and value_of(model.config, field) not in allowed:
             *branch, leaf = field.split(".")
-            (tree[branch[0]] if branch else tree)[leaf] = next(iter(limits[field]))
+            (tree[branch[0]] if branch else tree)[leaf] = next(iter(allowed))
     tree = {name: value for name, value in tree.items() if name in type(model.config).model_fields}
     config = build(type(model.config), tree, {})
-    labels, task = (None, None) if config.num_classes is None else (model.labels, model.task)
-    rest = empty_model(config, preprocessing=model.preprocessing, labels=labels, task=task)
+    headless = {"labels": None, "task": None} if config.num_classes is None else {}
+    rest: Model = meta_model(config, **attributes_of(model) | headless)
     wanted = stored(rest)
-    fill(rest, {name: w for name, w in stored(model).items() if name in wanted}, where="drop")
+    load_weights(rest, {name: w for name, w in stored(model).items() if name in wanted}, where="drop")
     return rest

@@ -1,46 +1,28 @@
 """timm: VisionTransformer, its distilled form (DeiT) and its hybrids, as a folder (model.safetensors and
-config.json) or a plain state dict. Norms stand on the tokens (`norm`) or behind the pooling (`fc_norm`);
+config.json) or a plain state dict. Norms are on the tokens (`norm`) or after the pooling (`fc_norm`);
 registers and the class token have position rows unless `no_embed_class`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
-from vitreous.checkpoints.absorbing import Limits
-from vitreous.checkpoints.reading import (
+from vitreous.checkpoints.format import (
+    Overrides,
     Reading,
-    Told,
+    Source,
     asked_heads,
     assumed_preprocessing,
+    square_grid,
     usual_heads,
     vit_config,
 )
-from vitreous.checkpoints.source import Source, square_grid
-from vitreous.checkpoints.timm_table import ROOTS, Names, root_of, rows
+from vitreous.checkpoints.weights import Row, Token, concatenated, pair, same, tokens_and_positions
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 
-INTERPOLATION = "timm"
-LIMITS: Limits = {
-    "representation_size": (None,),
-    "mlp": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"),
-    "norm_eps": (1e-6, 1e-5),
-    "norm": ("pre",),
-    "position.where": ("stem",),
-    "position.kind": ("learned",),
-    "stem.kind": ("patch", "resnet"),
-    "stem.norm_before": (False,),
-    "stem.norm_after": (False,),
-    "stem.standardization": ("variance",),
-    "stem.standardization_eps": (1e-8,),
-    "stem.norm_eps": (1e-5,),
-    "pad": (False,),
-    "pooling": ("class", "mean", "mean-all", "attention", "class+distillation"),
-    "head_dim": (None,),
-}
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_tanh": "gelu_tanh",
@@ -51,6 +33,21 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
+# The root of a hybrid's ResNet; a ResNet that is its root alone has no `stem` in the name.
+ROOTS = ("patch_embed.backbone.stem", "patch_embed.backbone")
+
+
+def root_of(layers: tuple[int, ...]) -> str:
+    return ROOTS[0] if layers else ROOTS[1]
+
+
+class Names(NamedTuple):
+    """How one file lays its prefix tokens and its MLP out."""
+
+    embedded: bool  # the class token (and registers) have rows among the positions
+    mlp: tuple[str, ...] = ("fc1", "fc2")  # its matrices
+
+
 # SigLIP 2, whose activation is the tanh form; that of the first SigLIP is exact in timm.
 SIGLIP_2 = re.compile(r"patch32_siglip|so400m_patch16_siglip|giantopt|large_patch16_siglip(_gap)?_512")
 # Prefixes under which other code keeps a timm tower.
@@ -62,30 +59,26 @@ def prefix_of(source: Source) -> str | None:
     return next((p for p in PREFIXES if all(p + name in source.tensors for name in names)), None)
 
 
-def recognizes(source: Source) -> bool:
-    return prefix_of(source) is not None
-
-
-def read(source: Source, told: Told) -> Reading:
+def read_timm(source: Source, overrides: Overrides) -> Reading:
     prefix = prefix_of(source)
     if prefix is None:
-        raise InputError(f"{source.where} is no timm checkpoint: it has no patch_embed.proj.weight")
+        raise InputError(f"{source.where} is not a timm checkpoint: it has no patch_embed.proj.weight")
     source = source.below(prefix)
-    names, fields = describe(source, told)
+    names, fields = timm_fields(source, overrides)
     from_name, assumed = conventions(source, fields["width"])
     fields = from_name | fields
     if "heads" not in fields:
-        fields["heads"] = asked_heads(source, told, fields["width"])
-    config = vit_config(fields, told)
+        fields["heads"] = asked_heads(source, overrides, fields["width"])
+    config = vit_config(fields, overrides)
     preprocessing, assumed_too = preprocessing_of(source, config)
     labels = labels_of(source)
-    return Reading(source, config, rows(config, names), preprocessing, labels, (*assumed, *assumed_too))
+    return Reading(source, config, timm_rows(config, names), preprocessing, labels, (*assumed, *assumed_too))
 
 
 def arguments(source: Source) -> dict[str, Any]:
     """The keyword arguments that config.json says the model was made with."""
-    told = source.config.get("model_args")
-    return told if isinstance(told, dict) else {}
+    described = source.config.get("model_args")
+    return described if isinstance(described, dict) else {}
 
 
 def conventions(source: Source, width: int) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -113,7 +106,7 @@ def conventions(source: Source, width: int) -> tuple[dict[str, Any], tuple[str, 
     return fields, tuple(assumed)
 
 
-def describe(source: Source, told: Told) -> tuple[Names, dict[str, Any]]:
+def timm_fields(source: Source, overrides: Overrides) -> tuple[Names, dict[str, Any]]:
     """What the weights' names and shapes (and config.json) tell."""
     tensors, args = source.tensors, arguments(source)
     width, channels, p, q = (source.size("patch_embed.proj.weight", axis, ndim=4) for axis in range(4))
@@ -132,12 +125,12 @@ def describe(source: Source, told: Told) -> tuple[Names, dict[str, Any]]:
     embedded = not no_embed_class(args, positions, prefix)
     own = args.get("img_size") or input_size(source)
     patches = positions - prefix * embedded
-    mlp, unpacked = mlp_fields(source)
+    mlp, matrices = mlp_fields(source)
     fields: dict[str, Any] = {
         "width": width,
         "channels": channels,
         "patch_size": (p, q),
-        "image_size": fitting(own, patches, (p, q)) or square_grid(source, patches, told, (p, q)),
+        "image_size": fitting(own, patches, (p, q)) or square_grid(source, patches, overrides, (p, q)),
         "stem": stem,
         "depth": source.count(lambda i: f"blocks.{i}.norm1.weight"),
         **mlp,
@@ -157,11 +150,11 @@ def describe(source: Source, told: Told) -> tuple[Names, dict[str, Any]]:
         else "none",
         "pooling": pooling_of(source, class_token=class_token, distilled=distilled),
     }
-    return Names(embedded, unpacked), fields
+    return Names(embedded, matrices), fields
 
 
 def no_embed_class(args: dict[str, Any], positions: int, prefix: int) -> bool:
-    """Whether the prefix tokens have no position: said, or told by which of the two leaves a square grid."""
+    """Whether the prefix tokens have no position: as config.json says, or as leaves a square grid."""
     if isinstance(args.get("no_embed_class"), bool):
         return bool(args["no_embed_class"])
     return not is_square(positions - prefix) and is_square(positions)
@@ -172,8 +165,8 @@ def is_square(number: int) -> bool:
 
 
 def input_size(source: Source) -> Any:
-    told = source.config.get("pretrained_cfg", source.config)
-    size = told.get("input_size") if isinstance(told, dict) else None
+    described = source.config.get("pretrained_cfg", source.config)
+    size = described.get("input_size") if isinstance(described, dict) else None
     return size[1:] if isinstance(size, list) and len(size) == 3 else None
 
 
@@ -187,13 +180,15 @@ def fitting(size: Any, patches: int, patch: tuple[int, int]) -> tuple[int, int] 
     return (height, width) if (height // patch[0]) * (width // patch[1]) == patches else None
 
 
-def mlp_fields(source: Source) -> tuple[dict[str, Any], bool]:
-    """Activation (as far as shapes tell) and hidden width; whether SwiGLU's two matrices are apart."""
+def mlp_fields(source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Activation (as far as shapes tell) and hidden width; the names of the matrices."""
     if "blocks.0.mlp.fc1_g.weight" in source.tensors:
-        return {"mlp": "swiglu", "mlp_dim": source.size("blocks.0.mlp.fc1_g.weight", 0, ndim=2)}, True
+        hidden = source.size("blocks.0.mlp.fc1_g.weight", 0, ndim=2)
+        return {"mlp": "swiglu", "mlp_dim": hidden}, ("fc1_g", "fc1_x", "fc2")
     expanded = source.size("blocks.0.mlp.fc1.weight", 0, ndim=2)
     hidden = source.size("blocks.0.mlp.fc2.weight", 1, ndim=2)
-    return ({"mlp": "swiglu", "mlp_dim": hidden} if expanded == 2 * hidden else {"mlp_dim": hidden}), False
+    activation = {"mlp": "swiglu"} if expanded == 2 * hidden else {}
+    return {**activation, "mlp_dim": hidden}, ("fc1", "fc2")
 
 
 def pooling_of(source: Source, *, class_token: bool, distilled: bool) -> str:
@@ -230,19 +225,19 @@ def resnet_stem(source: Source) -> dict[str, Any]:
 
 def preprocessing_of(source: Source, config: ViTConfig) -> tuple[Preprocessing, tuple[str, ...]]:
     """From config.json's pretrained_cfg."""
-    told = source.config.get("pretrained_cfg", source.config)
-    if not isinstance(told, dict) or not {"mean", "std", "interpolation"} <= set(told):
+    described = source.config.get("pretrained_cfg", source.config)
+    if not isinstance(described, dict) or not {"mean", "std", "interpolation"} <= set(described):
         return assumed_preprocessing(config, "timm's ViT", crop_fraction=0.9)
     modes = {"center": "crop", "squash": "squash", "border": "fit"}
     try:
         preprocessing = Preprocessing(
             size=config.image_size,
             channels=config.channels,
-            resize=modes.get(told.get("crop_mode", "center"), "crop"),
-            crop_fraction=told.get("crop_pct", 0.875),
-            interpolation="bicubic" if told["interpolation"] == "random" else told["interpolation"],
-            mean=tuple(told["mean"]),
-            std=tuple(told["std"]),
+            resize=modes.get(described.get("crop_mode", "center"), "crop"),
+            crop_fraction=described.get("crop_pct", 0.875),
+            interpolation="bicubic" if described["interpolation"] == "random" else described["interpolation"],
+            mean=tuple(described["mean"]),
+            std=tuple(described["std"]),
         )
     except (ValueError, TypeError):
         raise InputError(f"{source.where}: pretrained_cfg of config.json is not understood") from None
@@ -252,3 +247,108 @@ def preprocessing_of(source: Source, config: ViTConfig) -> tuple[Preprocessing, 
 def labels_of(source: Source) -> list[str] | None:
     names = source.config.get("label_names")
     return [str(name) for name in names] if isinstance(names, list) else None
+
+
+def timm_rows(config: ViTConfig, names: Names) -> list[Row]:
+    """The whole table."""
+    table = pair(
+        "stem.projection", "patch_embed.proj", bias=config.stem.kind == "resnet" or stem_bias(config)
+    )
+    if config.stem.kind == "resnet":
+        table += resnet_rows(config.stem.layers)
+    counts = {
+        "cls_token": config.class_token,
+        "dist_token": config.distillation_token,
+        "reg_token": config.registers,
+    }
+    tokens = [
+        Token(name, (1, int(count), config.width), positioned=names.embedded)
+        for name, count in counts.items()
+        if count
+    ]
+    table.append(
+        tokens_and_positions(
+            tokens,
+            width=config.width,
+            with_class=config.num_class_tokens,
+            position="pos_embed",
+            shape=(1, -1, config.width),
+        )
+    )
+    if config.embedding_norm:
+        table += pair("embedding_norm", "norm_pre")
+    for layer in range(config.depth):
+        table += timm_block(f"blocks.{layer}", config, names.mlp)
+    return table + end_rows(config)
+
+
+def stem_bias(config: ViTConfig) -> bool:
+    return config.stem.kind == "patch" and config.stem.bias
+
+
+def timm_block(block: str, config: ViTConfig, mlp: tuple[str, ...]) -> list[Row]:
+    """One encoder layer; both sides call it blocks.N.
+
+    Args:
+        mlp: their names of its matrices; three where gate and expansion of SwiGLU are apart.
+    """
+    expand, contract = ("gate_expand" if config.mlp == "swiglu" else "expand"), mlp[-1]
+    table = [
+        *pair(f"{block}.attention_norm", f"{block}.norm1"),
+        *pair(f"{block}.attention.qkv", f"{block}.attn.qkv", bias=config.qkv_bias),
+        *pair(f"{block}.attention.out", f"{block}.attn.proj"),
+        *pair(f"{block}.mlp_norm", f"{block}.norm2"),
+        *(
+            concatenated(f"{block}.mlp.{expand}.{kind}", [f"{block}.mlp.{each}.{kind}" for each in mlp[:-1]])
+            for kind in ("weight", "bias")
+        ),
+        *pair(f"{block}.mlp.contract", f"{block}.mlp.{contract}"),
+    ]
+    if config.layer_scale is not None:
+        table.append(same(f"{block}.attention_branch.scale.gamma", f"{block}.ls1.gamma"))
+        table.append(same(f"{block}.mlp_branch.scale.gamma", f"{block}.ls2.gamma"))
+    if config.qk_norm:
+        table += pair(f"{block}.attention.query_norm", f"{block}.attn.q_norm")
+        table += pair(f"{block}.attention.key_norm", f"{block}.attn.k_norm")
+    return table
+
+
+def end_rows(config: ViTConfig) -> list[Row]:
+    """Everything after the last layer."""
+    table: list[Row] = []
+    pool = "pool.pool" if config.final_norm == "pooled" else "pool"
+    if config.final_norm != "none":
+        table += pair("norm", "norm") if config.final_norm == "tokens" else pair("pool.norm", "fc_norm")
+    if config.pooling == "attention":
+        table.append(same(f"{pool}.probe", "attn_pool.latent"))
+        for mine, theirs in (
+            ("attention.query", "q"),
+            ("attention.key_value", "kv"),
+            ("attention.out", "proj"),
+            ("norm", "norm"),
+            ("mlp.expand", "mlp.fc1"),
+            ("mlp.contract", "mlp.fc2"),
+        ):
+            table += pair(f"{pool}.{mine}", f"attn_pool.{theirs}")
+    if config.num_classes is not None and config.distillation_token:
+        table += pair("head.classes", "head") + pair("head.distillation", "head_dist")
+    elif config.num_classes is not None:
+        table += pair("head", "head", bias=config.head_bias)
+    return table
+
+
+def resnet_rows(layers: tuple[int, ...]) -> list[Row]:
+    """The ResNetV2 of a hybrid."""
+    ours, theirs = "stem.backbone", "patch_embed.backbone"
+    root = root_of(layers)
+    table = [same(f"{ours}.root.weight", f"{root}.conv.weight"), *pair(f"{ours}.root_norm", f"{root}.norm")]
+    for stage, units in enumerate(layers):
+        for unit in range(units):
+            mine, other = f"{ours}.stages.{stage}.{unit}", f"{theirs}.stages.{stage}.blocks.{unit}"
+            for part in (1, 2, 3):
+                table.append(same(f"{mine}.conv{part}.weight", f"{other}.conv{part}.weight"))
+                table += pair(f"{mine}.norm{part}", f"{other}.norm{part}")
+            if unit == 0:
+                table.append(same(f"{mine}.shortcut.0.weight", f"{other}.downsample.conv.weight"))
+                table += pair(f"{mine}.shortcut.1", f"{other}.downsample.norm")
+    return table

@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.algebra import Row, Token, joined, pair, same, tokens_and_positions
-from vitreous.checkpoints.huggingface_preprocessing import labels_of, preprocessing_of, task_of
-from vitreous.checkpoints.reading import Reading, Told, asked_heads, vit_config
-from vitreous.checkpoints.source import Source, square_grid
+from vitreous.checkpoints.format import Overrides, Reading, Source, asked_heads, square_grid, vit_config
+from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, preprocessing_of, task_of
+from vitreous.checkpoints.weights import Row, Token, concatenated, pair, same, tokens_and_positions
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 
-INTERPOLATION = "huggingface"
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -86,20 +84,18 @@ def prefix_of(source: Source) -> str | None:
     return next((p for p in PREFIXES if any(p + name in source.tensors for name in names)), None)
 
 
-def recognizes(source: Source) -> bool:
-    return prefix_of(source) is not None
-
-
-def read(source: Source, told: Told) -> Reading:
+def read_huggingface(source: Source, overrides: Overrides) -> Reading:
     prefix = prefix_of(source)
     if prefix is None:
-        raise InputError(f"{source.where} is no transformers checkpoint of a ViT: it has no patch projection")
+        raise InputError(
+            f"{source.where} is not a transformers checkpoint of a ViT: it has no patch projection"
+        )
     source = source.with_tensors(lambda name: None if name.startswith(OTHERS) else name.removeprefix(prefix))
     if isinstance(vision := source.config.get("vision_config"), dict):
         source = source._replace(config=source.config | vision)
     family = family_of(source)
-    fields, assumed = describe(source, family, told)
-    config = vit_config(fields, told)
+    fields, assumed = huggingface_fields(source, family, overrides)
+    config = vit_config(fields, overrides)
     unused = [name for name in UNUSED if name in source.tensors]
     if (
         family is SIGLIP and config.pooling == "mean"
@@ -109,7 +105,7 @@ def read(source: Source, told: Told) -> Reading:
     return Reading(
         source,
         config,
-        rows(config, family),
+        huggingface_rows(config, family),
         preprocessing,
         labels_of(source),
         (*assumed, *assumed_too),
@@ -125,7 +121,9 @@ def family_of(source: Source) -> Family:
     return DINOV2 if f"{DINOV2.blocks.format(0)}.norm1.weight" in source.tensors else VIT
 
 
-def describe(source: Source, family: Family, told: Told) -> tuple[dict[str, Any], tuple[str, ...]]:
+def huggingface_fields(
+    source: Source, family: Family, overrides: Overrides
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The configuration from shapes and config.json, and what had to be assumed."""
     tensors, said = source.tensors, source.config
     width, channels, p, q = (source.size(f"{family.patches}.weight", axis, ndim=4) for axis in range(4))
@@ -146,17 +144,17 @@ def describe(source: Source, family: Family, told: Told) -> tuple[dict[str, Any]
     registers = (
         source.size("embeddings.register_tokens", 1, ndim=3) if "embeddings.register_tokens" in tensors else 0
     )
-    # DeiT without its second head: the distillation token is one more token that nobody reads.
+    # DeiT without its second head: the distillation token is one more token, which is not read.
     registers += int("embeddings.distillation_token" in tensors and not distilled)
     fields: dict[str, Any] = {
         "width": width,
         "channels": channels,
         "patch_size": (p, q),
-        "image_size": image_size(source, family, told, (p, q)),
+        "image_size": image_size(source, family, overrides, (p, q)),
         "depth": source.count(lambda i: f"{family.blocks.format(i)}.{family.norms[0]}.weight"),
         "heads": said["num_attention_heads"]
         if "num_attention_heads" in said
-        else asked_heads(source, told, width),
+        else asked_heads(source, overrides, width),
         "mlp_dim": source.size(hidden, 1, ndim=2),
         "mlp": "swiglu" if swiglu else ACTIVATIONS[activation],
         "norm_eps": said.get("layer_norm_eps", family.eps),
@@ -191,7 +189,9 @@ def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -
     return "class+mean" if wide else "class"
 
 
-def image_size(source: Source, family: Family, told: Told, patch: tuple[int, int]) -> tuple[int, int]:
+def image_size(
+    source: Source, family: Family, overrides: Overrides, patch: tuple[int, int]
+) -> tuple[int, int]:
     """As config.json says, or a square grid of the positions that there are."""
     size = source.config.get("image_size")
     if isinstance(size, int):
@@ -204,10 +204,10 @@ def image_size(source: Source, family: Family, told: Told, patch: tuple[int, int
         name in source.tensors
         for name in ("embeddings.cls_token", "embeddings.class_embedding", "embeddings.distillation_token")
     )
-    return square_grid(source, positions - extra, told, patch)
+    return square_grid(source, positions - extra, overrides, patch)
 
 
-def rows(config: ViTConfig, family: Family) -> list[Row]:
+def huggingface_rows(config: ViTConfig, family: Family) -> list[Row]:
     """The whole table, under names without the prefix that a head gives."""
     bias = config.stem.kind == "patch" and config.stem.bias
     table = [*pair("stem.projection", family.patches, bias=bias), embedding_row(config, family)]
@@ -258,7 +258,7 @@ def block_rows(mine: str, theirs: str, config: ViTConfig, family: Family) -> lis
     first, second = ("mlp.weights_in", "mlp.weights_out") if swiglu else family.mlp
     table = [
         *pair(f"{mine}.attention_norm", f"{theirs}.{family.norms[0]}"),
-        *(joined(f"{mine}.attention.qkv.{n}", [f"{theirs}.{part}.{n}" for part in qkv]) for n in names),
+        *(concatenated(f"{mine}.attention.qkv.{n}", [f"{theirs}.{part}.{n}" for part in qkv]) for n in names),
         *pair(f"{mine}.attention.out", f"{theirs}.{out}"),
         *pair(f"{mine}.mlp_norm", f"{theirs}.{family.norms[1]}"),
         *pair(f"{mine}.mlp.{'gate_expand' if swiglu else 'expand'}", f"{theirs}.{first}"),

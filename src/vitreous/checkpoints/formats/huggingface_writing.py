@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.absorbing import Limits, check_limits, plain, without_patch_bias
-from vitreous.checkpoints.algebra import write_rows
-from vitreous.checkpoints.huggingface import CLIP, DINOV2, SIGLIP, VIT, Family, rows
-from vitreous.checkpoints.huggingface_preprocessing import label_fields, preprocessor_config
-from vitreous.checkpoints.tensor_files import write_safetensors
+from vitreous.checkpoints.canonicalize import held, without_patch_bias
+from vitreous.checkpoints.files import write_safetensors
+from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
+from vitreous.checkpoints.formats.huggingface import (
+    CLIP,
+    DINOV2,
+    PREFIXES,
+    SIGLIP,
+    VIT,
+    Family,
+    huggingface_rows,
+    read_huggingface,
+)
+from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
+from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -26,41 +36,24 @@ from vitreous.models.vit import ViT
 
 log = logging.getLogger(__name__)
 
-EVERY: dict[str, Collection[Any]] = {
-    "norm": ("pre",),
-    "position.where": ("stem",),
-    "position.kind": ("learned",),
-    "stem.kind": ("patch",),
-    "stem.norm_before": (False,),
-    "stem.norm_after": (False,),
-    "pad": (False,),
-    "final_norm": ("tokens",),
-    "qk_norm": (False,),
-    "head_dim": (None,),
-}
-DINOV2_LIMITS: Limits = EVERY | {
-    "class_token": (True,),
-    "distillation_token": (False,),
-    "embedding_norm": (False,),
+EVERY = PLAIN_VIT | dict.fromkeys(("mlp", "norm_eps", "pooling", "representation_size"))
+DINOV2_LIMITS = EVERY | {
+    "registers": None,
     "representation_size": (None,),
     "pooling": ("class", "mean", "class+mean"),
 }
-VIT_LIMITS: Limits = EVERY | {
-    "class_token": (True,),
-    "registers": (0,),
+VIT_LIMITS = EVERY | {
+    "distillation_token": None,
+    "embedding_norm": None,
     "pooling": ("class", "class+distillation"),
 }
-CLIP_LIMITS: Limits = EVERY | {
-    "class_token": (True,),
-    "distillation_token": (False,),
-    "registers": (0,),
+CLIP_LIMITS = EVERY | {
+    "embedding_norm": None,
     "representation_size": (None,),
     "pooling": ("class",),
 }
-SIGLIP_LIMITS: Limits = EVERY | {
+SIGLIP_LIMITS = EVERY | {
     "class_token": (False,),
-    "registers": (0,),
-    "embedding_norm": (False,),
     "representation_size": (None,),
     "num_classes": (None,),
 }
@@ -87,16 +80,15 @@ def family_for(config: ViTConfig) -> tuple[Family, Limits]:
     return VIT, VIT_LIMITS
 
 
-def write(model: Model, path: Path) -> None:
+def write_huggingface(model: Model, path: Path) -> None:
     if not isinstance(model, ViT):
-        raise InputError(f"huggingface cannot hold this {type(model).__name__}, only a ViT")
+        raise InputError(f"huggingface cannot hold a {type(model).__name__}, only a ViT")
     family, limits = family_for(model.config)
     keep = ("layer_scale", "qkv_bias") if family is DINOV2 else ("qkv_bias",) if family is VIT else ()
-    config, weights = plain(model, keep=keep)
-    check_limits(config, limits, "huggingface")
-    config, weights, told = FORMS[family](config, weights)
-    tensors = write_rows(rows(config, family), weights)
-    prefix = told.pop("prefix")
+    config, weights = held(model, "huggingface", limits, keep=keep)
+    config, weights, described = FORMS[family](config, weights)
+    tensors = write_rows(huggingface_rows(config, family), weights)
+    prefix = described.pop("prefix")
     named = {
         name if name.startswith(HEADS) else prefix + name: tensor.contiguous().clone()
         for name, tensor in tensors.items()
@@ -105,7 +97,7 @@ def write(model: Model, path: Path) -> None:
         log.warning("huggingface has no preprocessing that pads images: it is written as crop")
     path.mkdir(parents=True, exist_ok=True)
     write_safetensors(named, path / "model.safetensors")
-    description = common(config) | told | (label_fields(model) if family in (VIT, DINOV2) else {})
+    description = common(config) | described | (label_fields(model) if family in (VIT, DINOV2) else {})
     for name, content in (
         ("config", description),
         ("preprocessor_config", preprocessor_config(model.preprocessing)),
@@ -140,7 +132,7 @@ def vit_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
             "huggingface cannot hold a representation layer under a head; drop both with "
             "drop=('representation',) or --drop representation_size, or the head alone with --drop head"
         )
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "model_type": "deit" if config.distillation_token else "vit",
         "intermediate_size": config.mlp_dim,
         "qkv_bias": config.qkv_bias,
@@ -150,9 +142,9 @@ def vit_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
     else:
         name = "ViTForImageClassification" if config.num_classes is not None else "ViTModel"
     if config.representation_size:
-        told |= {"pooler_output_size": config.representation_size, "pooler_act": "tanh"}
-    prefix = "" if config.num_classes is None else f"{told['model_type']}."
-    return config, weights, told | {"architectures": [name], "prefix": prefix}
+        described |= {"pooler_output_size": config.representation_size, "pooler_act": "tanh"}
+    prefix = "" if config.num_classes is None else f"{described['model_type']}."
+    return config, weights, described | {"architectures": [name], "prefix": prefix}
 
 
 def dinov2_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
@@ -165,7 +157,7 @@ def dinov2_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
         raise InputError(
             f"huggingface's Dinov2 cannot hold mlp_dim={config.mlp_dim}, only multiples of the width"
         )
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "model_type": kind,
         "mlp_ratio": int(ratio),
         "use_swiglu_ffn": config.mlp == "swiglu",
@@ -173,7 +165,7 @@ def dinov2_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
         "layerscale_value": config.layer_scale or 1.0,
     }
     if config.registers:
-        told["num_register_tokens"] = config.registers
+        described["num_register_tokens"] = config.registers
     if config.layer_scale is None:
         for layer in range(config.depth):
             for branch in ("attention_branch", "mlp_branch"):
@@ -192,7 +184,7 @@ def dinov2_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
     name = {"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters"}[kind]
     name += "Model" if config.num_classes is None else "ForImageClassification"
     prefix = "" if config.num_classes is None else f"{kind}."
-    return config, weights, told | {"architectures": [name], "prefix": prefix}
+    return config, weights, described | {"architectures": [name], "prefix": prefix}
 
 
 def fitting_ratio(config: ViTConfig) -> int:
@@ -205,31 +197,42 @@ def fitting_ratio(config: ViTConfig) -> int:
 
 def clip_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
     """CLIP's image tower: no bias at the patches (the positions take it) nor in the projection."""
-    told: dict[str, Any] = {"model_type": "clip_vision_model", "intermediate_size": config.mlp_dim}
+    described: dict[str, Any] = {"model_type": "clip_vision_model", "intermediate_size": config.mlp_dim}
     weights = without_patch_bias(config, weights)
     config = config.model_copy(
         update={"stem": config.stem.model_copy(update={"bias": False}), "head_bias": False}
     )
     if config.num_classes is None:
-        return config, weights, told | {"architectures": ["CLIPVisionModel"], "prefix": ""}
+        return config, weights, described | {"architectures": ["CLIPVisionModel"], "prefix": ""}
     if weights.pop("head.bias").any():
         raise InputError("huggingface's CLIP cannot hold head_bias=True; drop the head with --drop head")
-    told |= {"architectures": ["CLIPVisionModelWithProjection"], "projection_dim": config.num_classes}
-    return config, weights, told | {"prefix": "vision_model."}
+    described |= {"architectures": ["CLIPVisionModelWithProjection"], "projection_dim": config.num_classes}
+    return config, weights, described | {"prefix": "vision_model."}
 
 
 def siglip_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
     """SigLIP's image tower."""
-    told: dict[str, Any] = {"model_type": "siglip_vision_model", "intermediate_size": config.mlp_dim}
+    described: dict[str, Any] = {"model_type": "siglip_vision_model", "intermediate_size": config.mlp_dim}
     return (
         config,
         weights,
-        told | {"architectures": ["SiglipVisionModel"], "prefix": "", "vision_use_head": True},
+        described | {"architectures": ["SiglipVisionModel"], "prefix": "", "vision_use_head": True},
     )
 
 
 FORMS = {VIT: vit_form, DINOV2: dinov2_form, CLIP: clip_form, SIGLIP: siglip_form}
 
 
-def limits_of(model: Model) -> Limits:
+def huggingface_limits(model: Model) -> Limits:
     return family_for(model.config)[1] if isinstance(model, ViT) else {}
+
+
+HUGGINGFACE = Format(
+    name="huggingface",
+    about="transformers: ViT, DeiT, Dinov2, ViTMAE's encoder, the image towers of CLIP and SigLIP",
+    keys=(rf"({'|'.join(map(re.escape, PREFIXES))})embeddings\.patch_embedding(s\.projection)?\.weight",),
+    read=read_huggingface,
+    write=write_huggingface,
+    limits=huggingface_limits,
+    interpolation="huggingface",
+)

@@ -5,20 +5,33 @@ reads ("local-dir:PATH" or the hub), or, for a path that ends in .safetensors or
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.absorbing import check_limits, plain, without_patch_bias
-from vitreous.checkpoints.algebra import write_rows
-from vitreous.checkpoints.tensor_files import write_safetensors, write_torch
-from vitreous.checkpoints.timm import LIMITS
-from vitreous.checkpoints.timm_table import Names, rows
+from vitreous.checkpoints.canonicalize import held, without_patch_bias
+from vitreous.checkpoints.files import write_safetensors
+from vitreous.checkpoints.format import PLAIN_VIT, Format
+from vitreous.checkpoints.formats.timm import PREFIXES, Names, read_timm, timm_rows
+from vitreous.checkpoints.torch_files import write_torch
+from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.vit import ViT
 
+LIMITS = PLAIN_VIT | {
+    "mlp": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"),
+    "norm_eps": (1e-6, 1e-5),
+    "stem.kind": ("patch", "resnet"),
+    "stem.standardization": ("variance",),
+    "stem.standardization_eps": (1e-8,),
+    "stem.norm_eps": (1e-5,),
+    "pooling": ("class", "mean", "mean-all", "attention", "class+distillation"),
+    **dict.fromkeys(
+        ("class_token", "distillation_token", "registers", "embedding_norm", "final_norm", "qk_norm")
+    ),
+}
 STATE_DICTS = (".safetensors", ".pth", ".pt", ".bin")
 POOLS = {
     "class": "token",
@@ -35,18 +48,15 @@ HYBRIDS = {
 }
 
 
-def write(model: Model, path: Path) -> None:
+def write_timm(model: Model, path: Path) -> None:
     """A folder, or one file of weights where the path's ending asks for it."""
-    if not isinstance(model, ViT):
-        raise InputError(f"timm cannot hold this {type(model).__name__}, only a ViT")
-    config, weights = plain(model, keep=("layer_scale", "qkv_bias"))
-    check_limits(config, LIMITS, "timm")
+    config, weights = held(model, "timm", LIMITS, keep=("layer_scale", "qkv_bias"))
     if config.pooling == "attention" and (config.num_prefix_tokens or config.mlp == "swiglu"):
         raise InputError("timm cannot hold pooling=attention together with class token, registers or swiglu")
     if config.embedding_norm:
         weights = without_patch_bias(config, weights)
         config = config.model_copy(update={"stem": config.stem.model_copy(update={"bias": False})})
-    tensors = write_rows(rows(config, Names(embedded=True)), weights)
+    tensors = write_rows(timm_rows(config, Names(embedded=True)), weights)
     tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     if path.suffix in STATE_DICTS:
         if path.suffix == ".safetensors":
@@ -54,10 +64,10 @@ def write(model: Model, path: Path) -> None:
         else:
             write_torch(tensors, path)
         return
-    told = description(config, model)
+    described = description(config, model)
     path.mkdir(parents=True, exist_ok=True)
     write_safetensors(tensors, path / "model.safetensors")
-    (path / "config.json").write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (path / "config.json").write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def architecture(config: ViTConfig) -> str:
@@ -88,19 +98,19 @@ def usual_widths(widths: tuple[int, ...] | None) -> bool:
 
 def description(config: ViTConfig, model: Model) -> dict[str, Any]:
     """config.json."""
-    told: dict[str, Any] = {
+    described: dict[str, Any] = {
         "architecture": architecture(config),
         "num_classes": config.num_classes or 0,
         "num_features": config.width,
         "global_pool": POOLS[config.pooling],
-        "model_args": arguments(config),
+        "model_args": model_args(config),
         "pretrained_cfg": pretrained_cfg(config, model.preprocessing),
     }
-    return told | ({"label_names": model.labels} if model.labels else {})
+    return described | ({"label_names": model.labels} if model.labels else {})
 
 
-def arguments(config: ViTConfig) -> dict[str, Any]:
-    """The keyword arguments of timm's VisionTransformer, all of them said."""
+def model_args(config: ViTConfig) -> dict[str, Any]:
+    """The keyword arguments of timm's VisionTransformer, all of them."""
     cell = config.stem.stride if config.stem.kind == "resnet" else 1
     hidden = 2 * config.mlp_dim if config.mlp == "swiglu" else config.mlp_dim
     ratio = hidden / config.width
@@ -144,3 +154,19 @@ def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str,
         "first_conv": "patch_embed.proj",
         "classifier": ["head", "head_dist"] if config.distillation_token else "head",
     }
+
+
+TIMM = Format(
+    name="timm",
+    about="timm's VisionTransformer, DeiT and hybrids: a folder (config.json) or a state dict",
+    keys=tuple(
+        rf"({'|'.join(map(re.escape, PREFIXES))}){key}"
+        for key in (r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.qkv\.weight")
+    ),
+    read=read_timm,
+    write=write_timm,
+    limits=LIMITS,
+    bare_suffixes=STATE_DICTS,
+    # what config.json tells and the state dict alone does not
+    bare_unsaid=("heads", "image_size", "pooling", "mlp", "norm_eps"),
+)

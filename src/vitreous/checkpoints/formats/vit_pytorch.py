@@ -13,62 +13,48 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.absorbing import Limits, check_limits, plain, vit_with_head
-from vitreous.checkpoints.algebra import Row, Token, fixed, pair, same, tokens_and_positions, write_rows
-from vitreous.checkpoints.reading import (
+from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.format import (
+    PLAIN_VIT,
+    Format,
+    Overrides,
     Reading,
-    Told,
+    Source,
     asked_heads,
     asked_image_size,
     assumed_preprocessing,
+    square_grid,
     vit_config,
 )
-from vitreous.checkpoints.source import Source, square_grid
-from vitreous.checkpoints.tensor_files import write_torch
+from vitreous.checkpoints.torch_files import write_torch
+from vitreous.checkpoints.weights import Row, Token, fixed, pair, same, tokens_and_positions, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
+from vitreous.models.vit import ViT
 
-INTERPOLATION = "timm"  # the code has none of its own
-SUFFIXES = (".pt", ".pth")
-LIMITS: Limits = {
-    "representation_size": (None,),
-    "mlp": ("gelu",),
+LIMITS = PLAIN_VIT | {
     "norm_eps": (1e-5,),
-    "norm": ("pre",),
-    "position.where": ("stem",),
     "position.kind": ("learned", "sincos-2d"),
     "position.temperature": (None, 10_000.0),
-    "stem.kind": ("patch",),
     "stem.norm_before": (True,),
     "stem.norm_after": (True,),
-    "pad": (False,),
-    "distillation_token": (False,),
-    "registers": (0,),
-    "embedding_norm": (False,),
+    "class_token": None,
     "pooling": ("class", "mean"),
-    "final_norm": ("tokens",),
-    "qk_norm": (False,),
+    "head_dim": None,
 }
 
 
 class Names(NamedTuple):
     """How one release lays a model out."""
 
-    simple: bool  # SimpleViT: computed positions, no class token, no bias behind the heads
+    simple: bool  # SimpleViT: computed positions, no class token, no bias after the heads
     norms: bool  # LayerNorms around the patch projection
     wrapped: bool  # PreNorm wrappers around attention and MLP: blocks' norms stand beside `fn`
     last_norm: str  # name of the last LayerNorm
     head: str
     second: int  # index of the MLP's second matrix
     projected: bool  # a projection out of the heads
-
-
-def recognizes(source: Source) -> bool:
-    attention = ("transformer.layers.0.0.to_qkv.weight", "transformer.layers.0.0.fn.to_qkv.weight")
-    return (
-        any(name in source.tensors for name in attention) and "to_patch_embedding.1.weight" in source.tensors
-    )
 
 
 def names_of(source: Source) -> Names:
@@ -94,7 +80,7 @@ def names_of(source: Source) -> Names:
     )
 
 
-def read(source: Source, told: Told) -> Reading:
+def read_vit_pytorch(source: Source, overrides: Overrides) -> Reading:
     names = names_of(source)
     # pool="mean" of new releases keeps an empty class token in its files
     empty = [n for n in ("cls_token",) if n in source.tensors and 0 in source.tensors.shape(n)]
@@ -105,9 +91,9 @@ def read(source: Source, told: Told) -> Reading:
     width = source.size(f"to_patch_embedding.{index}.weight", 0, ndim=2)
     patch_dim = source.size(f"to_patch_embedding.{index}.weight", 1, ndim=2)
     inner = source.size(f"transformer.layers.0.{attention}.to_qkv.weight", 0, ndim=2) // 3
-    heads = asked_heads(source, told, inner) if names.projected else 1
-    channels = int(told.get("channels", 3))
-    patch = patch_size(source, told, patch_dim, channels)
+    heads = asked_heads(source, overrides, inner) if names.projected else 1
+    channels = int(overrides.get("channels", 3))
+    patch = patch_size(source, overrides, patch_dim, channels)
     class_token = "cls_token" in source.tensors
     pooled_norm = names.last_norm != "transformer.norm"
     fields: dict[str, Any] = {
@@ -127,22 +113,22 @@ def read(source: Source, told: Told) -> Reading:
         "final_norm": "pooled" if pooled_norm else "tokens",
     }
     if names.simple:
-        fields |= {"image_size": asked_image_size(source, told), "position": {"kind": "sincos-2d"}}
+        fields |= {"image_size": asked_image_size(source, overrides), "position": {"kind": "sincos-2d"}}
     else:
         shape = source.shape("pos_embedding")  # (N + 1, D), or (1, N + 1, D) in older releases
         patches = (shape[-2] if len(shape) in (2, 3) else 0) - int(class_token)
-        fields["image_size"] = square_grid(source, patches, told, patch)
-    config = vit_config(fields, told)
+        fields["image_size"] = square_grid(source, patches, overrides, patch)
+    config = vit_config(fields, overrides)
     assumed_pool = ("pooling by the class token (pass pooling='mean-all' for pool='mean')",)
     preprocessing, assumed = assumed_preprocessing(config, "vit-pytorch's examples", interpolation="bilinear")
-    old_pool = assumed_pool if class_token and pooled_norm and "pooling" not in told else ()
-    table = rows(config, names, source)
+    old_pool = assumed_pool if class_token and pooled_norm and "pooling" not in overrides else ()
+    table = vit_pytorch_rows(config, names)
     return Reading(source, config, table, preprocessing, assumed=(*assumed, *old_pool))
 
 
-def patch_size(source: Source, told: Told, patch_dim: int, channels: int) -> tuple[int, int]:
+def patch_size(source: Source, overrides: Overrides, patch_dim: int, channels: int) -> tuple[int, int]:
     """The sides of a patch of `patch_dim` numbers: a square, unless the user says otherwise."""
-    size = told.get("patch_size")
+    size = overrides.get("patch_size")
     if size is not None:
         p, q = (size, size) if isinstance(size, int) else size
         if p * q * channels == patch_dim:
@@ -150,14 +136,14 @@ def patch_size(source: Source, told: Told, patch_dim: int, channels: int) -> tup
     side = isqrt(patch_dim // channels)
     if side * side * channels != patch_dim or not side:
         raise InputError(
-            f"{source.where}: a patch of {patch_dim} numbers is no square of {channels} channels: pass "
+            f"{source.where}: a patch of {patch_dim} numbers is not a square of {channels} channels: pass "
             "patch_size=(rows, columns), or channels="
         )
     return side, side
 
 
-def rows(config: ViTConfig, names: Names, source: Source | None = None) -> list[Row]:
-    """The whole table; the source tells whether old (1, N, D) or new (N, D) shapes are written."""
+def vit_pytorch_rows(config: ViTConfig, names: Names) -> list[Row]:
+    """The whole table."""
     index = 2 if names.norms else 1
     table = pair("stem.projection", f"to_patch_embedding.{index}")
     if names.norms:
@@ -197,7 +183,7 @@ def block_rows(layer: int, config: ViTConfig, names: Names) -> list[Row]:
 
 def out_rows(ours: str, attention: str, config: ViTConfig, names: Names) -> list[Row]:
     """The projection out of the heads: with a bias, without one (SimpleViT), or none at all."""
-    no_bias = fixed(f"{ours}.bias", torch.zeros(config.width), part="a bias behind the heads")
+    no_bias = fixed(f"{ours}.bias", torch.zeros(config.width), part="a bias after the heads")
     if not names.projected:
         return [
             fixed(f"{ours}.weight", torch.eye(config.width), part="a projection out of one head"),
@@ -208,12 +194,14 @@ def out_rows(ours: str, attention: str, config: ViTConfig, names: Names) -> list
     return pair(ours, f"{attention}.to_out.0")
 
 
-def write(model: Model, path: Path) -> None:
+def write_vit_pytorch(model: Model, path: Path) -> None:
     """A state dict of a new release: SimpleViT where positions are computed, ViT otherwise."""
-    model = vit_with_head(model, "vit-pytorch")
-    simple = model.config.position.kind == "sincos-2d" and model.config.pooling == "mean"
-    config, weights = plain(model, keep=("qkv_bias", "position") if simple else ("qkv_bias",))
-    check_limits(config, LIMITS, "vit-pytorch")
+    simple = isinstance(model, ViT) and (model.config.position.kind, model.config.pooling) == (
+        "sincos-2d",
+        "mean",
+    )
+    keep = ("qkv_bias", "position") if simple else ("qkv_bias",)
+    config, weights = held(model, "vit-pytorch", LIMITS, keep=keep, headless=False)
     if config.class_token != (config.pooling == "class"):
         raise InputError("vit-pytorch cannot hold a class token that is not what is pooled")
     weights = without_qkv_bias(config, weights)
@@ -226,7 +214,7 @@ def write(model: Model, path: Path) -> None:
         second=3 if simple else 4,
         projected=simple or not (config.heads == 1 and config.resolved_head_dim == config.width),
     )
-    tensors = write_rows(rows(config, names), weights)
+    tensors = write_rows(vit_pytorch_rows(config, names), weights)
     if not simple and not config.class_token:
         tensors["cls_token"] = torch.zeros(0, config.width)
     write_torch(tensors, path)
@@ -238,3 +226,15 @@ def without_qkv_bias(config: ViTConfig, weights: dict[str, Tensor]) -> dict[str,
     if any(weights[name].any() for name in biases if name in weights):
         raise InputError("vit-pytorch cannot hold qkv_bias=True")
     return {name: weight for name, weight in weights.items() if name not in biases}
+
+
+VIT_PYTORCH = Format(
+    name="vit-pytorch",
+    about="lucidrains/vit-pytorch: a state dict of ViT or SimpleViT",
+    keys=(r"transformer\.layers\.0\.0\.(fn\.)?to_qkv\.weight", r"to_patch_embedding\.1\.weight"),
+    read=read_vit_pytorch,
+    write=write_vit_pytorch,
+    limits=LIMITS,
+    suffixes=(".pt", ".pth"),
+    unsaid=("heads", "image_size", "patch_size", "channels"),
+)

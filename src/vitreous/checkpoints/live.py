@@ -1,0 +1,128 @@
+"""A live module of another library as a checkpoint: its state dict, and what only its attributes tell."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.checkpoints.format import Source, open_source
+from vitreous.errors import InputError
+from vitreous.models.names import Model
+
+TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller
+HEADS = ("num_heads", "nhead", "heads", "num_attention_heads")
+ACTIVATIONS = {
+    "GELU": "gelu",
+    "GELUTanh": "gelu_tanh",
+    "QuickGELU": "quick_gelu",
+    "ReLU": "relu",
+    "SiLU": "silu",
+}
+
+
+def open_module(module: nn.Module) -> tuple[Source, dict[str, Any]]:
+    """Open a module.
+
+    Returns:
+        Its weights and configuration, and the fields that its attributes tell and no weight shows.
+
+    Raises:
+        InputError: it is a model of this package.
+    """
+    if type(module).__module__.startswith("vitreous."):
+        raise InputError(f"this {type(module).__name__} is a model of vitreous already: use it as it is")
+    if hasattr(module, "save_pretrained") and hasattr(module, "config"):
+        return saved_and_opened(module), {}
+    source = Source.of(f"the {type(module).__name__}", module.state_dict())
+    if isinstance(cfg := getattr(module, "pretrained_cfg", None), dict):
+        return source._replace(config=timm_config(module, cfg)), {"norm_eps": norm_eps(module)}
+    if isinstance(module, nn.Transformer):
+        first = module.encoder.layers[0]
+        name = getattr(first.activation, "__name__", type(first.activation).__name__.lower())
+        norm = "pre" if first.norm_first else "post"
+        return source, {"heads": module.nhead, "norm": norm, "activation": name, "norm_eps": norm_eps(module)}
+    facts = {"heads": next(attributes(module, HEADS), None), "norm_eps": norm_eps(module)}
+    size = getattr(module, "image_size", None)
+    facts |= {"image_size": size if isinstance(size, int) else None}
+    return source, {name: value for name, value in facts.items() if value is not None}
+
+
+def saved_and_opened(module: Any) -> Source:
+    """A module of transformers, through its own files, whose names of weights differ from those in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        module.save_pretrained(folder)
+        source = open_source(Path(folder))
+        tensors = {name: tensor.clone() for name, tensor in source.tensors.items()}
+    return Source.of(f"the {type(module).__name__}", tensors)._replace(config=source.config)
+
+
+def timm_config(module: Any, cfg: dict[str, Any]) -> dict[str, Any]:
+    """The config.json that timm would write, with the arguments that the module was made with."""
+    args: dict[str, Any] = {
+        "num_heads": next(attributes(module, HEADS), None),
+        "img_size": next(attributes(module, ("img_size",)), None),
+        "act_layer": next((ACTIVATIONS[n] for n in class_names(module.blocks) if n in ACTIVATIONS), None),
+        "no_embed_class": getattr(module, "no_embed_class", None),
+        "pool_include_prefix": getattr(module, "pool_include_prefix", None),
+    }
+    return {
+        "architecture": cfg.get("architecture", ""),
+        "global_pool": getattr(module, "global_pool", None),
+        "model_args": {name: value for name, value in args.items() if value is not None},
+        "pretrained_cfg": {name: value for name, value in cfg.items() if value is not None},
+    }
+
+
+def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[Any]:
+    """The values of the first of `names` that each submodule has."""
+    for each in module.modules():
+        for name in names:
+            if isinstance(value := getattr(each, name, None), int | tuple):
+                yield value
+
+
+def class_names(module: nn.Module) -> Iterator[str]:
+    return (type(each).__name__ for each in module.modules())
+
+
+def norm_eps(module: nn.Module) -> float | None:
+    return next((each.eps for each in module.modules() if isinstance(each, nn.LayerNorm)), None)
+
+
+@torch.no_grad()
+def check_outputs(module: nn.Module, model: nn.Module) -> None:
+    """Compare what a module and the model made from it make of the same images.
+
+    Raises:
+        InputError: their outputs differ: the module has a part that this package does not know.
+    """
+    if not isinstance(model, Model):
+        return
+    rng = torch.Generator().manual_seed(0)
+    parameter = next(model.parameters())
+    images = torch.randn(2, model.config.channels, *model.config.image_size, generator=rng)
+    modes = {each: each.training for each in module.modules()}
+    theirs_at = next(module.parameters())
+    try:
+        theirs: Any = module.eval()(images.to(theirs_at))
+    finally:
+        for each, mode in modes.items():
+            each.training = mode
+    theirs = getattr(theirs, "logits", theirs)
+    ours = model(images.to(parameter)).float().cpu()
+    if not isinstance(theirs, Tensor) or theirs.shape != ours.shape:
+        return
+    theirs = theirs.float().cpu()
+    tolerance = TOLERANCE if {parameter.dtype, theirs_at.dtype} == {torch.float32} else 0.05
+    if not (difference := (ours - theirs).abs().max().item()) <= tolerance * max(
+        1.0, theirs.abs().max().item()
+    ):
+        raise InputError(
+            f"the {type(module).__name__} has a part that is not known here: its outputs differ by "
+            f"{difference:.1e} from those of the model that was made from it"
+        )

@@ -1,0 +1,283 @@
+"""Weights of a foreign file as weights of a model, and back.
+
+A format is a table: each row says which of our weights stand for which of theirs, and the algebra between
+them, in both directions. Reading, writing, and the lists of missing and left-over names come from it. The
+model is built on the meta device, so that no weight is initialized only to be overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.checkpoints.files import Tensors
+from vitreous.errors import InputError
+from vitreous.models.bit import BiTConfig
+from vitreous.models.captioner import Captioner
+from vitreous.models.config import ViTConfig
+from vitreous.models.initialization import compute_buffers
+from vitreous.models.names import Model, build_model
+from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
+from vitreous.models.transformer import Transformer
+from vitreous.models.vit import ViT
+
+SequenceModel = Transformer | Captioner
+AnyModel = Model | SequenceModel
+AnyConfig = ViTConfig | BiTConfig | TransformerConfig | CaptionerConfig
+
+DEEPEST = 4096  # layers
+LONGEST = 2**22  # tokens
+LARGEST_TABLE = 2**28  # numbers
+
+Algebra = Callable[..., tuple[Tensor, ...]]
+
+
+class Row(NamedTuple):
+    """Some of our weights, some of theirs, and the way from one to the other and back."""
+
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    read: Algebra  # theirs -> ours
+    write: Algebra  # ours -> theirs
+
+
+class Token(NamedTuple):
+    """A learned token of a foreign file, in our order: class, distillation, registers."""
+
+    name: str
+    shape: tuple[int, ...]  # (1, 1, D), (1, D) ...
+    positioned: bool = True  # whether their position table has rows for it
+
+
+def read_rows(
+    rows: Sequence[Row], tensors: Tensors, *, where: str, ignored: Iterable[str] = ()
+) -> dict[str, Tensor]:
+    """Our weights from their tensors.
+
+    Raises:
+        InputError: a name of the table is missing in the file, or one of the file is not in the table
+            (nor among the `ignored`, which are known and not needed); all of them are listed.
+    """
+    theirs = [name for row in rows for name in row.theirs]
+    check_keys(tensors, theirs, where=where, ignored=ignored)
+    weights: dict[str, Tensor] = {}
+    for row in rows:
+        try:
+            ours = row.read(*(as_float(tensors[name], name, where) for name in row.theirs))
+        except (RuntimeError, ValueError, IndexError):
+            shapes = ", ".join(f"{name} {tensors.shape(name)}" for name in row.theirs)
+            raise InputError(f"{where}: shapes that do not fit together: {shapes}") from None
+        # in order at once: a transposed view would keep what was read in memory until the last row
+        weights.update(zip(row.ours, (tensor.contiguous() for tensor in ours), strict=True))
+    return weights
+
+
+def as_float(tensor: Tensor, name: str, where: str) -> Tensor:
+    """The tensor as float32; anything but floating-point numbers is not a weight."""
+    if not tensor.is_floating_point():
+        raise InputError(f"{where}: {name} holds {tensor.dtype}, not floating-point numbers")
+    return tensor.to(torch.float32)
+
+
+def write_rows(rows: Sequence[Row], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Their tensors from our weights."""
+    theirs: dict[str, Tensor] = {}
+    for row in rows:
+        values = row.write(*(weights[name] for name in row.ours))
+        theirs.update(zip(row.theirs, values, strict=True))
+    return theirs
+
+
+def converted(
+    ours: str, theirs: str, read: Callable[[Tensor], Tensor], write: Callable[[Tensor], Tensor]
+) -> Row:
+    """One weight for one weight."""
+    return Row((ours,), (theirs,), lambda t: (read(t),), lambda t: (write(t),))
+
+
+def same(ours: str, theirs: str) -> Row:
+    """The same numbers in the same order."""
+    return Row((ours,), (theirs,), lambda t: (t,), lambda t: (t,))
+
+
+def pair(ours: str, theirs: str, *, bias: bool = True) -> list[Row]:
+    """`weight` and `bias` of a part that both sides lay out alike."""
+    names = ("weight", "bias") if bias else ("weight",)
+    return [same(f"{ours}.{name}", f"{theirs}.{name}") for name in names]
+
+
+def fixed(ours: str, value: Tensor, *, part: str) -> Row:
+    """A weight of ours that they do not have, because it always has this value there."""
+
+    def write(tensor: Tensor) -> tuple[Tensor, ...]:
+        if not torch.equal(tensor, value):
+            raise InputError(f"the format cannot hold {part}")
+        return ()
+
+    return Row((ours,), (), lambda: (value,), write)
+
+
+def concatenated(ours: str, theirs: Sequence[str]) -> Row:
+    """One matrix of ours, stacked from several of theirs: q, k and v."""
+    return Row((ours,), tuple(theirs), lambda *parts: (torch.cat(parts),), lambda t: t.chunk(len(theirs)))
+
+
+def tokens_and_positions(
+    tokens: Sequence[Token], *, width: int, with_class: int, position: str | None, shape: tuple[int, ...] = ()
+) -> Row:
+    """The prefix tokens and the position table.
+
+    Ours has a row for each of the first `with_class` tokens (class, distillation) and none for registers.
+    Where theirs has none for a token that ours has one for, the row is zero; where theirs has one for a
+    register, it is added to the register itself. Backwards likewise.
+
+    Args:
+        width: D.
+        position: their name of the table; None where positions are computed.
+        shape: of their table, with -1 for its rows.
+    """
+    counts = [token.shape[-2] if len(token.shape) > 1 else 1 for token in tokens]
+    positioned = [count if token.positioned else 0 for token, count in zip(tokens, counts, strict=True)]
+
+    def read(*theirs: Tensor) -> tuple[Tensor, ...]:
+        values = [tensor.reshape(count, -1) for tensor, count in zip(theirs, counts, strict=False)]
+        if position is None:
+            return (torch.cat(values),) if values else ()
+        table = theirs[-1].reshape(-1, theirs[-1].shape[-1])
+        *own, patches = torch.split(table, [*positioned, len(table) - sum(positioned)])
+        rows = [
+            row if len(row) else table.new_zeros(count, width) for row, count in zip(own, counts, strict=True)
+        ]
+        for index in range(with_class, len(tokens)):
+            values[index] = values[index] + rows[index]
+        positions = torch.cat([*rows[:with_class], patches])
+        return (torch.cat(values), positions) if values else (positions,)
+
+    def write(*ours: Tensor) -> tuple[Tensor, ...]:
+        values = list(torch.split(ours[0], counts)) if tokens else []
+        if position is None:
+            return tuple(value.reshape(token.shape) for value, token in zip(values, tokens, strict=True))
+        table = ours[-1]
+        own = list(torch.split(table[:with_class], counts[:with_class])) if with_class else []
+        own += [table.new_zeros(count, table.shape[1]) for count in counts[with_class:]]
+        rows: list[Tensor] = []
+        for index, token in enumerate(tokens):
+            if token.positioned:
+                rows.append(own[index])
+            else:
+                values[index] = values[index] + own[index]
+        written = [value.reshape(token.shape) for value, token in zip(values, tokens, strict=True)]
+        return *written, torch.cat([*rows, table[with_class:]]).reshape(shape)
+
+    names = tuple(token.name for token in tokens)
+    prefix = ("prefix",) if tokens else ()
+    if position is None:
+        return Row(prefix, names, read, write)
+    return Row((*prefix, "position.table"), (*names, position), read, write)
+
+
+def meta_model(config: AnyConfig, **attributes: Any) -> Any:
+    """Build the model of a configuration on the meta device: `load_weights` gives it values.
+
+    Args:
+        attributes: as in `build_model`.
+
+    Raises:
+        InputError: the configuration asks for a size that no model has. It may come from a file.
+    """
+    depth = sum(config.layers) if isinstance(config, BiTConfig) else getattr(config, "depth", 0)
+    if depth > DEEPEST:
+        raise InputError(f"a model of {depth} layers is refused: {DEEPEST} are the most")
+    vit = config.encoder if isinstance(config, CaptionerConfig) else config
+    if isinstance(vit, ViTConfig) and vit.sequence_length > LONGEST:
+        raise InputError(f"a model of {vit.sequence_length} tokens is refused: {LONGEST} are the most")
+    try:
+        with torch.device("meta"):
+            if isinstance(config, CaptionerConfig):
+                return Captioner(config, preprocessing=attributes.get("preprocessing")).eval()
+            if isinstance(config, TransformerConfig):
+                return Transformer(config).eval()
+            return build_model(config, **attributes).eval()
+    except (RuntimeError, TypeError, OverflowError):  # on this device nothing but a size can fail
+        raise InputError("the configuration asks for a tensor larger than any can be") from None
+
+
+def attributes_of(model: Model) -> dict[str, Any]:
+    """What a model of images knows beside its configuration and weights, as `build_model` takes it."""
+    return {"preprocessing": model.preprocessing, "labels": model.labels, "task": model.task}
+
+
+def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> None:
+    """Compute the position tables that are not stored, which cannot remain on the meta device.
+
+    Raises:
+        InputError: they would not fit into memory.
+    """
+    for part in model.modules():
+        if isinstance(part, ViT):
+            config, tokens = part.config, part.config.sequence_length
+            numbers = tokens * (tokens if config.position.kind == "relative" else config.width)
+            if config.position.kind in ("sincos-2d", "rotary-2d", "relative") and numbers > LARGEST_TABLE:
+                raise InputError(f"positions of {tokens} tokens are refused: they would not fit into memory")
+    compute_buffers(model, device)
+
+
+def stored(model: nn.Module) -> dict[str, Tensor]:
+    """Every weight once, by name: what a file has to hold. What layers share has its first name."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def load_weights(
+    model: nn.Module,
+    weights: Mapping[str, Tensor],
+    *,
+    where: str,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Give a model of `meta_model` exactly these weights, and its buffers values beside them. Tensors that
+    are as they should be already are not copied.
+
+    Args:
+        where: the weights are from, for messages.
+        device, dtype: of the model; by default those of the weights.
+
+    Raises:
+        InputError: a weight is missing, left over, or of another shape; the names are listed.
+    """
+    wanted = stored(model)
+    check_keys(weights, wanted, where=where)
+    tensors: dict[str, Tensor] = {}
+    for name, expected in wanted.items():
+        tensor = weights[name]  # a file is read here, one tensor at a time
+        if tensor.shape != expected.shape:
+            raise InputError(
+                f"{where}: {name} has shape {tuple(tensor.shape)}, the model needs {tuple(expected.shape)}"
+            )
+        tensors[name] = tensor.to(device=device, dtype=dtype).contiguous()
+    model.load_state_dict(tensors, strict=False, assign=True)
+    first = next(iter(tensors.values()))
+    compute_positions(model, first.device)
+    model.to(
+        device=first.device, dtype=first.dtype if len({t.dtype for t in tensors.values()}) == 1 else None
+    )
+
+
+def check_keys(
+    given: Iterable[str], wanted: Iterable[str], *, where: str, ignored: Iterable[str] = ()
+) -> None:
+    """Raise an InputError that lists the `wanted` names that are missing, or those that are left over."""
+    given, wanted = dict.fromkeys(given), dict.fromkeys(wanted)
+    if missing := [name for name in wanted if name not in given]:
+        raise InputError(f"{where}: missing weights: {listing(missing)}")
+    if left := sorted(given.keys() - wanted.keys() - set(ignored)):
+        raise InputError(f"{where}: left over weights that the model has no place for: {listing(left)}")
+
+
+def listing(names: Sequence[str], limit: int = 12) -> str:
+    """Names in one sentence; of many, the first ones and how many more there are."""
+    more = f", and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

@@ -1,0 +1,163 @@
+"""Weights that are in memory: state dicts, live modules of other libraries, other devices and precisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import vitreous as vt
+from vitreous.checkpoints.resizing import with_head
+from vitreous.models.names import build
+
+META = torch.device("meta")
+POSITIONS = [
+    {"kind": "learned"},
+    {"kind": "sincos-2d"},
+    {"kind": "rotary-2d", "where": "every-layer"},
+    {"kind": "rotary-2d", "where": "every-layer-shared"},
+]
+
+
+def model_of(position: dict[str, Any]) -> vt.ViT:
+    fields = {
+        "width": 16,
+        "depth": 2,
+        "heads": 2,
+        "mlp_dim": 32,
+        "image_size": (32, 32),
+        "patch_size": (8, 8),
+    }
+    return vt.ViT(build(vt.ViTConfig, {**fields, "num_classes": 3, "position": position}, {})).eval()
+
+
+def places(model: nn.Module) -> set[tuple[torch.device, torch.dtype]]:
+    tensors = [*model.parameters(), *model.buffers()]
+    return {(each.device, each.dtype) for each in tensors if each.is_floating_point()}
+
+
+@pytest.mark.parametrize("position", POSITIONS, ids=lambda each: "-".join(each.values()))
+@pytest.mark.parametrize(("device", "dtype"), [(META, torch.float32), (torch.device("cpu"), torch.bfloat16)])
+def test_a_changed_model_stays_where_it_is(
+    position: dict[str, Any], device: torch.device, dtype: torch.dtype
+) -> None:
+    model = model_of(position).to(device, dtype)
+    for changed in (vt.resize(model, 48), vt.resize(model, patch_size=16), with_head(model, 5)):
+        assert places(changed) == {(device, dtype)}
+        assert (
+            changed(torch.zeros(2, 3, *changed.config.image_size, device=device, dtype=dtype)).dtype == dtype
+        )
+
+
+@pytest.mark.parametrize("position", POSITIONS, ids=lambda each: "-".join(each.values()))
+def test_device_and_precision_can_be_chosen(position: dict[str, Any], tmp_path: Path) -> None:
+    model = model_of(position)
+    vt.save(model, tmp_path / "model")
+    loaded = vt.load(tmp_path / "model", device="cpu", dtype=torch.bfloat16)
+    assert places(loaded) == {(torch.device("cpu"), torch.bfloat16)}
+    assert places(vt.load(tmp_path / "model", device="meta", num_classes=7)) == {(META, torch.float32)}
+    assert places(vt.load(tmp_path / "model", image_size=48, dtype=torch.float64)) == {
+        (torch.device("cpu"), torch.float64)
+    }
+    vt.save(loaded, tmp_path / "again")  # in float32
+    assert places(vt.load(tmp_path / "again")) == {(torch.device("cpu"), torch.float32)}
+
+
+def test_a_state_dict_is_a_checkpoint_and_is_copied(tiny: Any, tmp_path: Path) -> None:
+    model = tiny()
+    vt.save(model, tmp_path / "m.safetensors", format="timm")
+    from safetensors.torch import load_file
+
+    state = load_file(tmp_path / "m.safetensors")
+    loaded = vt.load(
+        {"state_dict": {f"module.{name}": each for name, each in state.items()}}, heads=model.config.heads
+    )
+    images = torch.randn(2, 3, *model.config.image_size)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(images), model(images), atol=2e-5, rtol=0)
+        loaded.head.bias.add_(1)
+    assert torch.equal(state["head.bias"], load_file(tmp_path / "m.safetensors")["head.bias"])
+    with pytest.raises(vt.InputError, match="not a state dict"):
+        vt.load({})
+
+
+def test_a_model_of_vitreous_is_refused(tiny: Any) -> None:
+    with pytest.raises(vt.InputError, match="a model of vitreous already"):
+        vt.load(tiny())
+
+
+def agree(ours: nn.Module, theirs: nn.Module, size: int) -> None:
+    images = torch.randn(2, 3, size, size)
+    with torch.no_grad():
+        expected: Any = theirs.eval()(images)
+        torch.testing.assert_close(ours(images), getattr(expected, "logits", expected), atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("vit_tiny_patch16_224", {"num_heads": 6, "img_size": 32}),
+        ("vit_tiny_patch16_224", {"class_token": False, "global_pool": "avg", "img_size": 32}),
+        (
+            "vit_base_patch16_clip_quickgelu_224",
+            {"embed_dim": 64, "depth": 2, "num_heads": 2, "img_size": 32},
+        ),
+        ("deit_tiny_distilled_patch16_224", {"img_size": 32}),
+    ],
+)
+def test_a_live_module_of_timm(name: str, options: dict[str, Any]) -> None:
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    torch.manual_seed(0)
+    theirs = timm.create_model(name, num_classes=3, **options).train()
+    ours = vt.load(theirs)
+    assert theirs.training
+    assert all(each.training for each in theirs.modules())
+    agree(ours, theirs, 32)
+    theirs.head.weight.data.add_(1)
+    assert not torch.equal(getattr(ours.head, "weight", torch.zeros(1)), theirs.head.weight)
+
+
+def test_a_live_module_with_an_unknown_part_is_refused() -> None:
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    theirs = timm.create_model("vit_base_patch16_rpn_224", img_size=32, embed_dim=64, depth=2, num_heads=2)
+    with pytest.raises(vt.InputError):
+        vt.load(theirs)
+
+
+def test_a_live_module_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    config = transformers.ViTConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32,
+        patch_size=8, num_labels=3, problem_type="multi_label_classification",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = transformers.ViTForImageClassification(config)
+    ours = vt.load(theirs)
+    assert ours.task == "multilabel"
+    agree(ours, theirs, 32)
+
+
+def test_a_live_transformer_of_torch() -> None:
+    torch.manual_seed(0)
+    theirs = nn.Transformer(16, 4, 2, 3, 32, norm_first=True, activation="gelu", batch_first=True).eval()
+    ours = vt.load(theirs)
+    source, target = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(source, target), theirs(source, target), atol=2e-5, rtol=0)
+
+
+def test_formats_are_listed() -> None:
+    formats = vt.list_formats()
+    assert {"google", "timm", "huggingface", "marian", "vitreous"} <= set(formats)
+    assert formats["marian"].endswith("(only read)")
+
+
+def test_an_interpolation_that_does_not_exist_is_refused_even_if_nothing_is_resized(
+    tiny: Any, tmp_path: Path
+) -> None:
+    vt.save(tiny(), tmp_path / "m")
+    with pytest.raises(vt.InputError, match="unknown interpolation 'bicubik'"):
+        vt.load(tmp_path / "m", interpolation="bicubik")
