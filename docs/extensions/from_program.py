@@ -32,7 +32,7 @@ class CommandHelp(SphinxDirective):
 
 
 class Recipes(SphinxDirective):
-    """A section for each recipe: the docstring of its file."""
+    """A section for each recipe: its docstring."""
 
     def run(self) -> list[nodes.Node]:
         return [section(name, recipe(name).text) for name in NAMES]

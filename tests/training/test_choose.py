@@ -51,7 +51,7 @@ def test_tiny_images_are_not_blown_up() -> None:
     config = choose_recipe("photos", summary(width=28, height=28, channels=1)).config
     assert config.model.image_size == config.preprocessing.size == (32, 32)
     assert config.preprocessing.mean == (0.5,)
-    assert config.model.tokens == 64
+    assert config.model.sequence_length == 64
 
 
 def test_several_labels_are_so_many_questions() -> None:

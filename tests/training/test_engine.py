@@ -250,3 +250,14 @@ def test_a_compiled_step_learns_the_same(trained: Fit) -> None:
     assert plain.keys() == compiled.keys()
     for name in ("model/head.weight", "average/head.weight"):
         torch.testing.assert_close(compiled[name], plain[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_low_rank_changes_depend_on_the_seed_alone() -> None:
+    def factors(seed: int) -> torch.Tensor:
+        torch.rand(1)  # the global generator moves
+        model = create("ViT-Ti/4", **SMALL)
+        add_lora(model, LoRAConfig(rank=2), seed=seed)
+        return torch.cat([p.flatten() for name, p in model.named_parameters() if name.endswith("weight.0.a")])
+
+    assert torch.equal(factors(0), factors(0))
+    assert not torch.equal(factors(0), factors(1))

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -165,3 +166,42 @@ def test_the_loader_is_asked_to_start_in_the_middle(trained: Fit, tmp_path: Path
 
     trained({"training": {"steps": 7}}, resume=tmp_path, objective=objective)
     assert len(calls) == 2
+
+
+def test_a_function_gets_every_row_and_a_callback_is_called_in_order(trained: Fit, tmp_path: Path) -> None:
+    rows: list[Any] = []
+    calls: list[str] = []
+
+    class Recorder(Callback):
+        def on_train_begin(self, trainer: Trainer) -> None:
+            calls.append("begin")
+
+        def on_step_end(self, trainer: Trainer) -> None:
+            calls.append(f"step {trainer.learner.step}")
+
+        def on_validation(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
+            calls.append(f"validation {metrics['validation_loss']:g}")
+
+        def on_save(self, trainer: Trainer) -> None:
+            calls.append("save")
+
+        def on_train_end(self, trainer: Trainer) -> None:
+            calls.append("end")
+
+    settings = {"training": {"steps": 2, "save_every": 1e9}}
+    around = {"checkpointer": Checkpointer(tmp_path), "validate": lambda model: {"validation_loss": 3.0}}
+    trained(settings, callbacks=[Recorder(), rows.append], **around)
+    assert calls == ["begin", "save", "step 1", "step 2", "validation 3", "save", "end"]
+    assert [row["step"] for row in rows] == [2]
+
+
+def test_a_callback_can_end_training_and_it_can_be_resumed(trained: Fit, tmp_path: Path) -> None:
+    class Stop(Callback):
+        def on_step_end(self, trainer: Trainer) -> None:
+            if trainer.learner.step == 3:
+                trainer.stop()
+
+    settings = {"training": {"steps": 5, "save_every": 1e9}}
+    assert trained(settings, checkpointer=Checkpointer(tmp_path), callbacks=[Stop()]).step == 3
+    assert Checkpointer(tmp_path).steps() == [0, 3]
+    assert trained(settings, resume=tmp_path).step == 5

@@ -14,7 +14,14 @@ from vitreous.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingCo
 from vitreous.pretraining.objectives import build_objective
 from vitreous.training.config import LoRAConfig, OptimizerConfig
 from vitreous.training.initial_model import add_lora, freeze
-from vitreous.training.optimizers import layer_of, make_optimizers, parameter_groups, set_rate
+from vitreous.training.optimizers import (
+    PackedMuon,
+    layer_of,
+    make_optimizers,
+    packed_weights,
+    parameter_groups,
+    set_rate,
+)
 
 SMALL: dict[str, Any] = {
     "image_size": 8,
@@ -156,3 +163,22 @@ def test_muon_and_its_companion_may_have_nothing_to_do() -> None:
     for name, parameter in matrices.named_parameters():
         parameter.requires_grad_(name in names)
     assert len(make_optimizers(matrices, OptimizerConfig(kind="muon"), 1e-3)) == 1
+
+
+def test_muon_orthogonalizes_query_key_and_value_apart() -> None:
+    """A step of the packed weight is that of three weights."""
+    torch.manual_seed(0)
+    packed = nn.ModuleDict({"qkv": nn.Linear(8, 24, bias=False)})
+    weight = packed["qkv"].weight
+    apart = [nn.Parameter(part.clone()) for part in weight.detach().chunk(3)]
+    settings: dict[str, Any] = {"lr": 0.1, "momentum": 0.9, "adjust_lr_fn": "match_rms_adamw"}
+    one = PackedMuon([{"params": [weight]}], packed_weights(packed), **settings)
+    three = torch.optim.Muon(apart, **settings)
+    for _ in range(2):
+        weight.grad = torch.randn(24, 8)
+        for parameter, gradient in zip(apart, weight.grad.chunk(3), strict=True):
+            parameter.grad = gradient.clone()
+        one.step()
+        three.step()
+    torch.testing.assert_close(weight, torch.cat(list(apart)))
+    assert one.state[weight]["momentum_buffer"].shape == (24, 8)

@@ -1,6 +1,7 @@
-"""Recipes: one short file each. A file's docstring says the command, the hardware, the time and the accuracy
-to expect, with their source; its `config()` is the recipe. `TINY` makes any of them run in seconds. `IMPOSED`
-names what a fine-tuning recipe says about the model; the rest of the model is then the checkpoint's."""
+"""Recipes: one function each. Its docstring gives the command, the hardware, the time and the accuracy to
+expect, with their source; what it returns is the recipe. `TINY` makes any of them run in seconds. `IMPOSED`
+names the fields of the model that a fine-tuning recipe sets; the rest of the model is then the
+checkpoint's."""
 
 from __future__ import annotations
 
@@ -11,20 +12,21 @@ from typing import Any, NamedTuple
 from vitreous.errors import InputError, nearest
 from vitreous.training.config import RunConfig
 
-NAMES = (
-    "digits",
-    "from-scratch",
-    "paper-imagenet1k",
-    "paper-imagenet21k",
-    "paper-fine-tuning",
-    "augreg",
-    "s16-baseline",
-    "deit",
-    "deit-distilled",
-    "deit3",
-    "mae-fine-tuning",
-    "linear-probe",
-)
+MODULES = {
+    "digits": "own_images",
+    "from-scratch": "own_images",
+    "paper-imagenet1k": "paper",
+    "paper-imagenet21k": "paper",
+    "paper-fine-tuning": "paper",
+    "augreg": "imagenet",
+    "s16-baseline": "imagenet",
+    "deit": "deit",
+    "deit-distilled": "deit",
+    "deit3": "deit",
+    "mae-fine-tuning": "imagenet",
+    "linear-probe": "own_images",
+}
+NAMES = tuple(MODULES)
 
 SMALL_MODEL: dict[str, Any] = {
     "image_size": 32,
@@ -55,14 +57,15 @@ class Recipe(NamedTuple):
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe called `name`.
+    """Return the recipe called `name`.
 
     Raises:
         InputError: there is none; the nearest name is given.
     """
     if name not in NAMES:
         raise InputError(f"unknown recipe {name!r}: {nearest(name, NAMES)}")
-    module = import_module(f"vitreous.training.recipes.{name.replace('-', '_')}")
-    config = module.config().model_copy(update={"recipe": name})
-    tiny, imposed = getattr(module, "TINY", TINY), getattr(module, "IMPOSED", ())
-    return Recipe(name, getdoc(module) or "", config, tiny, imposed)
+    module = import_module(f"vitreous.training.recipes.{MODULES[name]}")
+    make = getattr(module, name.replace("-", "_"))
+    config = make().model_copy(update={"recipe": name})
+    tiny, imposed = getattr(module, "TINY", {}).get(name, TINY), getattr(module, "IMPOSED", {}).get(name, ())
+    return Recipe(name, getdoc(make) or "", config, tiny, imposed)
