@@ -35,7 +35,6 @@ ALLOWED: dict[str, int] = {
     "checkpoints": 263,
     "cli": 77,
     "data": 56,
-    "deployment": 60,
     "errors.py": 1,
     "evaluation": 36,
     "models": 9,

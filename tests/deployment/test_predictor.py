@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+import vitreous as vt
 from vitreous.data.image_list import Failure, find_images
 from vitreous.deployment.predictor import Predictor
 from vitreous.errors import InputError
@@ -114,3 +115,10 @@ def test_classes_that_are_asked_one_by_one_need_not_sum_to_one() -> None:
     with torch.no_grad():
         expected = model(images)[0].sigmoid().sort(descending=True).values
     torch.testing.assert_close(torch.tensor([choice.probability for choice in first]), expected)
+
+
+def test_the_number_of_labels_is_checked() -> None:
+    model = vt.create("ViT-Ti/16", num_classes=3, image_size=32, depth=1)
+    model.labels = ["cat", "dog"]
+    with pytest.raises(InputError, match="3 outputs and 2 labels"):
+        Predictor(model)

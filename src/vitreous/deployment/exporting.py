@@ -1,8 +1,8 @@
 """A model as a program that runs without this package: ONNX, or PyTorch's own exported program.
 
 Both take any number of images of one size, as `model.preprocessing` makes them, and carry labels and
-preprocessing with them. What was written is run by its own engine beside the model, and only then does the
-file take its name.
+preprocessing with them. The exported file is run by its own engine and compared with the model
+before it is moved to its final name.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def export(model: Model, path: Path, format: str | None = None) -> Exported:
 
     Raises:
         InputError: another ending or format, a package is missing, the model is too large for the format, or
-            the program computes something else; then nothing is left behind.
+            the program computes something else; then nothing is written.
     """
     format = format_of(path, format)
     ending, write, run = FORMATS[format]
@@ -158,8 +158,8 @@ def checked(outputs: Outputs, run: Callable[[Tensor], list[Tensor]]) -> float:
     return difference
 
 
-def told(model: Model) -> dict[str, str]:
-    """What one needs beside the weights, as JSON."""
+def export_metadata(model: Model) -> dict[str, str]:
+    """Return what the outputs mean and how inputs are prepared, as JSON."""
     return {
         "preprocessing": json.dumps(model.preprocessing.model_dump(mode="json")),
         "labels": json.dumps(model.labels, ensure_ascii=False),
@@ -171,13 +171,13 @@ def write_onnx(outputs: Outputs, program: torch.export.ExportedProgram, path: Pa
     keep_padding(program.graph)
     onnx = torch.onnx.export(program, input_names=["images"], output_names=list(outputs.names), verbose=False)
     assert onnx is not None
-    onnx.model.metadata_props.update(told(outputs.model))
+    onnx.model.metadata_props.update(export_metadata(outputs.model))
     onnx.save(path)
 
 
 def keep_padding(graph: torch.fx.Graph) -> None:
-    """Put an operation without effect between zeros around an image and the max-pooling behind them, as BiT
-    has them: ONNX Runtime (1.31) melts the two into a pooling that does not look at the border's zeros."""
+    """Insert an identity between a zero padding and the max-pooling after it, as BiT has them: ONNX Runtime
+    (1.31) fuses the two into a pooling that ignores the zeros of the border."""
     aten = torch.ops.aten
     for pooling in graph.find_nodes(op="call_function", target=aten.max_pool2d.default):
         padded = pooling.args[0]
@@ -196,7 +196,9 @@ def run_onnx(path: Path, images: Tensor) -> list[Tensor]:
 
 
 def write_torch(outputs: Outputs, program: torch.export.ExportedProgram, path: Path) -> None:
-    torch.export.save(program, path, extra_files={f"{k}.json": v for k, v in told(outputs.model).items()})
+    torch.export.save(
+        program, path, extra_files={f"{k}.json": v for k, v in export_metadata(outputs.model).items()}
+    )
 
 
 def run_torch(path: Path, images: Tensor) -> list[Tensor]:
@@ -206,7 +208,7 @@ def run_torch(path: Path, images: Tensor) -> list[Tensor]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the exporter's remarks about itself, and about packages that are not needed."""
+    """Silence the exporter's log messages and warnings."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

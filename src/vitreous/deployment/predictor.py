@@ -1,4 +1,4 @@
-"""Files in, labels out: a trained model on images that nobody has labeled."""
+"""Prediction: a trained classifier on unlabeled images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says about one file: the likeliest labels, likeliest first."""
+    """The most probable labels of one image, in descending order."""
 
     path: str
     top: tuple[Choice, ...]
@@ -58,7 +58,7 @@ class Predictor:
         device: where to compute.
 
     Raises:
-        InputError: the model has no head.
+        InputError: the model has no head, or another number of labels than outputs.
     """
 
     def __init__(self, model: Model, device: str | torch.device = "cpu") -> None:
@@ -70,6 +70,11 @@ class Predictor:
         self.model = model.to(device).eval()
         self.device = device
         self.labels = model.labels or [str(number) for number in range(classes)]
+        if len(self.labels) != classes:
+            raise InputError(
+                f"the model has {classes} outputs and {len(self.labels)} labels: set model.labels to one "
+                "name for each output"
+            )
 
     def predict(
         self,
@@ -84,8 +89,8 @@ class Predictor:
 
         Args:
             images: paths of files, or what else an `ImageList` takes.
-            top: how many of the likeliest labels to name.
-            progress: called behind each batch with the files done and the files in all.
+            top: how many of the most probable labels to return.
+            progress: called after each batch with the number of files done and in total.
         """
         files = images if isinstance(images, ImageList) else ImageList(images)
         loader = evaluation_loader(
@@ -110,7 +115,7 @@ class Predictor:
 
     @torch.inference_mode()
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
-        """The likeliest labels of every image of a batch, likeliest first."""
+        """Return the most probable labels of every image of a batch, in descending order."""
         logits = self.model(images.to(self.device)).float()
         probabilities = logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)

@@ -1,4 +1,4 @@
-"""Images in, masks out: a trained segmenter on images that nobody has labeled."""
+"""Prediction of masks: a trained segmenter on unlabeled images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitreous.models.segmenter import Segmenter
 
 
 class SegmentPredictor:
-    """A segmenter ready to be asked.
+    """A segmenter ready to predict.
 
         predictor = SegmentPredictor(vt.load("runs/pages"), "cpu")
         masks = predictor.predict([Image.open("page.png")])     # [(H, W) uint8, the class of each pixel]
@@ -33,8 +33,8 @@ class SegmentPredictor:
         self.palette = palette(count)
 
     def predict(self, images: Sequence[Image.Image], *, batch_size: int = 16) -> list[Mask]:
-        """The class number of each pixel of each image, at the image's own size, turned upright as its
-        EXIF orientation says.
+        """Return the class number of each pixel of each image, at the image's own size after applying its
+        EXIF orientation.
 
         Args:
             images: Pillow images of any size and mode.
@@ -45,16 +45,16 @@ class SegmentPredictor:
         return found
 
     def shares(self, mask: Mask) -> dict[str, float]:
-        """The part of the pixels that each class has, those with any, largest first."""
+        """Return the share of the pixels of each class that occurs, largest first."""
         counts = np.bincount(mask.ravel(), minlength=len(self.classes)) / mask.size
         return {
             self.classes[number]: float(counts[number]) for number in np.argsort(-counts) if counts[number]
         }
 
     def image(self, mask: Mask) -> Image.Image:
-        """A mask as a PNG wants it: the values are the class numbers, a palette gives them colors."""
+        """Return a mask as a palette image: the values are the class numbers, the palette their colors."""
         return mask_image(mask, len(self.classes))
 
     def overlay(self, image: Image.Image, mask: Mask) -> Image.Image:
-        """The image in gray under the colors of the classes; class 0 is left clear."""
+        """Return the image in gray under the colors of the classes; class 0 is transparent."""
         return Image.fromarray(overlaid(np.asarray(upright(image)), mask, len(self.classes)))

@@ -21,8 +21,7 @@ from PIL import Image
 from vitreous.deployment.predictor import Predictor
 from vitreous.deployment.serving.app import Pace
 from vitreous.deployment.serving.classifying import Classifier
-from vitreous.deployment.serving.guard import Guard
-from vitreous.deployment.serving.metrics import Metrics
+from vitreous.deployment.serving.guard import Guard, Metrics
 from vitreous.deployment.serving.uploads import Limits
 from vitreous.inspection.model_figures import head_attention
 from vitreous.inspection.relevance import relevance
@@ -223,10 +222,10 @@ def bomb() -> bytes:
         ("", {"content": b"", "headers": {"content-type": "image/png"}}, 400, "brings no images"),
         ("", {"json": {"images": []}}, 400, "images"),
         ("", {"json": {"images": ["x"]}}, 400, "images"),
-        ("", {"json": {"images": ["%%%"]}}, 400, "images[0] is no base64"),
-        ("", {"json": [1, 2]}, 400, "no object"),
-        ("", {"content": b"{", "headers": {"content-type": "application/json"}}, 400, "is no JSON"),
-        ("", {"content": b"[" * 9000, "headers": {"content-type": "application/json"}}, 400, "is no JSON"),
+        ("", {"json": {"images": ["%%%"]}}, 400, "images[0] is not base64"),
+        ("", {"json": [1, 2]}, 400, "not an object"),
+        ("", {"content": b"{", "headers": {"content-type": "application/json"}}, 400, "is not JSON"),
+        ("", {"content": b"[" * 9000, "headers": {"content-type": "application/json"}}, 400, "is not JSON"),
         ("", form(*[(str(n), image()) for n in range(5)]), 413, "may bring 4 images"),
         ("", {"json": {"images": ["aGk="] * 5}}, 413, "5 images are over the 4 allowed"),
         ("", form(("big.bmp", bytes(60_000))), 413, "the body is over the"),
@@ -272,7 +271,7 @@ def test_wrong_address_and_method(classifier: Classifier) -> None:
     assert get(app, "/v2/predict").status_code == 404
     answer = get(app, "/v1/predict")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert "no GET /v1/predict here; there are POST /v1/predict" in error_of(answer)
+    assert "GET /v1/predict does not exist; available are POST /v1/predict" in error_of(answer)
 
 
 def test_a_body_that_does_not_say_its_length_is_limited_too(classifier: Classifier) -> None:
@@ -356,6 +355,16 @@ def test_a_full_server_says_when_to_come_again(
     assert (answered.status_code, refused.status_code, later.status_code) == (200, 503, 200)
     assert int(refused.headers["retry-after"]) >= 1
     assert "busy" in error_of(refused)
+
+
+def test_a_queue_of_one_takes_one_image(classifier: Classifier) -> None:
+    async def two(client: httpx.AsyncClient) -> list[httpx.Response]:
+        both = await client.post("/v1/predict", **form(("a.png", image(1)), ("b.png", image(2))))
+        return [both, await client.post("/v1/predict", **form(("a.png", image(1))))]
+
+    refused, answered = talk(app_of(classifier, pace=Pace(queue=1)), two)
+    assert (refused.status_code, answered.status_code) == (413, 200)
+    assert "1" in error_of(refused)
 
 
 def test_what_a_stopping_server_cannot_finish_is_a_sentence() -> None:

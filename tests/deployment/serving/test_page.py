@@ -67,7 +67,7 @@ def test_a_model_without_a_head_has_a_page_of_attention() -> None:
     bare = Classifier(make_vit(classes=None), CPU, most_pixels=MOST_PIXELS)
     page = page_of(bare, ABOUT, Examples(), Limits())
     assert '"predict": null' in page
-    assert "evidence for the class</option>" not in page
+    assert "relevance for the class</option>" not in page
 
 
 # --- in a browser ------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_an_image_is_classified_and_looked_at(browser: Any, classifier: Classifi
         seen.append(visitor.pixels())
         assert page.inner_text("#layer-now") == "1 of 2"
         page.select_option("#kind", "evidence")
-        page.wait_for_selector("#sight-words:has-text('What speaks for')")
+        page.wait_for_selector("#sight-words:has-text('Relevance for')")
         seen.append(visitor.pixels())
         assert len(set(seen)) == len(seen)
 

@@ -75,8 +75,8 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> 
     ("arguments", "words"),
     [
         (["nowhere"], "'nowhere' is not an existing file or folder"),
-        (["{model}", "--port", "99999"], "is no port"),
-        (["{model}", "--host", "no.such.host.invalid"], "no address of this machine"),
+        (["{model}", "--port", "99999"], "is not a port"),
+        (["{model}", "--host", "no.such.host.invalid"], "not an address of this machine"),
         (["{model}", "--port", "{taken}"], "is in use"),
         (["{model}", "--max-batch", "0"], "--max-batch 0 is too low"),
         (["{model}", "--device", "tpu9"], "unknown device"),

@@ -79,8 +79,8 @@ def test_which_token_looked_at_which(translator: TextTranslator) -> None:
         ({"json": {"texts": ["x" * 30_000]}}, 413, "30000 characters"),
         ({"json": {"texts": ["x"], "beam": 2}}, 422, "did you mean 'beams'"),
         ({"json": {"texts": ["x"], "beams": 99}}, 422, "beams: "),
-        ({"content": rb'{"texts": ["\ud800"]}', "headers": JSON}, 400, "is no JSON"),  # half a character
-        ({"content": rb'{"texts": ["x"], "\ud800": 1}', "headers": JSON}, 400, "is no JSON"),
+        ({"content": rb'{"texts": ["\ud800"]}', "headers": JSON}, 400, "is not JSON"),  # half a character
+        ({"content": rb'{"texts": ["x"], "\ud800": 1}', "headers": JSON}, 400, "is not JSON"),
         ({"content": b"hello", "headers": {"content-type": "text/plain"}}, 415, "application/json"),
     ],
 )

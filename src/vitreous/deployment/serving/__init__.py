@@ -1,4 +1,4 @@
-"""A model behind HTTP: an API, batches of what arrives together, and a web page.
+"""Serving a model over HTTP: an API, dynamic batching, and a web page.
 
 opening    from MODEL to what is served: a classifier, a reader, a translator, a segmenter
 endpoints  what a served model can be asked, and in which words

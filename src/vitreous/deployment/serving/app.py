@@ -1,4 +1,4 @@
-"""The HTTP side of a served model: FastAPI in front, batches behind."""
+"""The HTTP side of a served model: a FastAPI application on top of the batchers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from vitreous.data.dataset import BadImage
 from vitreous.data.loading import one_core, worker_count
 from vitreous.deployment.serving.batching import Batcher, Room
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Failed, Problem, Question, Served, parse
-from vitreous.deployment.serving.guard import LEFT, Guard, refusal, say_errors
-from vitreous.deployment.serving.metrics import Metrics
+from vitreous.deployment.serving.guard import LEFT, Guard, Metrics, refusal, say_errors
 from vitreous.deployment.serving.uploads import (
     Asked,
     ImageBody,
@@ -49,7 +48,8 @@ DIGEST = {
 
 
 class Pace(NamedTuple):
-    """How questions are joined and how many may wait. max_wait: seconds."""
+    """Dynamic batching: the largest batch, seconds to wait for others, and how many images or texts may be
+    queued."""
 
     max_batch: int = 32
     max_wait: float = 0.005
@@ -63,8 +63,9 @@ class Server:
         self.served = served
         self.model_thread = model_thread
         self.pace = pace
-        self.limits = limits
-        self.room = Room(max(pace.queue, limits.images))
+        # A request with more images than the queue takes could never be admitted: it is too large.
+        self.limits = limits._replace(images=min(limits.images, pace.queue))
+        self.room = Room(pace.queue)
         self.metrics = Metrics(lambda: self.room.inside)
         self.batchers: dict[str, Batcher[Question, Answer]] = {}
 
@@ -87,7 +88,7 @@ class Server:
             executor=self.model_thread,
             max_batch=self.pace.max_batch if endpoint.together else 1,
             max_wait=self.pace.max_wait if endpoint.together else 0.0,
-            told=lambda size, seconds: self.metrics.batch(f"/v1/{endpoint.name}", size, seconds),
+            observe=lambda size, seconds: self.metrics.batch(f"/v1/{endpoint.name}", size, seconds),
         )
 
     async def one(self, endpoint: Endpoint, upload: Upload, parameters: Any) -> Answer | Failed:
@@ -132,7 +133,7 @@ def build_app(
     app = FastAPI(
         title=f"vitreous serve {about['name']}",
         version=__version__,
-        description=f"A model of {served.task} behind HTTP. The web page is at /.",
+        description=f"A model for {served.task}. The web page is at /.",
         docs_url=None,  # they load scripts from elsewhere; the page and /openapi.json are here
         redoc_url=None,
         lifespan=server.running,
@@ -140,7 +141,7 @@ def build_app(
     app.state.server = server
     app.state.offered = [*(f"POST /v1/{each.name}" for each in served.endpoints), "GET /v1/model", "GET /"]
     say_errors(app)
-    app.add_middleware(Guard, limits=limits, metrics=server.metrics)
+    app.add_middleware(Guard, limits=server.limits, metrics=server.metrics)
     for endpoint in served.endpoints:
         add_endpoint(app, server, endpoint)
     facts = {
@@ -148,7 +149,7 @@ def build_app(
         **about,
         **served.facts(),
         "endpoints": [f"/v1/{each.name}" for each in served.endpoints],
-        "limits": limits._asdict(),
+        "limits": server.limits._asdict(),
         "version": __version__,
     }
 
@@ -215,8 +216,8 @@ def answered(endpoint: Endpoint, outcomes: Sequence[Answer | Failed]) -> Respons
     if isinstance(good[0], bytes):
         return Response(good[0], media_type="image/png")
     # A model whose numbers are not finite gives null, as on the command line.
-    told = to_json({endpoint.key: good, "failed": failed}, inf_nan_mode="null")
-    return Response(told, media_type="application/json")
+    content = to_json({endpoint.key: good, "failed": failed}, inf_nan_mode="null")
+    return Response(content, media_type="application/json")
 
 
 async def in_thread(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -250,10 +251,10 @@ def query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
             "name": name,
             "in": "query",
             "required": False,
-            "description": told.pop("description", ""),
-            "schema": told,
+            "description": field.pop("description", ""),
+            "schema": field,
         }
-        for name, told in schema.get("properties", {}).items()
+        for name, field in schema.get("properties", {}).items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""What arrives together is computed together, in order, on one thread; a server that is full says so."""
+"""Dynamic batching: requests that arrive together are computed together, in order, on one thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from typing import Generic, NamedTuple, TypeVar
 
-REMEMBERED = 8  # batches by which company is judged
+REMEMBERED = 8  # batches whose sizes predict the next one's
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
@@ -71,7 +71,7 @@ class Batcher(Generic[Question, Answer]):
         work: from questions to as many answers; runs in `executor`.
         max_batch: questions in one batch.
         max_wait: seconds.
-        told: called behind each batch with its size and its seconds.
+        observe: called after each batch with its size and its seconds.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Batcher(Generic[Question, Answer]):
         executor: Executor,
         max_batch: int,
         max_wait: float,
-        told: Callable[[int, float], None] = lambda size, seconds: None,
+        observe: Callable[[int, float], None] = lambda size, seconds: None,
     ) -> None:
         self.work = work
         self.executor = executor
         self.max_batch = max_batch
         self.max_wait = max_wait
-        self.told = told
+        self.observe = observe
         self.waiting: deque[Waiting[Question, Answer]] = deque()
         self.arrived = asyncio.Event()
         self.sizes: deque[int] = deque([1], maxlen=REMEMBERED)
@@ -123,7 +123,7 @@ class Batcher(Generic[Question, Answer]):
             first = self.waiting.popleft()
             if not first.answer.done():
                 batch.append(first)
-        # What waits behind a full batch is company too.
+        # Questions that wait after a full batch count, too.
         self.sizes.append(len(batch) + len(self.waiting))
         return batch
 
@@ -140,7 +140,7 @@ class Batcher(Generic[Question, Answer]):
             elif not batch[0].answer.done():
                 batch[0].answer.set_exception(error)
             return
-        self.told(len(batch), time.perf_counter() - began)
+        self.observe(len(batch), time.perf_counter() - began)
         for each, answer in zip(batch, answers, strict=True):
             if not each.answer.done():
                 each.answer.set_result(answer)

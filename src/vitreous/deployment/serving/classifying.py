@@ -1,4 +1,4 @@
-"""A classifier behind HTTP: labels, features, and what it looks at."""
+"""Serving a classifier: labels, features, and attention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitreous.models.vit import ViT
 
 
 class Top(Config):
-    top: Annotated[int, Field(ge=1, description="how many of the likeliest labels to name")] = 5
+    top: Annotated[int, Field(ge=1, description="how many of the most probable labels to return")] = 5
 
 
 class ChoiceAnswer(BaseModel):
@@ -67,7 +67,7 @@ class Classifier:
                     name="predict",
                     takes="images",
                     key="predictions",
-                    summary="The likeliest labels of images, as vitreous predict --json gives them",
+                    summary="The most probable labels of images, as vitreous predict --json gives them",
                     parameters=Top,
                     item=PredictionAnswer,
                     answer=self.predict,

@@ -31,7 +31,7 @@ class Endpoint(NamedTuple):
     """One address.
 
     Attributes:
-        name: behind /v1/.
+        name: after /v1/.
         takes: what is sent.
         key: under which the list of answers stands.
         summary: for the documentation.

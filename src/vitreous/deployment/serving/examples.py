@@ -84,7 +84,7 @@ def text_examples(run: str) -> Examples:
     if config.source != NUMBERS:
         return Examples(config.source)
     pairs = open_parallel(NUMBERS, seed=config.seed, test_fraction=config.test_fraction).test
-    # A step that is no multiple of the six directions, so that each is seen; short ones are easily followed.
+    # A step that does not divide by the six directions, so that each occurs; short ones are easy to read.
     rows = range(0, len(pairs) // 8, max(len(pairs) // 8 // TEXTS, 7) // 6 * 6 + 1)
     return Examples(config.source, (), tuple(pairs[row].source for row in rows)[:TEXTS])
 

@@ -1,30 +1,79 @@
-"""Around every request: the limits of its body, how long it took, and errors of one shape."""
+"""Around every request: the limits of its body, its duration and metrics, and errors of one shape."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitreous.deployment.serving.batching import Full
-from vitreous.deployment.serving.metrics import Metrics
 from vitreous.deployment.serving.uploads import Limits, Refused
 from vitreous.errors import InputError
 
 log = logging.getLogger(__name__)
 LEFT = 499  # nginx's status for a client that went away before its answer
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """Counters of one server, in a registry of its own."""
+
+    def __init__(self, waiting: Callable[[], float]) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "vitreous_requests", "Answered requests", ["endpoint", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "vitreous_request_seconds",
+            "From a request's first byte to its answer",
+            ["endpoint"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.sizes = Histogram(
+            "vitreous_batch_size",
+            "Images or texts computed together",
+            ["endpoint"],
+            buckets=SIZES,
+            registry=self.registry,
+        )
+        self.computing = Histogram(
+            "vitreous_batch_seconds",
+            "Time of the model for a batch",
+            ["endpoint"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        queue = Gauge(
+            "vitreous_queue", "Images or texts accepted and not yet answered", registry=self.registry
+        )
+        queue.set_function(waiting)
+
+    def request(self, endpoint: str, status: int, seconds: float) -> None:
+        self.requests.labels(endpoint, str(status)).inc()
+        self.seconds.labels(endpoint).observe(seconds)
+
+    def batch(self, endpoint: str, size: int, seconds: float) -> None:
+        self.sizes.labels(endpoint).observe(size)
+        self.computing.labels(endpoint).observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
 
 
 class Guard:
-    """ASGI middleware: refuses bodies that are too large or too slow while they arrive, answers what nobody
-    foresaw with a sentence (the traceback goes to the log), and counts what was answered."""
+    """ASGI middleware: refuses bodies that are too large or too slow while they arrive, answers an
+    unforeseen error with a sentence (the traceback goes to the log), and counts what was answered."""
 
     def __init__(self, app: ASGIApp, *, limits: Limits, metrics: Metrics) -> None:
         self.app = app
@@ -41,7 +90,7 @@ class Guard:
         async def limited() -> Message:
             nonlocal arrived, whole
             try:
-                # Behind the body only the client's leaving can come, and its answer may take its time.
+                # After the body only a disconnect can come, and the answer may take its time.
                 async with asyncio.timeout_at(None if whole else latest):
                     message = await receive()
             except TimeoutError:
@@ -108,7 +157,7 @@ def say_errors(app: FastAPI) -> None:
         sentence = str(error.detail)
         if error.status_code in (404, 405):
             offered = ", ".join(app.state.offered)
-            sentence = f"there is no {request.method} {request.url.path[:200]} here; there are {offered}"
+            sentence = f"{request.method} {request.url.path[:200]} does not exist; available are {offered}"
         return refusal(error.status_code, sentence, error.headers)
 
     @app.exception_handler(ClientDisconnect)

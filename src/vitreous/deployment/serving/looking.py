@@ -159,5 +159,5 @@ def class_number(model: ViT, label: str | None) -> int | None:
 
 def labels_of(model: ViT) -> list[str]:
     if model.config.num_classes is None:
-        raise InputError("the model has no classes: there is no evidence for one")
+        raise InputError("the model has no classes, so relevance maps do not exist")
     return list(model.labels or [str(number) for number in range(model.config.num_classes)])

@@ -1,4 +1,4 @@
-"""The web page of a served model: one file that asks nobody but its own server."""
+"""The web page of a served model: one file that makes requests to its own server only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from vitreous.inspection.images import heat
 
 
 class Words(NamedTuple):
-    """What the page says of a task: its kind, what to do, what stands where the answer will be, and what the
-    examples are."""
+    """The words of the page for a task: its name, what to do, the placeholder of the answer, and the
+    examples."""
 
     kind: str
     lead: str
@@ -28,28 +28,28 @@ class Words(NamedTuple):
 
 WORDS = {
     "classification": Words(
-        "An image classifier",
-        "Give it an image. It answers with its likeliest classes, and shows where it looked.",
-        "The classes of your image will stand here, and where the model looked.",
+        "Image classification",
+        "Upload an image to get its most probable classes and the attention map.",
+        "The predicted classes and the attention map will appear here.",
         "Or try a held-out image",
     ),
     "reading": Words(
-        "A reader of images",
-        "Give it an image of text. It writes what it reads, and shows where it read each character.",
-        "The text of your image will stand here.",
-        "Or try a line that it has never seen",
+        "Image to text",
+        "Upload an image of text to get the text and the attention of each token.",
+        "The text of your image will appear here.",
+        "Or try a held-out line",
     ),
     "translation": Words(
-        "A translator",
-        "Give it a text. It writes the translation, and shows which word came from where.",
-        "The translation will stand here, and which word looked at which.",
+        "Translation",
+        "Enter a text to get its translation and the attention between the words.",
+        "The translation and its attention will appear here.",
         "",
     ),
     "segmentation": Words(
-        "A segmenter",
-        "Give it an image. It gives each pixel a class.",
-        "Your image will stand here with its classes laid over it.",
-        "Or try an image that it has never seen",
+        "Semantic segmentation",
+        "Upload an image to get the class of each pixel.",
+        "Your image with its predicted classes will appear here.",
+        "Or try a held-out image",
     ),
 }
 CURL_IMAGE = """curl -F files=@image.png ADDRESS/v1/{name}
@@ -91,7 +91,7 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
         examples=examples,
         draws=examples.source == DIGITS and served.task == "classification",
         commands=commands.format(name=main.name, text=examples.texts[0] if examples.texts else "a text"),
-        told=told(about, facts),
+        facts_shown=model_facts(about, facts),
         settings={
             "predict": predict_parameters(main.name),
             "most": limits.images,
@@ -110,14 +110,14 @@ def predict_parameters(name: str) -> dict[str, Any] | None:
     return {} if name == "predict" else None
 
 
-def told(about: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, str]:
+def model_facts(about: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, str]:
     """The model in a few facts."""
     found = {"Parameters": f"{about['parameters']:,}"}
     if "preprocessing" in facts:
         height, width = facts["preprocessing"]["size"]
-        found["Sees"] = f"{height}×{width} pixels"
+        found["Input"] = f"{height}×{width} pixels"
     if facts.get("labels"):
         found["Classes"] = str(len(facts["labels"]))
-    found["Computes"] = f"{about['precision']} on {about['device']}"
-    found["License"] = about["license"] or "none named"
+    found["Precision"] = f"{about['precision']} on {about['device']}"
+    found["License"] = about["license"] or "not specified"
     return found

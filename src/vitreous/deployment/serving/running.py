@@ -24,17 +24,19 @@ def one_thread() -> ThreadPoolExecutor:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at an address. It does not listen yet, so that nobody waits for a model that still loads.
+    """A socket at an address. It does not listen yet, so that no client waits for a model that still loads.
 
     Raises:
         InputError: no such address, or it is taken.
     """
     if not 0 <= port <= 65535:
-        raise InputError(f"--port {port} is no port: use 1 to 65535, or 0 for any that is free")
+        raise InputError(f"--port {port} is not a port: use 1 to 65535, or 0 for any that is free")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):
-        raise InputError(f"--host {host!r} is no address of this machine: use 127.0.0.1 or 0.0.0.0") from None
+        raise InputError(
+            f"--host {host!r} is not an address of this machine: use 127.0.0.1 or 0.0.0.0"
+        ) from None
     opened = socket.socket(family, kind, protocol)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -65,13 +67,13 @@ def run(app: FastAPI, opened: socket.socket, *, ready: Callable[[str], None]) ->
     """Serve until SIGTERM, which ends in a return, or Ctrl-C, which ends in KeyboardInterrupt; both after
     what was accepted has been answered.
 
-    What is no HTTP at all never becomes a request that `app` could answer: uvicorn does, with a line of text.
+    Data that is not HTTP never reaches `app`: uvicorn answers it with a line of text.
 
     Args:
         ready: called with the address once the server answers there.
 
     Raises:
-        InputError: somebody else took the address meanwhile.
+        InputError: another process took the address meanwhile.
     """
     try:
         opened.listen(BACKLOG)
@@ -86,7 +88,7 @@ def run(app: FastAPI, opened: socket.socket, *, ready: Callable[[str], None]) ->
         timeout_graceful_shutdown=PATIENCE,
     )
     server = uvicorn.Server(config)
-    # uvicorn stops gracefully and then raises the signal again, for whoever listened before it.
+    # uvicorn stops gracefully and then raises the signal again, for the handler before it.
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         asyncio.run(serve(server, opened, ready))

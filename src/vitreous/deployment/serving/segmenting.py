@@ -1,4 +1,4 @@
-"""A segmenter behind HTTP: a class for each pixel."""
+"""Serving a segmenter: a class for each pixel."""
 
 from __future__ import annotations
 

@@ -143,24 +143,24 @@ async def read_form(request: Request, limits: Limits) -> Asked:
 async def read_json(request: Request) -> dict[str, Any]:
     """The object of a JSON body."""
     try:
-        told = from_json(await request.body(), allow_inf_nan=False)
+        content = from_json(await request.body(), allow_inf_nan=False)
     except ValueError:
-        raise Refused(400, "the body is no JSON, though its content type says so") from None
-    if not isinstance(told, dict):
-        raise Refused(400, "the body is JSON, but no object: write {...}")
-    return told
+        raise Refused(400, "the body is not JSON, although its content type says so") from None
+    if not isinstance(content, dict):
+        raise Refused(400, "the body is JSON, but not an object: write {...}")
+    return content
 
 
-def validated(kind: type[Any], told: dict[str, Any]) -> Any:
+def validated(kind: type[Any], content: dict[str, Any]) -> Any:
     try:
-        return kind.model_validate(told)
+        return kind.model_validate(content)
     except ValidationError as error:
         raise Refused(400, explain(error, "body")) from None
 
 
-def images_of(told: dict[str, Any]) -> Asked:
+def images_of(content: dict[str, Any]) -> Asked:
     """The images of a JSON body, decoded from base64."""
-    body = validated(ImageBody, told)
+    body = validated(ImageBody, content)
     uploads = []
     for number, each in enumerate(body.images):
         name, text = (f"images[{number}]", each) if isinstance(each, str) else (each.name, each.data)
@@ -169,5 +169,5 @@ def images_of(told: dict[str, Any]) -> Asked:
         try:
             uploads.append(Upload(name, base64.b64decode(text, validate=True)))
         except (binascii.Error, ValueError):
-            raise Refused(400, f"{name} is no base64: encode the file's bytes") from None
+            raise Refused(400, f"{name} is not base64: encode the file's bytes") from None
     return Asked(uploads, body.model_extra or {})

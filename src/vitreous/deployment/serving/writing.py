@@ -1,4 +1,4 @@
-"""Models that write text, behind HTTP: a reader of images, a translator, and where they look."""
+"""Serving models that write text: image to text, translation, and their attention."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class ImageReader:
         preprocessing, config = self.model.preprocessing, self.model.config.encoder
         images = preprocessing([question.what]).to(self.model.text.tokens.weight.device)
         cross = text_attention(self.model, images, padded([found.ids]).to(images.device)).cross
-        values = chosen(cross, wanted)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
+        values = selected_attention(cross, wanted)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
         pixels = preprocessing.denormalize(images)[0].cpu()
         if wanted.format == "png":
             if wanted.token > len(values):
@@ -201,7 +201,7 @@ class TextTranslator:
 
     def translate(self, questions: Sequence[Question]) -> list[Answer]:
         """Texts of one length are decoded together: how far a translation may grow depends on the longest
-        source beside it, and nobody's answer shall depend on a stranger's text."""
+        source in the batch, and no answer may depend on another user's text."""
         return in_groups(questions, lambda each: (len(each.what), each.parameters), self.translate_alike)
 
     def translate_alike(self, questions: Sequence[Question]) -> list[Answer]:
@@ -235,11 +235,11 @@ class TextTranslator:
             "text": found.text,
             "read": token_labels(self.translator.tokenizer, question.what),
             "tokens": token_labels(self.translator.tokenizer, found.ids[1:]),
-            "values": rounded(chosen(cross, wanted)),
+            "values": rounded(selected_attention(cross, wanted)),
         }
 
 
-def chosen(cross: Tensor, wanted: Layer) -> Tensor:
+def selected_attention(cross: Tensor, wanted: Layer) -> Tensor:
     """The map (T, S) of one layer and head, or of the mean of the heads."""
     layers, heads = cross.shape[:2]
     layer = wanted.layer or layers

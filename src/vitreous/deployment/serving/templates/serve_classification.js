@@ -35,7 +35,7 @@ function drawSight() {
   const words = {
     rollout: `How much of each patch reaches ${told.of} through all layers.`,
     attention: `What ${told.of} attends to in this layer.`,
-    evidence: `What speaks for “${told.of}”: attention weighted by the gradient of the class.`,
+    evidence: `Relevance for “${told.of}”: attention weighted by the gradient of the class.`,
   };
   byId("sight-words").textContent = words[told.kind];
 }
