@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from vitreous.errors import InputError
+from vitreous.errors import require_packages
 
 if TYPE_CHECKING:
     import pandas
@@ -36,10 +36,9 @@ class Result:
         Raises:
             InputError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError:
-            raise InputError("to_dataframe needs pandas: pip install pandas") from None
+        require_packages("pandas", extra="data", what="to_dataframe")
+        import pandas
+
         return pandas.DataFrame(list(self.table()))
 
     def _repr_html_(self) -> str:
