@@ -34,7 +34,7 @@ FORBIDDEN = re.compile(
 ALLOWED: dict[str, int] = {
     "checkpoints": 8,
     "cli": 61,
-    "data": 49,
+    "data": 7,
     "evaluation": 31,
     "models": 9,
     "pretraining": 8,

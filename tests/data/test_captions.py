@@ -123,7 +123,7 @@ def test_a_manifest_without_a_split_is_split_at_random(tmp_path):
 
 
 def test_bad_manifests_are_said(tmp_path):
-    with pytest.raises(InputError, match="no manifest"):
+    with pytest.raises(InputError, match="not a manifest"):
         open_captions(str(tmp_path), seed=0, test_fraction=0.1)
     with pytest.raises(InputError, match="1 images with a text"):
         open_captions(str(manifest(tmp_path, ["0.png,eins", "1.png,"])), seed=0, test_fraction=0.1)

@@ -132,4 +132,4 @@ def test_the_command_checks_texts(lines, capsys):
     assert run(["data", "check", lines({}), "--task", "text", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["images"] == {"train": 20, "test": 4}
     assert run(["data", "check", "nothing.csv", "--task", "text"]) == 2
-    assert "is no manifest" in capsys.readouterr().err
+    assert "is not a manifest" in capsys.readouterr().err

@@ -117,7 +117,7 @@ def test_stream_mistakes(tmp_path):
     with pytest.raises(InputError, match="no Parquet files of a split 'train'"):
         open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
     (tmp_path / "train.parquet").write_bytes(b"no parquet at all")
-    with pytest.raises(InputError, match="is no Parquet file"):
+    with pytest.raises(InputError, match="is not a Parquet file"):
         open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
 
 

@@ -126,7 +126,7 @@ def spoil(tmp_path, what):
         ("half colored", "has 2 classes but 1 colors"),
         ("empty", "images holds no image"),
         ("one class", "if 255 marks what is sought, save it as 1"),
-        ("no masks folder", "is no folder of images and masks: put images into images/"),
+        ("no masks folder", "is not a folder of images and masks: put images into images/"),
     ],
 )
 def test_what_does_not_belong_together_is_said_before_training(tmp_path, what, said):

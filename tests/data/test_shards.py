@@ -79,10 +79,10 @@ def test_mistakes(tmp_path, make_jpeg):
     with pytest.raises(InputError, match=r"no shard .*x-001\.tar"):
         open_data(str(tmp_path / "x-{000..001}.tar"), DataConfig())
     (tmp_path / "y-0.tar").write_bytes(b"no tar" * 500)
-    with pytest.raises(InputError, match="no tar file"):
+    with pytest.raises(InputError, match="not a tar file"):
         open_data(str(tmp_path / "y-0.tar"), DataConfig())
     write(tmp_path / "z-0.tar", [("0.jpg", make_jpeg(0)), ("0.json", b"{}")])
-    with pytest.raises(InputError, match="is no label"):
+    with pytest.raises(InputError, match="is not a label"):
         open_data(str(tmp_path / "z-0.tar"), DataConfig())
 
 
@@ -105,5 +105,5 @@ def test_several_labels_are_rows(tmp_path, make_jpeg, label, row):
 @pytest.mark.parametrize("label", [b'{"label": {"cat": 2}}', b'{"label": {"cat": "much"}}', b"[1]", b"{"])
 def test_what_is_no_label_is_said(tmp_path, make_jpeg, label):
     write(tmp_path / "m-0.tar", [("0.jpg", make_jpeg(0)), ("0.json", label)])
-    with pytest.raises(InputError, match=r"0\.json is no label: write a class"):
+    with pytest.raises(InputError, match=r"0\.json is not a label: write a class"):
         open_data(str(tmp_path / "m-{0..0}.tar"), DataConfig())

@@ -1,4 +1,4 @@
-"""What is wrong with a data set: findings, each with the images concerned and what to do."""
+"""What is wrong with a dataset: findings, each with the images concerned and what to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class DataReport(Result):
-    """Counts and findings of a data set."""
+    """Counts and findings of a dataset."""
 
     images: dict[str, int]  # by split
     classes: dict[str, int]  # all splits together
@@ -119,7 +119,7 @@ def broken(seen: Survey) -> Finding:
     """Files that cannot be read."""
     bad = [{"path": name, "reason": reason} for name, reason in seen.bad]
     return Finding(
-        "broken", "error", "files cannot be read", "mend or remove them", len(bad), tuple(bad[:SHOWN])
+        "broken", "error", "files cannot be read", "fix or remove them", len(bad), tuple(bad[:SHOWN])
     )
 
 
@@ -200,7 +200,7 @@ def imbalance(seen: Survey, counts: list[int]) -> Iterator[Finding]:
         len(few),
         tuple(few[:SHOWN]),
     )
-    present = [count or max(counts) for count in counts]  # a class without images is told elsewhere
+    present = [count or max(counts) for count in counts]  # a class without images is reported elsewhere
     largest, smallest = max(present), max(min(present), 1)
     yield Finding(
         "imbalance",

@@ -22,7 +22,7 @@ def machine_code(function: Callable[..., Any]) -> Any:
     """The function compiled at its first call, for many threads at once, and kept for the next process."""
     try:
         return numba.njit(function, nogil=True, error_model="numpy", cache=True)
-    except RuntimeError:  # there is no folder that can be written
+    except RuntimeError:  # there is not a folder that can be written
         return numba.njit(function, nogil=True, error_model="numpy")
 
 
@@ -139,7 +139,7 @@ def resize_columns(pixels, top, left, across, scratch, words):
             for y in range(group, group + FEW):  # so few that where each one lies stays in a register
                 at = np.uintp(3 * (min(top + y, last) * pixels.shape[1] + left + x))
                 turned[x, y] = word(flat[at], flat[at + ONE], flat[at + TWO], flat[at + THREE])
-    for y in range(BLOCK):  # behind the very last pixel there is no fourth byte
+    for y in range(BLOCK):  # after the very last pixel there is no fourth byte
         red, green, blue = pixels[min(top + y, last), left + used - 1]
         turned[used - 1, y] = word(red, green, blue, blue)
     bytes_in, bytes_out = turned.view(np.uint8), reduced.view(np.uint8)

@@ -16,7 +16,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
-    split_seed: int = Field(default=0, ge=0, description="another number draws another split")
+    split_seed: int = Field(default=0, ge=0, description="another number samples another split")
     test_fraction: Probability = Field(
         default=0.2, description="held out of a source that has no split of its own, class by class"
     )
@@ -45,21 +45,21 @@ class RandomResizedCropConfig(Config):
     ratio: tuple[float, float] = Field(default=(3 / 4, 4 / 3), description="width / height, least and most")
     sampler: Literal["log-uniform", "uniform"] = Field(
         default="log-uniform",
-        description="how the ratio is drawn: log-uniform in torchvision and timm, uniform in TensorFlow and "
-        "big_vision",
+        description="distribution of the ratio: log-uniform in torchvision and timm, uniform in TensorFlow "
+        "and big_vision",
     )
 
     @model_validator(mode="after")
     def _ordered(self) -> RandomResizedCropConfig:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(f"scale {self.scale} must be two rising numbers in 0 ... 1")
+            raise ValueError(f"scale {self.scale} must be two ascending numbers in 0 ... 1")
         if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(f"ratio {self.ratio} must be two rising numbers above 0")
+            raise ValueError(f"ratio {self.ratio} must be two ascending numbers above 0")
         return self
 
 
 class RandAugmentConfig(Config):
-    """RandAugment (arXiv 1909.13719): `layers` operations, drawn for each image, at one magnitude."""
+    """RandAugment (arXiv 1909.13719): `layers` operations, sampled for each image, at one magnitude."""
 
     layers: Positive = Field(default=2, description="operations for each image [N]")
     magnitude: NotNegative = Field(default=9.0, description="[M] of 10; of 30 in torchvision's list")
@@ -92,7 +92,7 @@ class ColorJitterConfig(Config):
 
 
 class AffineConfig(Config):
-    """Rotation, shift, scale and shear of each image, drawn uniformly; and bending, on top of them."""
+    """Rotation, shift, scale and shear of each image, sampled uniformly; and bending, on top of them."""
 
     rotate: Annotated[float, Field(ge=0, le=180)] = Field(default=0.0, description="± degrees")
     translate: Fraction = Field(default=0.0, description="± part of each side")

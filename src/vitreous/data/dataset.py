@@ -155,7 +155,7 @@ class BadFiles:
     def add(self, bad: BadImage) -> None:
         """Remember an image. Raises InputError if strict."""
         if self.strict:
-            raise InputError(f"{bad.name} cannot be read ({bad.reason}): mend or remove it, or drop --strict")
+            raise InputError(f"{bad.name} cannot be read ({bad.reason}): fix or remove it, or drop --strict")
         self.reasons.setdefault(bad.name, bad.reason)
 
     def check(self, images: int) -> None:
@@ -164,7 +164,7 @@ class BadFiles:
             first = "; ".join(f"{name} ({reason})" for name, reason in list(self)[:20])
             more = f"; and {len(self) - 20} more" if len(self) > 20 else ""
             raise InputError(
-                f"{len(self)} of {images} images cannot be read, more than 1 %: mend or remove them: "
+                f"{len(self)} of {images} images cannot be read, more than 1 %: fix or remove them: "
                 f"{first}{more}"
             )
 

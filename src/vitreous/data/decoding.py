@@ -48,7 +48,7 @@ def may_be_rotated(data: bytes) -> bool:
 
 def truncated_jpeg(data: bytes, row: int) -> bytes | None:
     """The same image, said to be only `row` pixels high, so that nothing below is decoded. Its decoder will
-    complain of bytes behind the end. None where the image is not one scan, whose rows simply follow each
+    complain of bytes after the end. None where the image is not one scan, whose rows simply follow each
     other, and where the file has no end: that complaint must not be lost.
     """
     if not data.endswith(JPEG_END):

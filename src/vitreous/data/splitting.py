@@ -1,4 +1,4 @@
-"""Held-out parts, drawn class by class with a fixed seed."""
+"""Held-out parts, sampled class by class with a fixed seed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def strata(targets: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def stratified(targets: NDArray[Any], fraction: float, seed: int) -> tuple[Indices, Indices]:
-    """(kept, held out), both rising. Each class gives its part, at least one image if it has two, and
+    """(kept, held out), both ascending. Each class gives its part, at least one image if it has two, and
     always keeps one."""
     generator = np.random.default_rng(seed)
     groups = strata(targets)

@@ -1,4 +1,4 @@
-"""RandAugment (arXiv 1909.13719): a few operations drawn for each image, all at one magnitude.
+"""RandAugment (arXiv 1909.13719): a few operations sampled for each image, all at one magnitude.
 
 The frameworks disagree on the operations, on what a magnitude means and on what fills the gaps, so each
 list is named:
@@ -48,7 +48,7 @@ class Operations(NamedTuple):
 
 
 def rand_augment(image: Image.Image, config: RandAugmentConfig, rng: np.random.Generator) -> Image.Image:
-    """`config.layers` operations, drawn with replacement, one after the other."""
+    """`config.layers` operations, sampled with replacement, one after the other."""
     chosen = LISTS[config.operations]
     names = list(chosen.table)
     for _ in range(config.layers):

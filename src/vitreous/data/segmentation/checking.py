@@ -32,12 +32,12 @@ from vitreous.errors import InputError
 from vitreous.models.segmenter import MOST_CLASSES
 
 AHEAD = 64  # images in the making
-RARE = 0.001  # of the pixels that are judged
+RARE = 0.001  # of the pixels that are evaluated
 EVERY_VALUE = Legend(tuple(str(number) for number in range(MOST_CLASSES)))
 
 
 class Parts(NamedTuple):
-    """Images with masks by part, the names of the classes if they are told, and files that stand alone."""
+    """Images with masks by part, the names of the classes if they are given, and files that stand alone."""
 
     images: dict[str, MaskedDataset]
     classes: tuple[str, ...] | None
@@ -119,7 +119,7 @@ def open_parts(source: str) -> Parts:
         return Parts(named(train, validation, test), train.classes, [], [])
     root = Path(source).expanduser()
     if not root.is_dir():
-        raise InputError(f"there is no folder {source}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
+        raise InputError(f"there is not a folder {source}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
     file = root / "classes.txt"
     legend = read_legend(file) if file.is_file() else None
     files: dict[str, MaskedFiles] = {}
@@ -201,28 +201,28 @@ def structure(parts: Parts, wrong: list[str]) -> Iterator[Finding]:
         "wrong mask",
         "error",
         "masks do not fit their images or the classes",
-        "mend them: training refuses such masks",
+        "fix them: training refuses such masks",
         len(wrong),
         tuple(wrong[:SHOWN]),
     )
 
 
-def class_names(told: tuple[str, ...] | None, pixels: dict[str, NDArray[np.int64]]) -> tuple[str, ...]:
+def class_names(given: tuple[str, ...] | None, pixels: dict[str, NDArray[np.int64]]) -> tuple[str, ...]:
     """As classes.txt names them, or the numbers up to a mask's largest."""
-    if told:
-        return told
+    if given:
+        return given
     present = np.flatnonzero(np.sum(list(pixels.values()), axis=0)[:IGNORED])
     return tuple(map(str, range(int(present.max(initial=0)) + 1)))
 
 
 def shares(
-    told: tuple[str, ...] | None, pixels: dict[str, NDArray[np.int64]], each: NDArray[np.int64]
+    given: tuple[str, ...] | None, pixels: dict[str, NDArray[np.int64]], each: NDArray[np.int64]
 ) -> Iterator[Finding]:
     """Classes that no mask to learn from shows, or hardly any; masks that show one class, or none."""
-    names = class_names(told, pixels)
+    names = class_names(given, pixels)
     learned = pixels["train"][: len(names)]
     unseen = [name for name, count in zip(names, learned, strict=True) if not count]
-    advice = "add masks that show them, or take them out of classes.txt and number the others anew"
+    advice = "add masks that show them, or take them out of classes.txt and number the others again"
     yield Finding("unseen", "warning", "classes are in no mask of train", advice, len(unseen), tuple(unseen))
     share = learned / max(learned.sum(), 1)
     rare = [f"{name}: {part:.3%}" for name, part in zip(names, share, strict=True) if 0 < part < RARE]

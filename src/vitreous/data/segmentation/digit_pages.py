@@ -52,12 +52,12 @@ class DigitPages:
         dark = rng.random() < 0.5  # dark ink on light paper, or light on dark
         mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
         for top, left, side in squares(rng):
-            drawn = int(rng.integers(len(self.cover)))
-            cover = written(self.cover[drawn], side, rng)
+            sampled = int(rng.integers(len(self.cover)))
+            cover = written(self.cover[sampled], side, rng)
             ink = rng.uniform(0.65, 1.0)
             here = (slice(top, top + side), slice(left, left + side))
             paper[here] += cover * (ink - paper[here])
-            mask[here][cover > INK] = 1 + self.digits[drawn]
+            mask[here][cover > INK] = 1 + self.digits[sampled]
         paper += rng.normal(0, 0.05, paper.shape)
         gray = (255 * (1 - paper if dark else paper)).round().clip(0, 255).astype(np.uint8)
         return Image.fromarray(gray), mask
@@ -113,7 +113,7 @@ def written(
 
 def open_digit_pages(config: DataConfig) -> MaskSplits:
     """Pages of 64 x 64 pixels with 3 to 6 digits. `data.validation_fraction` of the training digits make
-    validation pages; `data.split_seed` draws another split of the digits, and other pages."""
+    validation pages; `data.split_seed` samples another split of the digits, and other pages."""
     train, validation, test = open_digits(config)
     if test is None:
         raise InputError("data.test_fraction=0 leaves no digits for test pages: set it to 0.2, for example")

@@ -88,12 +88,12 @@ def open_masked_folder(
     """
     parts = {part: pairs_of(*folders) for part, folders in layout(root).items()}
     file = root / "classes.txt"
-    told = read_legend(file) if file.is_file() else None
+    given = read_legend(file) if file.is_file() else None
     everything = [pair for pairs in parts.values() for pair in pairs]
-    sizes = check_files(everything, told)
-    legend = checked(told, everything) if told else numbered(everything)
+    sizes = check_files(everything, given)
+    legend = checked(given, everything) if given else numbered(everything)
     if classes is not None:
-        same = legend.names == classes if told else len(legend.names) <= len(classes)
+        same = legend.names == classes if given else len(legend.names) <= len(classes)
         if not same:
             raise InputError(
                 f"{root} has the classes {listed(legend.names)}, but the model knows {listed(classes)}: give "
@@ -129,7 +129,7 @@ def layout(root: Path) -> dict[str, tuple[Path, Path]]:
     if not parts and images and masks:
         return {"all": (images, masks)}
     if not parts:
-        raise InputError(f"{root} is no folder of images and masks: {LAYOUT}")
+        raise InputError(f"{root} is not a folder of images and masks: {LAYOUT}")
     return parts
 
 
@@ -242,7 +242,7 @@ def warn_of_stray(found: Sequence[int], pairs: Sequence[tuple[Path, Path]]) -> N
     *_, second, most = sorted([0, *found])
     if len(found) > 1 and most > FAR * (second + 1):
         log.warning(
-            "the mask %s alone has the value %d, and no other mask one above %d: mend it if that is no "
+            "the mask %s alone has the value %d, and no other mask one above %d: fix it if that is not a "
             "class, or write classes.txt; as it is, there are %d classes",
             pairs[found.index(most)][1],
             most,
@@ -274,7 +274,7 @@ def listed(names: Sequence[str]) -> str:
 def split(
     parts: dict[str, MaskedFiles], config: DataConfig
 ) -> tuple[MaskedDataset, MaskedDataset | None, MaskedDataset | None]:
-    """(train, validation, test), drawn at random where the folder says nothing."""
+    """(train, validation, test), sampled at random where the folder says nothing."""
     if "all" not in parts and len(parts) == 3:
         return parts["train"], parts["val"], parts["test"]
     train: MaskedDataset = parts.get("all") or parts["train"]
@@ -290,9 +290,7 @@ def carved(images: MaskedDataset, fraction: float, seed: int) -> tuple[MaskedDat
     if not fraction:
         return images, None
     if len(images) < 2:
-        raise InputError(
-            f"one image, {images.name(0)}, cannot be shared between training and judging: add more"
-        )
+        raise InputError(f"one image, {images.name(0)}, cannot be shared between training and test: add more")
     mixed = np.random.default_rng(seed).permutation(len(images))
     count = min(max(round(fraction * len(images)), 1), len(images) - 1)
     return MaskedSubset(images, np.sort(mixed[count:])), MaskedSubset(images, np.sort(mixed[:count]))
@@ -314,5 +312,5 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
         return open_digit_pages(config)
     root = Path(spec).expanduser()
     if not root.is_dir():
-        raise InputError(f"there is no folder {spec}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
+        raise InputError(f"there is not a folder {spec}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
     return open_masked_folder(root, config, classes=classes)

@@ -17,7 +17,7 @@ from vitreous.errors import InputError
 from vitreous.models.segmenter import MOST_CLASSES
 
 Mask = UInt8[np.ndarray, "H W"]
-IGNORED = 255  # pixels of a mask that nobody judges
+IGNORED = 255  # pixels of a mask that are left out of training and evaluation
 
 
 @runtime_checkable
@@ -78,7 +78,7 @@ class Legend(NamedTuple):
 
 
 def read_legend(path: Path) -> Legend:
-    """classes.txt: a name in each line, the first one class 0; behind it, if wanted, its color as #RRGGBB.
+    """classes.txt: a name in each line, the first one class 0; after it, if wanted, its color as #RRGGBB.
 
     Raises:
         InputError: it cannot be read, is empty, names a class twice, or colors some lines only.
@@ -111,7 +111,7 @@ def open_mask(path: Path) -> Image.Image:
 
 
 def check_mode(image: Image.Image, name: str, legend: Legend | None) -> None:
-    """Raises InputError for a mask of colors whose classes nobody knows."""
+    """Raises InputError for a mask of colors whose classes are unknown."""
     if image.mode in INDEX_MODES or (legend and legend.colors and image.mode in ("RGB", "RGBA")):
         return
     raise InputError(
@@ -136,7 +136,7 @@ def class_numbers(image: Image.Image, name: str, legend: Legend | None) -> Mask:
     if (wrong := values[(values >= known) & (values != IGNORED)]).size:
         raise InputError(
             f"the mask {name} has the value {wrong.min()}, but there are {known} classes (0 to {known - 1}; "
-            f"{IGNORED} is left out): mend the mask, or name more in classes.txt"
+            f"{IGNORED} is left out): fix the mask, or name more in classes.txt"
         )
     return values.astype(np.uint8)
 

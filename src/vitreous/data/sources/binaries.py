@@ -118,7 +118,7 @@ def read_idx(root: Path, name: str) -> NDArray[np.uint8]:
         )
     data = read(path)
     if data[:3] != bytes((0, 0, UNSIGNED_BYTE)):
-        raise InputError(f"{path} is no idx file of bytes: fetch it again")
+        raise InputError(f"{path} is not an idx file of bytes: fetch it again")
     sides = np.frombuffer(data, dtype=">u4", count=data[3], offset=4).astype(int)
     values = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * data[3])
     if len(values) != sides.prod():
@@ -136,4 +136,4 @@ def read(path: Path) -> bytes:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     except (EOFError, zlib.error) as error:
-        raise InputError(f"{path} is no whole gzip file ({error}): fetch it again") from None
+        raise InputError(f"{path} is not a whole gzip file ({error}): fetch it again") from None

@@ -38,7 +38,7 @@ def open_digits(config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, 
 
 
 CLASSES = 10
-VARIANTS = 8  # images of each class; the data set goes round them
+VARIANTS = 8  # images of each class; the dataset goes round them
 FORM = "synthetic:N@SIZE, such as synthetic:1000@224 or synthetic:1000@375x500 (HxW)"
 
 
@@ -73,22 +73,22 @@ class SyntheticImages:
 
 def grating(group: int, variant: int, height: int, width: int) -> bytes:
     """Waves across an image, as JPEG bytes."""
-    chance = np.random.default_rng((group, variant))
+    rng = np.random.default_rng((group, variant))
     angle = math.pi * group / CLASSES
     y, x = np.mgrid[:height, :width] / min(height, width)
-    phase = 12 * math.pi * (x * math.cos(angle) + y * math.sin(angle)) + chance.uniform(0, 2 * math.pi)
+    phase = 12 * math.pi * (x * math.cos(angle) + y * math.sin(angle)) + rng.uniform(0, 2 * math.pi)
     tint = 0.5 + 0.5 * np.cos(2 * math.pi * (group / CLASSES + np.arange(3) / 3))
     values = (0.5 + 0.3 * np.sin(phase))[:, :, None] * (0.4 + 0.6 * tint) * 255
-    noisy = values + chance.normal(0, 12, values.shape)
+    noisy = values + rng.normal(0, 12, values.shape)
     file = io.BytesIO()
     Image.fromarray(noisy.round().clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
     return file.getvalue()
 
 
 def open_synthetic(rest: str) -> SyntheticImages:
-    """From the part behind `synthetic:`."""
+    """From the part after `synthetic:`."""
     count, at, size = rest.partition("@")
     sides = size.lower().split("x")
     if not at or len(sides) > 2 or not all(part.isdigit() and int(part) > 0 for part in (count, *sides)):
-        raise InputError(f"synthetic:{rest} is no made data set: write {FORM}")
+        raise InputError(f"synthetic:{rest} is not a synthetic dataset: write {FORM}")
     return SyntheticImages(int(count), int(sides[0]), int(sides[-1]))

@@ -1,7 +1,7 @@
 """A table of images: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
 
 A label is a class name; several, separated by `data.label_separator` ("|"), make the task multi-label, in
-which an image may have none; a number behind a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute,
+which an image may have none; a number after a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute,
 or relative to the manifest's folder. split is train, val (also valid, validation) or test; without it the
 images are split class by class.
 """
@@ -113,7 +113,7 @@ def read_parquet(path: Path) -> Rows:
     try:
         table = parquet.read_table(path)
     except ArrowInvalid as error:
-        raise InputError(f"{path} is no Parquet file: {error}") from None
+        raise InputError(f"{path} is not a Parquet file: {error}") from None
     check_columns(table.column_names, path)
     paths, labels, splits = (
         ["" if value is None else str(value) for value in table.column(name).to_pylist()]

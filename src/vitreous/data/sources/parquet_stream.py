@@ -1,6 +1,6 @@
 """`hf:NAME` with `data.streaming=true`: images fetched while training, a row group at a time.
 
-The Hub keeps every public data set as Parquet files too. Of these the labels alone are read at first (Parquet
+The Hub keeps every public dataset as Parquet files too. Of these the labels alone are read at first (Parquet
 stores columns apart), so that length, classes and order are known; images come when they are needed, and a
 few row groups stay in memory. An epoch visits row groups in random order and mixes the images of sixteen of
 them: less random than a full shuffle, but as deterministic; a resumed run fetches nothing that it has seen.
@@ -102,7 +102,7 @@ class StreamedImages:
 def open_stream(
     spec: str, config: DataConfig
 ) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
-    """(train, validation, test) of a folder of Parquet files or a data set on the Hub."""
+    """(train, validation, test) of a folder of Parquet files or a dataset on the Hub."""
     system, files = find_files(spec)
     by_part: dict[str, list[str]] = {}
     for file in sorted(files):
@@ -122,7 +122,7 @@ def open_stream(
 
 
 def find_files(spec: str) -> tuple[Any, list[str]]:
-    """(file system, Parquet files): of a local folder, or of the Hub's own conversion of a data set."""
+    """(file system, Parquet files): of a local folder, or of the Hub's own conversion of a dataset."""
     if (folder := Path(spec).expanduser()).is_dir():
         from fsspec.implementations.local import LocalFileSystem
 
@@ -148,7 +148,7 @@ def parquet_file(opened: Any, name: str) -> Any:
     try:
         return ParquetFile(opened)
     except ArrowInvalid as error:
-        raise InputError(f"{name} is no Parquet file: {error}") from None
+        raise InputError(f"{name} is not a Parquet file: {error}") from None
 
 
 def find_columns(schema: Any, spec: str) -> Columns:

@@ -132,7 +132,7 @@ def index_shard(shard: Path) -> list[Sample]:
                 elif data is not None:
                     labels[stem] = read_label(suffix, data, f"{shard}/{member.name}")
     except tarfile.TarError as error:
-        raise InputError(f"{shard} is no tar file that can be read: {error}") from None
+        raise InputError(f"{shard} is not a tar file that can be read: {error}") from None
     return [
         Sample(member.name, member.offset_data, member.size, labels[stem])
         for stem, member in images.items()
@@ -174,8 +174,8 @@ def read_label(suffix: str, data: bytes, name: str) -> Label:
         return str(label)
     except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, ValueError):
         raise InputError(
-            f'{name} is no label: write a class, or {{"label": class}} in JSON, where several classes are a '
-            "list, or an object of weights between 0 and 1"
+            f'{name} is not a label: write a class, or {{"label": class}} in JSON, where several classes are '
+            "a list, or an object of weights between 0 and 1"
         ) from None
 
 

@@ -35,10 +35,10 @@ class Captions(NamedTuple):
 
 
 class CaptionSplits(NamedTuple):
-    """Images to learn from and images to judge by, and how many were left out for want of a text. Of
+    """Images to learn from and images to test on, and how many were left out for want of a text. Of
     digit-lines, `train` are single digits, from which `digit_line_loader` composes lines.
 
-    `strange` is what a model is judged by that learned from none of this: the manifest's own test part, or
+    `strange` is what a model is tested on that learned from none of this: the manifest's own test part, or
     everything where it has no split.
     """
 
@@ -67,8 +67,8 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
     path = Path(spec).expanduser()
     if not path.is_file() or path.suffix not in SUFFIXES:
         raise InputError(
-            f"{spec} is no manifest: give a .csv, .tsv or .parquet file with the columns path and label (the "
-            f"text), or {DIGIT_LINES}"
+            f"{spec} is not a manifest: give a .csv, .tsv or .parquet file with the columns path and label "
+            f"(the text), or {DIGIT_LINES}"
         )
     table = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
     targets = np.zeros(len(table.paths), dtype=np.int64)

@@ -62,7 +62,7 @@ def texts(data: CaptionSplits) -> Iterator[Finding]:
     yield Finding(
         "unseen character",
         "warning",
-        "characters stand in texts to judge by, and in none to learn from",
+        "characters stand in texts to test on, and in none to learn from",
         "add images with them to train: they cannot be read",
         len(unseen),
         tuple(unseen[:SHOWN]),

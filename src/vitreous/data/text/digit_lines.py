@@ -135,14 +135,14 @@ def names(digits: ImageDataset) -> Texts:
 
 
 def compose(digits: ImageDataset, count: int, rng: np.random.Generator) -> tuple[ImageDataset, Texts]:
-    """Lines of digits drawn at random, at random places that do not overlap, and what stands in them."""
+    """Lines of digits sampled at random, at random places that do not overlap, and what stands in them."""
     layout = lay_out(count, rng)
-    drawn = rng.integers(len(digits), size=len(layout.lefts))
-    pixels = torch.from_numpy(np.stack([np.asarray(digits.image(int(index))) for index in drawn]))
+    sampled = rng.integers(len(digits), size=len(layout.lefts))
+    pixels = torch.from_numpy(np.stack([np.asarray(digits.image(int(index))) for index in sampled]))
     targets: Int[np.ndarray, " B"] = np.zeros(count, dtype=np.int64)
     lines = ArrayImages(paint(pixels, layout)[:, 0].numpy(), targets, ("text",), name=DIGIT_LINES)
     every = names(digits)
-    return lines, texts([every[index] for index in drawn], layout)
+    return lines, texts([every[index] for index in sampled], layout)
 
 
 def lay_out(count: int, rng: np.random.Generator, fewest: int = FEWEST, most: int = MOST) -> Layout:
@@ -167,7 +167,7 @@ def paint(digits: Shaped[Tensor, "D 8 8"], layout: Layout) -> Shaped[Tensor, "B 
     return canvas
 
 
-def texts(drawn: Sequence[str], layout: Layout) -> Texts:
-    """The names of the drawn digits, line by line."""
+def texts(sampled: Sequence[str], layout: Layout) -> Texts:
+    """The names of the sampled digits, line by line."""
     ends = layout.lengths.cumsum()
-    return ["".join(drawn[end - length : end]) for end, length in zip(ends, layout.lengths, strict=True)]
+    return ["".join(sampled[end - length : end]) for end, length in zip(ends, layout.lengths, strict=True)]

@@ -90,7 +90,7 @@ class Pair(NamedTuple):
 
 
 class Parallel(NamedTuple):
-    """Pairs to learn from and pairs to judge by, and how many were left out because a side was empty."""
+    """Pairs to learn from and pairs to test on, and how many were left out because a side was empty."""
 
     train: list[Pair]
     test: list[Pair]
@@ -175,7 +175,7 @@ def two_files(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
 
 
 def hugging_face(name: str) -> Iterator[tuple[str, str]]:
-    """The training split of a data set whose rows are {"translation": {"de": ..., "en": ...}}, in that
+    """The training split of a dataset whose rows are {"translation": {"de": ..., "en": ...}}, in that
     order."""
     require_packages("datasets", extra="data", what="hf:")
     from datasets import load_dataset

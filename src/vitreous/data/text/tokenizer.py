@@ -94,7 +94,7 @@ def tokenizer_from_json(text: str, *, where: str) -> Tokenizer:
 
 
 def up_to_end(ids: Sequence[int]) -> list[int]:
-    """Written ids without the padding behind the end mark."""
+    """Written ids without the padding after the end mark."""
     return list(ids[: ids.index(END) + 1] if END in ids else ids)
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from vitreous.data.checking import looks_masked
+from vitreous.data.checking import IMBALANCE, looks_masked
 from vitreous.data.dataset import BadImage, ImageDataset, Splits
 from vitreous.training.diagnosis.findings import Finding
 
-IMBALANCE = 20  # images of the largest class for one of the smallest
 OTHER_CLASSES = 0.4  # of the held-out part, in classes that the training part shows less often
 LEAKED = 0.005  # of the held-out images
 LOOKED_AT = 20_000  # images of a part, for the leak
