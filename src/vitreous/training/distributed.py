@@ -170,6 +170,3 @@ def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
         yield World(dist.get_rank(), dist.get_world_size()), device
     finally:
         dist.destroy_process_group()
-
-
-joined, said_first = process_group, first_value  # until every caller has the new names
