@@ -111,7 +111,7 @@ def mapped(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) 
 
 
 def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where a stored member's bytes begin: behind its local header, whose length is told in it."""
+    """Where a stored member's bytes begin: after its local header, which has its own length in it."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         header = file.read(30)
@@ -129,10 +129,10 @@ def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], 
     width = 2 if magic[6:7] == b"\x01" else 4
     length = int.from_bytes(stream.read(width), "little")
     if magic[:6] != b"\x93NUMPY" or length > LARGEST_HEADER:
-        raise InputError(f"{what} is no NumPy array")
+        raise InputError(f"{what} is not a NumPy array")
     try:
-        told = ast.literal_eval(stream.read(length).decode("latin-1").strip())
-        descr, shape, fortran = told["descr"], told["shape"], told["fortran_order"]
+        header = ast.literal_eval(stream.read(length).decode("latin-1").strip())
+        descr, shape, fortran = header["descr"], header["shape"], header["fortran_order"]
     except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
         raise InputError(f"{what}: the header of the array is damaged") from None
     if not isinstance(descr, str) or descr not in NUMPY_TYPES:

@@ -22,7 +22,7 @@ def read_tree(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise InputError(f"no such run: {path}")
     if not file.exists():
-        raise InputError(f"{path} is no run directory: it has no config.toml")
+        raise InputError(f"{path} is not a run directory: it has no config.toml")
     try:
         return with_current_names(tomllib.loads(file.read_text(encoding="utf-8")))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
