@@ -32,7 +32,6 @@ FORBIDDEN = re.compile(
 )
 
 ALLOWED: dict[str, int] = {
-    "checkpoints": 8,
     "cli": 61,
     "data": 7,
     "evaluation": 31,
