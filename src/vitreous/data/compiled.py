@@ -22,7 +22,7 @@ def machine_code(function: Callable[..., Any]) -> Any:
     """The function compiled at its first call, for many threads at once, and kept for the next process."""
     try:
         return numba.njit(function, nogil=True, error_model="numpy", cache=True)
-    except RuntimeError:  # there is not a folder that can be written
+    except RuntimeError:  # there is no folder that can be written
         return numba.njit(function, nogil=True, error_model="numpy")
 
 

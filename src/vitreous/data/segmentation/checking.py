@@ -119,7 +119,7 @@ def open_parts(source: str) -> Parts:
         return Parts(named(train, validation, test), train.classes, [], [])
     root = Path(source).expanduser()
     if not root.is_dir():
-        raise InputError(f"there is not a folder {source}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
+        raise InputError(f"there is no folder {source}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
     file = root / "classes.txt"
     legend = read_legend(file) if file.is_file() else None
     files: dict[str, MaskedFiles] = {}

@@ -312,5 +312,5 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
         return open_digit_pages(config)
     root = Path(spec).expanduser()
     if not root.is_dir():
-        raise InputError(f"there is not a folder {spec}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
+        raise InputError(f"there is no folder {spec}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
     return open_masked_folder(root, config, classes=classes)

@@ -111,7 +111,7 @@ def binary(opener: Callable[[Path, DataConfig], Parts]) -> Callable[[str, DataCo
     def open_checked(rest: str, config: DataConfig) -> Parts:
         path = Path(rest).expanduser()
         if not rest or not path.is_dir():
-            raise InputError(f"there is not a folder {rest!r}: write the folder that holds the files")
+            raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
         return opener(path, config)
 
     return open_checked
