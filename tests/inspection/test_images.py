@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -11,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+import vitreous as vt
 from vitreous.inspection.images import (
     contact_sheet,
     data_uri,
@@ -78,3 +83,13 @@ def test_the_heat_map_is_inferno() -> None:
     values = torch.linspace(0, 1, 1000)[None]
     expected = matplotlib.colormaps["inferno"](values.numpy())[..., :3] * 255
     np.testing.assert_array_equal(heat(values), expected.round().astype(np.uint8))
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which checks the syntax of scripts")
+@pytest.mark.parametrize("script", sorted(Path(vt.__file__).parent.rglob("*.js")), ids=lambda path: path.name)
+def test_scripts_of_pages_can_be_parsed(script: Path, tmp_path: Path) -> None:
+    """A name declared twice leaves a page without its interactive part, and no Python test would notice."""
+    module = tmp_path / "script.mjs"
+    module.write_text(re.sub(r"\{[%{][^}]*[%}]\}", "0", script.read_text(encoding="utf-8")), encoding="utf-8")
+    done = subprocess.run(["node", "--check", module], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

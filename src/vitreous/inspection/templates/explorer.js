@@ -176,10 +176,10 @@
   }
   const change = (changes) => { Object.assign(state, changes); draw(); };
 
-  data.images.forEach((image, index) => {
+  data.images.forEach((entry, index) => {
     const button = document.createElement("button"), image = document.createElement("img");
-    button.type = "button"; button.title = image.name;
-    image.src = image.src; image.alt = image.name;
+    button.type = "button"; button.title = entry.name;
+    image.src = entry.src; image.alt = entry.name;
     if (Math.max(rows * data.patch[0], columns * data.patch[1]) < 64) image.className = "pixelated";
     button.append(image);
     button.addEventListener("click", () => change({ image: index }));
