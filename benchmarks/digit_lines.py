@@ -1,4 +1,4 @@
-"""The bundled lines of handwritten digits, learned and judged: `vitreous train --task text`, seed by seed.
+"""The bundled lines of handwritten digits, learned and evaluated: `train --task captioning`, seed by seed.
 
     python benchmarks/digit_lines.py --seeds 0 300 --out benchmarks/results/digit_lines.json
 
@@ -21,21 +21,19 @@ from pathlib import Path
 import torch
 
 from vitreous.evaluation.reading import evaluate_reader
-from vitreous.training.sequence.plan import plan_reading, prepare_reading
-from vitreous.training.sequence.reader import Reader
-from vitreous.training.sequence.run import SequenceRun, train_sequence_model
+from vitreous.tasks import running, task_named
 
 
 def learn(seed: int) -> dict[str, object]:
     """One run, judged."""
-    config, data = plan_reading(None, {"seed": seed})
+    task = task_named("captioning")
+    config, _, data, _ = task.plan(None, {"seed": seed})
     begun = time.perf_counter(), time.process_time()
-    prepared = prepare_reading(config, data)
     with tempfile.TemporaryDirectory() as folder:
-        run = SequenceRun.create(Path(folder) / "run", config)
-        model, _ = train_sequence_model(run, prepared, device=torch.device("cpu"))
-    told = evaluate_reader(Reader(model, prepared.tokenizer), data.test).to_json()
-    kept = ("test_count", "line_accuracy", "line_accuracy_interval", "character_accuracy")
+        run = Run.create(Path(folder) / "run", config)
+        done = running.learn(run, data, device=torch.device("cpu"))
+    told = evaluate_reader(task.answerer(done.model, done.material), data.test).to_json()
+    kept = ("test_count", "test_line_accuracy", "test_line_accuracy_interval", "test_character_accuracy")
     return {
         "seed": seed,
         **{name: told[name] for name in kept},

@@ -25,22 +25,22 @@ import torch
 from vitreous.evaluation.baselines import digits_baselines
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.scores import wilson_interval
-from vitreous.training.classifier import train_classifier
-from vitreous.training.plan import plan
+from vitreous.tasks import task_named
+from vitreous.tasks.running import learn
 from vitreous.training.run import Run
 
 
 def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     """Train on one split, and count the mistakes of everyone."""
-    planned = plan("digits", {**settings, "data": {"split_seed": seed}})
-    assert planned.splits.test is not None
+    planned = task_named("classification").plan("digits", {**settings, "data": {"split_seed": seed}})
+    assert planned.data.test is not None
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", planned.config)
         processor = time.process_time()
-        trained = train_classifier(run, planned.splits, device=torch.device("cpu"))
+        trained = learn(run, planned.data, device=torch.device("cpu"))
         processor = time.process_time() - processor
-    evaluation = evaluate(trained.model, planned.splits.test)
-    count = len(planned.splits.test)
+    evaluation = evaluate(trained.model, planned.data.test)
+    count = len(planned.data.test)
     return {
         "split_seed": seed,
         "mistakes": round((1 - evaluation.accuracy) * count),
@@ -49,7 +49,7 @@ def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         "seconds": round(trained.seconds, 1),
         "processor_seconds": round(processor, 1),
         "waiting_for_data": round(trained.waiting, 4),
-        **{each.name: each.accuracy for each in digits_baselines(planned.splits)},
+        **{each.name: each.accuracy for each in digits_baselines(planned.data)},
     }
 
 

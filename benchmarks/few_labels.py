@@ -19,10 +19,9 @@ from vitreous.data.sources import Splits
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.features import extract
 from vitreous.evaluation.knn import knn_hits
-from vitreous.pretraining.config import ObjectiveName, PretrainingRunConfig
-from vitreous.pretraining.plan import by_model, rules
-from vitreous.pretraining.pretrainer import pretrain
-from vitreous.training.classifier import train_classifier
+from vitreous.tasks.pretraining.config import ObjectiveName, PretrainingRunConfig
+from vitreous.tasks.pretraining.plan import by_model, rules
+from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.run import Run
@@ -124,12 +123,12 @@ def outcome(folder: Path, comparison: Comparison, variant: Variant, device: torc
         config = comparison.pretraining_config(variant.objective, variant.seed)
         run = opened(folder / variant.name, config)
         if not finished(run):
-            pretrain(run, comparison.splits, device=device)
+            learn(run, comparison.splits, device=device)
         init, spent = run.path, run.metrics()[-1]["seconds"]
     run = opened(folder / f"{variant.name}-tuned", comparison.fine_tuning_config(variant, init))
     few = few_labels(comparison.splits, comparison.labeled, variant.seed)
     if not finished(run):
-        train_classifier(run, few, device=device)
+        learn(run, few, device=device)
     assert few.test is not None
     before = starting_model(run.config, few.train.classes).eval()
     labeled, judged = (extract(before, part, device=device, batch_size=256) for part in (few.train, few.test))

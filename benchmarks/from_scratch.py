@@ -29,11 +29,11 @@ from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, evaluation_loader, image_loader
 from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.tasks import task_named
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.plan import plan
 from vitreous.training.trainer import Trainer
 
 CORES = 2
@@ -132,8 +132,8 @@ def accuracy(model: nn.Module, preprocessing: Preprocessing, images: ImageDatase
 
 def one_set(name: str, folder: Path, minutes: float, share: float, models: Sequence[str]) -> dict[str, Any]:
     """Both models on one set, or one of them."""
-    planned = plan(str(write_set(name, folder / name)), {})
-    config, splits = planned.config, planned.splits
+    planned = task_named("classification").plan(str(write_set(name, folder / name)), {})
+    config, splits = planned.config, planned.data
     budget = 60 * minutes * CORES * share
     labels = splits.train.classes
 

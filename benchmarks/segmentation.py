@@ -21,16 +21,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from vitreous.training.loop import Surroundings, fit
 
 from vitreous.data.segmentation.digit_pages import CLASSES
 from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.tasks import task_named
+from vitreous.tasks.segmentation.objective import segmentation
+from vitreous.tasks.task import Plan
+from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.run import Run
-from vitreous.training.segmentation.objective import segmentation
-from vitreous.training.segmentation.plan import SegmentationPlan, plan_segmentation
-from vitreous.training.segmentation.trainer import train_mask_loader, train_segmenter
-from vitreous.training.trainer import Trainer
 
 PROBE = 8  # steps by which the U-Net's speed is told
 
@@ -80,36 +81,35 @@ def numbers(evaluation: SegmentationEvaluation, model: nn.Module, **more: Any) -
     }
 
 
-def train_ours(planned: SegmentationPlan, path: Path) -> dict[str, Any]:
+def train_ours(planned: Plan, path: Path) -> dict[str, Any]:
     run = Run.create(path, planned.config)
     begun = time.process_time()
-    model = train_segmenter(run, planned.splits, device=torch.device("cpu")).model
+    model = learn(run, planned.data, device=torch.device("cpu")).model
     seconds = time.process_time() - begun
-    assert planned.splits.test is not None
-    found = evaluate_segmenter(model, planned.splits.test)
+    assert planned.data.test is not None
+    found = evaluate_segmenter(model, planned.data.test)
     steps = planned.config.training.steps
     return numbers(found, model, steps=steps, processor_seconds=seconds, always_background=found.always_first)
 
 
-def train_unet(
-    planned: SegmentationPlan, path: Path, *, seconds: float, width: int, lr: float
-) -> dict[str, Any]:
+def train_unet(planned: Plan, path: Path, *, seconds: float, width: int, lr: float) -> dict[str, Any]:
     torch.manual_seed(planned.config.seed)
     run = Run(path, planned.config)  # names the data and the batches; nothing is written
     model = UNet(len(CLASSES), width, planned.config.preprocessing)
     training = planned.config.training.model_copy(update={"peak_lr": lr, "ema_decay": None})
-    objective = segmentation(training)
-    loader = train_mask_loader(run, planned.splits, torch.device("cpu"))
+    objective, surroundings = segmentation(training), Surroundings()
+    task = task_named("segmentation")
+    loader = task.prepare(run.config, planned.data, device=torch.device("cpu"), world=World()).loader
     trial = Learner.begin(UNet(len(CLASSES), width, planned.config.preprocessing), training)
     begun = time.process_time()
-    Trainer(trial, loader, objective, training.model_copy(update={"steps": PROBE})).fit()
+    fit(trial, loader, objective, training.model_copy(update={"steps": PROBE}), surroundings)
     steps = round(seconds * PROBE / (time.process_time() - begun))
     learner = Learner.begin(model, training)
     begun = time.process_time()
-    Trainer(learner, loader, objective, training.model_copy(update={"steps": steps})).fit()
+    fit(learner, loader, objective, training.model_copy(update={"steps": steps}), surroundings)
     took = time.process_time() - begun
-    assert planned.splits.test is not None
-    found = evaluate_segmenter(model, planned.splits.test)  # type: ignore[arg-type]
+    assert planned.data.test is not None
+    found = evaluate_segmenter(model, planned.data.test)  # type: ignore[arg-type]
     return numbers(found, model, steps=steps, processor_seconds=took, peak_lr=lr, width=width)
 
 
@@ -130,9 +130,9 @@ def main() -> None:
         settings["training"] = {"steps": options.steps}
     if options.validation:
         settings["data"]["validation_fraction"] = 0.2
-    planned = plan_segmentation(None, settings)
+    planned = task_named("segmentation").plan(None, settings)
     if options.validation:
-        planned = planned._replace(splits=planned.splits._replace(test=planned.splits.validation))
+        planned = planned._replace(data=planned.data._replace(test=planned.data.validation))
     results: dict[str, Any] = {
         "date": date.today().isoformat(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",

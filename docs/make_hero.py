@@ -19,10 +19,10 @@ from torch import Tensor
 
 import vitreous as vt
 from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.held_out import held_out
 from vitreous.inspection.attention_metrics import to_grid
 from vitreous.inspection.relevance import relevance
 from vitreous.inspection.survey import survey
+from vitreous.tasks import task_named
 
 GROUND, INK, FAINT = "#101416", "#eceae4", "#8f9a97"
 SIDE = 96  # pixels of a tile
@@ -30,7 +30,7 @@ SIDE = 96  # pixels of a tile
 
 def main(run: str) -> None:
     model = vt.load(run).eval()
-    images = held_out(run, None, {}).images
+    images = task_named("classification").held_out(run, None, None, {}).examples
     judged = evaluate(model, images)
     right = [
         int(judged.indices[np.flatnonzero(judged.correct & (judged.targets == digit))[3]])

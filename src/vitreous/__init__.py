@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from vitreous.checkpoints import save as save
     from vitreous.checkpoints.resizing import resize as resize
     from vitreous.errors import InputError as InputError
+    from vitreous.evaluation.text_models import Reader as Reader
+    from vitreous.evaluation.text_models import Translator as Translator
     from vitreous.inspection.capture import capture_attention as capture_attention
     from vitreous.models.bit import BiT as BiT
     from vitreous.models.bit import BiTConfig as BiTConfig
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from vitreous.models.sequence_config import TransformerConfig as TransformerConfig
     from vitreous.models.transformer import Transformer as Transformer
     from vitreous.models.vit import ViT as ViT
-    from vitreous.training.sequence.reader import Reader as Reader
-    from vitreous.training.sequence.translator import Translator as Translator
 
 __version__ = "0.1.0"
 
@@ -54,12 +54,12 @@ _MODULES = {
     "Captioner": "models.captioner",
     "InputError": "errors",
     "Preprocessing": "models.preprocessing",
-    "Reader": "training.sequence.reader",
+    "Reader": "evaluation.text_models",
     "Segmenter": "models.segmenter",
     "SegmenterConfig": "models.segmenter",
     "Transformer": "models.transformer",
     "TransformerConfig": "models.sequence_config",
-    "Translator": "training.sequence.translator",
+    "Translator": "evaluation.text_models",
     "ViT": "models.vit",
     "ViTConfig": "models.config",
     "benchmark": "api.deployment",

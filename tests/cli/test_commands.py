@@ -48,7 +48,16 @@ def test_other_data_are_judged_whole(command: Call) -> None:
 def test_evaluate_for_people(command: Call) -> None:
     code, out, _ = command("evaluate", "runs/mine")
     assert code == 0
-    for word in ("accuracy", "95 %", "calibration (ECE)", "precision", "recall", "F1", "confusion", "surest"):
+    for word in (
+        "accuracy",
+        "95 %",
+        "calibration (ECE)",
+        "precision",
+        "recall",
+        "F1",
+        "confusion",
+        "most confident",
+    ):
         assert word in out
 
 
@@ -56,7 +65,7 @@ def test_predict_gives_the_contracts_json(command: Call) -> None:
     code, out, err = command("predict", "runs/mine", "photos/", "photo.jpg", "--json", "--top", "2")
     assert (code, err) == (0, "")
     result = json.loads(out)
-    assert result.keys() == {"predictions", "failed"}
+    assert result.keys() == {"task", "predictions", "failed"}
     assert result["failed"] == []
     assert len(result["predictions"]) == 25
     first = result["predictions"][0]

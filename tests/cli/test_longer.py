@@ -16,7 +16,7 @@ TRANSLATOR = (*SMALL, "model.encoder_depth=1", "training.log_every=2")
 READER = ("training.epochs=0.02", "model.encoder.depth=1", "model.decoder.depth=1")
 COMMANDS = {
     "classes": (("train", "digits", "--epochs", "1"), SMALL),
-    "text": (("train", "--task", "text"), (*READER, "training.log_every=2")),
+    "text": (("train", "--task", "captioning"), (*READER, "training.log_every=2")),
     "segmentation": (("train", "--task", "segmentation", "--epochs", "0.1"), ("model.depth=1",)),
     "pretrain": (("pretrain", "digits", "--epochs", "1"), SMALL),
     "translate": (("translate", "train", "--steps", "2", "--beams", "1"), TRANSLATOR),

@@ -11,7 +11,7 @@ import pytest
 
 import vitreous as vt
 from vitreous.models.vit import ViT
-from vitreous.pretraining.config import PretrainingRunConfig
+from vitreous.tasks.pretraining.config import PretrainingRunConfig
 from vitreous.training.run import Run
 
 Call = Callable[..., tuple[int, str, str]]
@@ -49,14 +49,14 @@ def test_a_pre_training_run_says_what_it_is(words: tuple[str, ...], command: Cal
     assert (code, out) == (2, "")
     assert err == (
         "vitreous: runs/pre is a pre-training run and has no classes: use vitreous probe, inspect or train "
-        "--init; it goes on with vitreous pretrain --resume runs/pre\n"
+        "--init; resume it with vitreous pretrain --resume runs/pre\n"
     )
 
 
 def test_pre_training_does_not_go_on_with_a_classifier(command: Call) -> None:
     code, _, err = command("pretrain", "--resume", "runs/mine")
     assert code == 2
-    assert "runs/mine is no pre-training run: it goes on with vitreous train --resume runs/mine" in err
+    assert "runs/mine is not a pre-training run: resume it with vitreous train --resume runs/mine" in err
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.cli.segmentation_runs import save
 from vitreous.data.segmentation.masked import mask_image
 from vitreous.errors import InputError
+from vitreous.tasks.segmentation.task import save_png
 
 SMALL = (
     "--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "model.depth=1",
@@ -50,8 +50,8 @@ def run(streets, command, workplace):
             result
         )
         assert result["test_count"] == 3
-        assert list(result["per_class"]) == ["sky", "road", "car"]
-        assert result["per_class"]["road"]["pixels"] == 3 * (20 * 48 - 4 * 16)
+        assert [each["label"] for each in result["per_class"]] == ["sky", "road", "car"]
+        assert result["per_class"][1]["pixels"] == 3 * (20 * 48 - 4 * 16)
         assert "recipe: 9 images of 3 classes" in done.err
     return path
 
@@ -128,7 +128,7 @@ def test_a_mask_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Image.Image, "save", full)
     with pytest.raises(InputError, match=r"cannot write .*mask\.png: No space left"):
-        save(Image.new("L", (2, 2)), tmp_path / "mask.png")
+        save_png(Image.new("L", (2, 2)), tmp_path / "mask.png")
     assert not list(tmp_path.iterdir())
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_goes_on_hears_of_shards(run, command, monkeypatch):
         heard.append(shard)
         raise InputError("enough heard")
 
-    monkeypatch.setattr("vitreous.training.run.RunDirectory.spread", listening)
+    monkeypatch.setattr("vitreous.training.run.Run.spread", listening)
     monkeypatch.setattr("vitreous.cli.train.check_shard", lambda shard: None)  # as under torchrun
     for shard in ((), ("--no-shard",), ("--shard",)):
         assert "enough heard" in command("train", "--resume", run, *shard).err
@@ -202,13 +202,13 @@ def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workp
         (("photos",), "no folder of images and masks"),
         (("nowhere",), "there is no folder nowhere"),
         (("photo.jpg",), "there is no folder photo.jpg"),
-        (("streets", "--recipe", "deit"), "do not go with --task segmentation"),
+        (("streets", "--recipe", "deit"), "--recipe does not apply to --task segmentation"),
         (("streets", "--set", "model.decodr=linear"), "model.decoder"),
         (("streets", "--set", "augmentation.cutmix=1"), "augmentation.cutmix cannot change a mask"),
         (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 images"),
         (("streets", "--model", "BiT-R50x1"), "give a ViT"),
         (("streets", "--init", "nowhere.npz"), "nowhere.npz"),
-        (("--resume", "runs/mine"), "runs/mine is a run of --task classes"),
+        (("--resume", "runs/mine"), "runs/mine is a run of --task classification"),
     ],
 )
 def test_bad_input_is_one_sentence(streets, command, arguments, said):
@@ -222,7 +222,7 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
     for arguments, said in (
         (("convert", run, tmp_path / "model.npz", "--format", "google"), "save its encoder"),
         (("evaluate", run, "photos"), "no folder of images and masks"),
-        (("evaluate", run, "--workers", "2"), "--workers does not go with a segmenter"),
+        (("evaluate", run, "--workers", "2"), "--workers does not apply to --task segmentation"),
         (("predict", "runs/mine", "photo.jpg", "--out", tmp_path), "--out is where masks go"),
         (("inspect", run, "photo.jpg", "--label", "car"), "--label does not go with a segmenter"),
         (("inspect", run, "photo.jpg", "--set", "model.heads=2"), "--set does not go with a segmenter"),

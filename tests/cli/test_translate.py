@@ -36,9 +36,15 @@ def test_train_on_pairs(pairs, command, tmp_path):
     assert result["skipped"] == {"empty": 2, "too_long": 1}
     assert "skipped 2" in done.err
     assert "skipped 1" in done.err
-    assert {"run", "exact_match", "exact_match_interval", "test_count", "bleu", "chrf", "seconds"} <= set(
-        result
-    )
+    assert {
+        "run",
+        "test_exact_match",
+        "exact_match_interval",
+        "test_count",
+        "test_bleu",
+        "test_chrf",
+        "seconds",
+    } <= set(result)
     written = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"config.toml", "model", "checkpoints", "metrics.jsonl", "report.html", "README.md"} <= written
     again = command(
@@ -67,7 +73,7 @@ def test_translate_lines_of_standard_input(translator, command, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("\n \n"))
     done = command("translate", translator)
     assert done.code == 2
-    assert "no text to translate, neither behind the run nor in standard input" in done.err
+    assert "no text to translate, neither after the run nor in standard input" in done.err
 
 
 def test_an_empty_line_gives_an_empty_line(translator, command, monkeypatch):
@@ -82,7 +88,7 @@ def test_an_empty_line_gives_an_empty_line(translator, command, monkeypatch):
 
 
 def test_evaluate_translates_as_many_together_as_are_asked_for(translator, command, monkeypatch):
-    from vitreous.training.sequence.translator import Translator
+    from vitreous.evaluation.text_models import Translator
 
     together, decode = [], Translator.decode
 
@@ -116,7 +122,7 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
         (("translate",), "say what: vitreous translate train"),
         (("translate", "nowhere", "text"), "no such run"),
         (("predict", "runs/pairs", "photo.jpg"), "use vitreous translate"),
-        (("translate", "runs/mine", "text"), "no model that writes text"),
+        (("translate", "runs/mine", "text"), "which does not translate"),
         (("translate", "runs/pairs", ""), "no text to translate"),
         (("translate", "runs/pairs", "word " * 500), "sentence by sentence"),
         (("translate", "runs/pairs", "two", "--beams", "0"), "--beams 0"),
@@ -124,17 +130,17 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
         (("translate", "train", "nowhere.tsv"), "cannot read"),
         (("translate", "train", "photo.jpg"), "not UTF-8"),
         (("translate", "train", "--set", "model.widht=3"), "model.width"),
-        (("translate", "train", "--resume", "runs/mine"), "no run of a model that writes text"),
+        (("translate", "train", "--resume", "runs/mine"), "runs/mine is a run of --task classification"),
         (("translate", "train", "pairs.tsv", "--resume", "runs/pairs"), "give no other settings"),
         (("translate", "train", "pairs.tsv", "--out", "runs/pairs"), "exists already"),
         (("train", "--resume", "runs/pairs"), "vitreous translate train --resume runs/pairs"),
         (
             ("evaluate", "runs/pairs", "--image-size", "32"),
-            "--image-size does not go with a model that writes",
+            "--image-size does not apply to --task translation",
         ),
         (
             ("evaluate", "runs/pairs", "--set", "data.strict=true"),
-            "--set does not go with a model that writes",
+            "--set does not apply to --task translation",
         ),
         (("translate", "runs/pairs", "two", "--steps", "3"), "all else is for vitreous translate train"),
         (("translate", "runs/pairs", "two", "--out", "x"), "all else is for vitreous translate train"),
@@ -151,7 +157,7 @@ def test_bad_input_is_one_sentence(translator, command, arguments, said):
 @pytest.mark.slow
 def test_the_bundled_numbers_are_learned(command, tmp_path):
     done = command("translate", "train", "--out", tmp_path / "run", "--json")
-    assert json.loads(done.out)["exact_match"] >= 0.99
+    assert json.loads(done.out)["test_exact_match"] >= 0.99
     texts = ("<de> twenty-one", "<ko> sechstausendelf", "<en> 삼십사만 오천육백칠십팔")
     assert command("translate", tmp_path / "run", *texts).out.splitlines() == [
         "einundzwanzig",

@@ -129,7 +129,7 @@ def test_what_is_wrong_with_texts(lines, tmp_path):
 
 
 def test_the_command_checks_texts(lines, capsys):
-    assert run(["data", "check", lines({}), "--task", "text", "--json"]) == 0
+    assert run(["data", "check", lines({}), "--task", "captioning", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["images"] == {"train": 20, "test": 4}
-    assert run(["data", "check", "nothing.csv", "--task", "text"]) == 2
+    assert run(["data", "check", "nothing.csv", "--task", "captioning"]) == 2
     assert "is not a manifest" in capsys.readouterr().err

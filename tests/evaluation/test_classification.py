@@ -110,7 +110,10 @@ def test_json_has_the_contracts_keys(images: ArrayImages, make_model: Callable[.
     result = json.loads(json.dumps(finite(evaluate(make_model(), images).to_json())))
     assert {"test_accuracy", "test_accuracy_interval", "test_count", "seconds"} <= result.keys()
     assert {"per_class", "confusion", "calibration"} <= result.keys()
-    assert result["test_top5_accuracy"] is None, "of three classes the best five say nothing"
+    assert "test_top5_accuracy" not in result, "of three classes the best five say nothing"
+    assert {"task", "metrics", "count", "failed"} <= result.keys()
+    accuracy = {"value": result["test_accuracy"], "interval": result["test_accuracy_interval"]}
+    assert result["metrics"]["accuracy"] == accuracy
     assert len(result["calibration"]["bins"]) == 15
     assert sum(map(sum, result["confusion"])) == result["test_count"] == 31
 

@@ -13,9 +13,9 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.monitor import monitor
 from vitreous.models.vit import ViT
-from vitreous.pretraining.config import ObjectiveName
-from vitreous.pretraining.plan import plan
-from vitreous.pretraining.pretrainer import pretrain
+from vitreous.tasks import task_named
+from vitreous.tasks.pretraining.config import ObjectiveName
+from vitreous.tasks.running import learn
 from vitreous.training.config import EvaluationConfig, RunConfig
 from vitreous.training.run import Run
 
@@ -61,9 +61,9 @@ def test_fewshot_accuracy_is_measured_during_pretraining(objective: ObjectiveNam
         "training": {"steps": 2, "batch_size": 32},
         "evaluation": {"fewshot": True},
     }
-    planned = plan("digits", settings, objective=objective)
+    planned = task_named(objective).plan("digits", settings)
     run = Run.create(tmp_path / "run", planned.config)
-    pretrain(run, planned.splits, device=torch.device("cpu"))
+    learn(run, planned.data, device=torch.device("cpu"))
     row = run.metrics()[-1]
     assert {"validation_loss", "validation_fewshot_1", "validation_fewshot_10"} <= row.keys()
     assert row["validation_fewshot_10"] > 0.1

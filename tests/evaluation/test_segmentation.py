@@ -12,7 +12,6 @@ from PIL import Image
 from vitreous.data.dataset import BadImage
 from vitreous.data.segmentation.masked import MaskedSubset
 from vitreous.errors import InputError
-from vitreous.evaluation.held_out import held_out_masks
 from vitreous.evaluation.segmentation import (
     SegmentationEvaluation,
     confusion_of,
@@ -21,6 +20,7 @@ from vitreous.evaluation.segmentation import (
     masks_of,
 )
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
+from vitreous.tasks import task_named
 
 TRUE = np.array([[0, 0, 1, 1], [0, 0, 1, 255]], dtype=np.uint8)
 FOUND = np.array([[0, 2, 1, 1], [0, 1, 0, 1]], dtype=np.uint8)
@@ -47,7 +47,7 @@ def test_iou_by_hand():
     # was called 2, and the one that was called 1, are wrong: 2 / (3 + 4 - 2).
     assert judged.foreground_miou == pytest.approx((2 / 5 + 2 / 5) / 2)
     assert judged.always_first == pytest.approx((4 / 7 + 0) / 2)
-    assert judged.to_json()["per_class"]["a"] == {"iou": pytest.approx(0.5), "pixels": 3}
+    assert judged.to_json()["per_class"][1] == {"label": "a", "iou": pytest.approx(0.5), "pixels": 3}
 
 
 def test_pixels_are_summed_over_images_before_they_are_divided():
@@ -109,12 +109,14 @@ def test_each_image_is_judged_once_at_its_own_size():
 
 def test_nothing_to_judge_is_said():
     config = SegmenterConfig(image_size=16, patch_size=8, num_classes=3, width=8, depth=1, heads=1, mlp_dim=8)
-    with pytest.raises(InputError, match="not one of 1 images can be judged: image 1: torn"):
+    with pytest.raises(InputError, match="not one of 1 images can be read: image 1: torn"):
         evaluate_segmenter(Segmenter(config), MaskedSubset(Three(), np.array([1])))
 
 
 def test_the_bundled_pages_have_a_part_to_judge_on():
-    found = held_out_masks("Seg-Ti/16", "digit-pages", {}, None)
+    config = SegmenterConfig(image_size=16, patch_size=8, width=8, depth=1, heads=1, mlp_dim=8)
+    model = Segmenter(config)
+    found = task_named("segmentation").held_out("Seg-Ti/16", model, "digit-pages", {})
     assert (found.source, found.part) == ("digit-pages", "held-out part")
     with pytest.raises(InputError, match="name the data"):
-        held_out_masks("Seg-Ti/16", None, {}, None)
+        task_named("segmentation").held_out("Seg-Ti/16", model, None, {})

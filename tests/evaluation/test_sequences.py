@@ -7,10 +7,9 @@ from PIL import Image
 from vitreous.data.dataset import ArrayImages, BadImage
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
-from vitreous.evaluation.reading import ReadingEvaluation, edits, evaluate_reader
+from vitreous.evaluation.reading import CaptioningEvaluation, edits, evaluate_reader
+from vitreous.evaluation.text_models import Reader, ReadText, Translation, Translator
 from vitreous.evaluation.translation import evaluate_translator, scores
-from vitreous.training.sequence.reader import Reader, ReadText
-from vitreous.training.sequence.translator import Translation, Translator
 
 
 class Parrot(Translator):
@@ -33,11 +32,11 @@ class Parrot(Translator):
 def test_a_translator_is_judged():
     pairs = [Pair("say one", "one", 0), Pair("say two", "too", 1), Pair("word " * 20, "word", 2)]
     found = evaluate_translator(Parrot(), pairs).to_json()
-    assert found["exact_match"] == pytest.approx(1 / 3)
+    assert found["test_exact_match"] == pytest.approx(1 / 3)
     assert found["too_long"] == 1
     assert found["mistakes"][0] == {"source": "say two", "wanted": "too", "translated": "two"}
     assert found["mistakes"][1]["translated"] == ""
-    low, high = found["exact_match_interval"]
+    low, high = found["test_exact_match_interval"]
     assert low < 1 / 3 < high
 
 
@@ -98,12 +97,12 @@ def test_a_reader_is_judged_and_bad_images_are_told():
     texts[10] = "11"
     found = evaluate_reader(Fixed(), Captions(Torn(), texts)).to_json()
     assert found["test_count"] == 99
-    assert found["line_accuracy"] == pytest.approx(98 / 99)
-    assert found["character_accuracy"] == pytest.approx(1 - 1 / 188)
+    assert found["test_line_accuracy"] == pytest.approx(98 / 99)
+    assert found["test_character_accuracy"] == pytest.approx(1 - 1 / 188)
     assert found["failed"] == [{"path": "gray[70]", "reason": "torn"}]
     assert found["mistakes"] == [{"image": "gray[10]", "wanted": "11", "read": "10"}]
 
 
 def test_a_reader_that_writes_too_much_has_no_character_right():
-    found = ReadingEvaluation(["a"], ["12"], ["345678"], {}, 0.1).to_json()
-    assert found["character_accuracy"] == 0
+    found = CaptioningEvaluation(["a"], ["12"], ["345678"], {}, 0.1).to_json()
+    assert found["test_character_accuracy"] == 0

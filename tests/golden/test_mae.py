@@ -8,8 +8,8 @@ from safetensors.torch import load_file, save_file
 
 from vitreous.errors import InputError
 from vitreous.layers.stems import to_patches
-from vitreous.pretraining.mae import sincos_of_mae
-from vitreous.pretraining.mae_weights import load_mae
+from vitreous.tasks.pretraining.mae import sincos_of_mae
+from vitreous.tasks.pretraining.mae_weights import load_mae
 
 TOLERANCE = 2e-5
 

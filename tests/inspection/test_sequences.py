@@ -2,16 +2,19 @@
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from vitreous.tasks.text.plan import plan_translation
 
 from vitreous.data.config import DataConfig
 from vitreous.data.sources.bundled import open_digits
 from vitreous.data.text.digit_lines import compose
 from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokenizer import Tokenizer
+from vitreous.evaluation.text_models import Reader, Translator
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.sequence_report import (
     spell_bytes,
@@ -20,25 +23,26 @@ from vitreous.inspection.sequence_report import (
     write_reading_report,
     write_translation_report,
 )
-from vitreous.training.sequence.config import configure_sequence
-from vitreous.training.sequence.plan import plan_translation
-from vitreous.training.sequence.reader import Reader
-from vitreous.training.sequence.recipes import digit_lines_config, numbers_config
-from vitreous.training.sequence.run import fresh_model
-from vitreous.training.sequence.translator import Translator
+from vitreous.tasks import task_named
+from vitreous.tasks.text.recipes import digit_lines_config, numbers_config
+from vitreous.training.settings import configure
+
+
+def fresh_model(config: Any) -> Any:
+    return task_named(config.task).build(config, None, steps=1)
 
 
 @pytest.fixture(scope="module")
 def translator():
     texts = [text for pair in list(number_pairs(50)) for text in (pair.source, pair.target)]
-    model = fresh_model(configure_sequence(numbers_config(), {"model": {"depth": 3}})).eval()
+    model = fresh_model(configure(numbers_config(), {"model": {"depth": 3}})).eval()
     return Translator(model, Tokenizer.train(texts, 380))
 
 
 @pytest.fixture(scope="module")
 def reader():
     tiny = {"encoder": {"depth": 1, "width": 32}, "decoder": {"depth": 2, "width": 32}}
-    config = configure_sequence(digit_lines_config(), {"model": tiny})
+    config = configure(digit_lines_config(), {"model": tiny})
     return Reader(fresh_model(config).eval(), Tokenizer.train(["0123456789"], 270))
 
 

@@ -16,7 +16,7 @@ from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.contact_sheet import target_in_words as label_of
 from vitreous.data.dataset import ArrayImages
 from vitreous.evaluation.baselines import Baseline
-from vitreous.evaluation.classification import Evaluation
+from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.evaluation_figures import curves_figure
@@ -73,7 +73,7 @@ def evaluation(right: int, count: int = 9) -> Evaluation:
     targets = np.arange(count) % 3
     said = np.where(np.arange(count) < right, targets, (targets + 1) % 3)
     probabilities = np.full((count, 3), 0.1) + 0.7 * np.eye(3)[said]
-    return Evaluation(
+    return ClassificationEvaluation(
         classes=CLASSES,
         indices=np.arange(count),
         names=tuple(f"made[{i}]" for i in range(count)),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
-from vitreous.pretraining.dino import DINO
+from vitreous.tasks.pretraining.dino import DINO
 
 
 @pytest.fixture

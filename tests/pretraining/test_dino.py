@@ -7,9 +7,9 @@ import torch
 
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
-from vitreous.pretraining.dino import DINO, DINOConfig, cross_view_loss, signs_of_collapse
-from vitreous.pretraining.sizes import FeaturesAt
-from vitreous.pretraining.views import MultiCrop, ViewsConfig, blurred, random_crop, turn_colors
+from vitreous.tasks.pretraining.dino import DINO, DINOConfig, cross_view_loss, signs_of_collapse
+from vitreous.tasks.pretraining.sizes import FeaturesAt
+from vitreous.tasks.pretraining.views import MultiCrop, ViewsConfig, blurred, random_crop, turn_colors
 
 SMALL = {"prototypes": 32, "head_hidden": 32, "head_bottleneck": 16}
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vitreous.errors import InputError
-from vitreous.pretraining.mae import MAE, MAEConfig, decoder_for, sincos_of_mae, statistics
+from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, sincos_of_mae, statistics
 
 SMALL = {"decoder_width": 24, "decoder_depth": 1, "decoder_heads": 2, "decoder_mlp_dim": 48}
 

@@ -8,7 +8,7 @@ from vitreous.errors import InputError
 from vitreous.layers.stems import to_patches
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.pretraining.masked_patch import (
+from vitreous.tasks.pretraining.masked_patch import (
     Corruption,
     MaskedPatchConfig,
     MaskedPatchPrediction,

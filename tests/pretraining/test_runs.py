@@ -16,38 +16,38 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import BadImage
 from vitreous.data.sources import Splits, open_data
 from vitreous.errors import InputError
-from vitreous.pretraining.config import OBJECTIVES, PretrainingRunConfig
-from vitreous.pretraining.plan import open_unlabeled, plan
-from vitreous.pretraining.pretrainer import pretrain
-from vitreous.training.checkpointer import Checkpointer
+from vitreous.tasks import task_named
+from vitreous.tasks.pretraining.config import OBJECTIVES, PretrainingRunConfig
+from vitreous.tasks.pretraining.plan import open_unlabeled
+from vitreous.tasks.running import learn
 from vitreous.training.distributed import World
 from vitreous.training.run import Run
-from vitreous.training.trainer import NotFinite, Trainer
+from vitreous.training.trainer import NotFinite
 
 CPU = torch.device("cpu")
 TINY = {
     "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
     "training": {"steps": 4, "batch_size": 32, "save_every": 0.0, "ema_decay": 0.5},
     "evaluation": {"batch_size": 360},
-    "pretraining": {"dino": {"prototypes": 16, "views": {"small_count": 1}}},
 }
+DINO = {"pretraining": {"dino": {"prototypes": 16, "views": {"small_count": 1}}}}
 
 
 def tiny_run(path: Path, objective: str = "mae") -> tuple[Run, Splits]:
-    planned = plan("digits", TINY, objective=objective)
-    return Run.create(path, planned.config), planned.splits
+    planned = task_named(objective).plan("digits", {**TINY, **(DINO if objective == "dino" else {})})
+    return Run.create(path, planned.config), planned.data
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "run", objective)
-    result = pretrain(run, splits, device=CPU)
+    result = learn(run, splits, device=CPU)
     encoder = vt.load(tmp_path / "run")
     assert encoder.config.num_classes is None
     assert encoder.labels is None
     assert encoder.config.class_token == (objective == "dino")
     images = torch.randn(2, 1, 8, 8)
-    assert torch.allclose(encoder(images), result.encoder(images), atol=1e-6)
+    assert torch.allclose(encoder(images), result.model.encoder(images), atol=1e-6)
     row = run.metrics()[-1]
     assert row["step"] == 4
     assert np.isfinite([row["loss"], row["validation_loss"]]).all()
@@ -57,13 +57,14 @@ def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
 @pytest.mark.parametrize("objective", ["mae", "dino"])
 def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "whole", objective)
-    pretrain(run, splits, device=CPU)
+    learn(run, splits, device=CPU)
     shutil.copytree(run.path, tmp_path / "half")
-    (tmp_path / "half" / "checkpoints" / "step-000000004.json").unlink()
+    for file in (tmp_path / "half" / "checkpoints").glob("step-000000004.*"):
+        file.unlink()
     shutil.rmtree(tmp_path / "half" / "model")
     again = Run.open(tmp_path / "half", PretrainingRunConfig)
     assert again.states.steps() == [3]
-    pretrain(again, splits, device=CPU)
+    learn(again, splits, device=CPU)
     ours, theirs = vt.load(tmp_path / "half").state_dict(), vt.load(tmp_path / "whole").state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -73,21 +74,23 @@ def test_activations_computed_again_change_nothing(tmp_path, objective):
     results = []
     for again in (False, True):
         training = {**TINY["training"], "checkpointing": again}
-        planned = plan("digits", {**TINY, "training": training}, objective=objective)
+        planned = task_named(objective).plan(
+            "digits", {**TINY, **(DINO if objective == "dino" else {}), "training": training}
+        )
         run = Run.create(tmp_path / str(again), planned.config)
-        results.append(pretrain(run, planned.splits, device=CPU).encoder.state_dict())
+        results.append(learn(run, planned.data, device=CPU).model.encoder.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
 def test_settings_win_over_rules(tmp_path):
     settings = {"model": {"depth": 2}, "pretraining": {"mae": {"mask_ratio": 0.5}}}
-    config = plan("digits", settings, objective="mae").config
+    config = task_named("mae").plan("digits", settings).config
     assert config.model.depth == 2
     assert config.model.width == 64  # by the size of the images
     assert config.pretraining.mae.mask_ratio == 0.5
     assert config.pretraining.mae.decoder_width == 32  # by the encoder
     with pytest.raises(InputError, match=r"did you mean 'pretraining\.mae\.mask_ratio'"):
-        plan("digits", {"pretraining": {"mae": {"mask_rate": 0.5}}}, objective="mae")
+        task_named("mae").plan("digits", {"pretraining": {"mae": {"mask_rate": 0.5}}})
 
 
 def test_what_does_not_fit_is_told_before_a_run_is_begun(tmp_path, capsys):
@@ -103,7 +106,7 @@ def test_what_does_not_fit_is_told_before_a_run_is_begun(tmp_path, capsys):
     [("ViT-Ti/16", "mae", 224), ("BiT-R50x1", "dino", 224), ("R26+ViT-Ti/32", "dino", 224)],
 )
 def test_a_named_model_sees_images_of_its_published_size(model, objective, size):
-    config = plan("digits", {"model": {"name": model}}, objective=objective).config
+    config = task_named(objective).plan("digits", {"model": {"name": model}}).config
     assert config.model.image_size == config.preprocessing.size == (size, size)
     assert config.model.channels == 1
     assert config.model.num_classes is None
@@ -131,7 +134,7 @@ def test_a_heap_of_images_needs_no_classes(heap, tmp_path):
     splits = open_unlabeled(str(heap), DataConfig())
     assert len(splits.train) == 16
     assert len(splits.test) == 4
-    config = plan(str(heap), {}, objective="simmim").config
+    config = task_named("simmim").plan(str(heap), {}).config
     assert config.model.image_size == (20, 24)
     assert config.model.patch_size == (4, 4)
     (tmp_path / "empty").mkdir()
@@ -178,12 +181,11 @@ def test_the_command_and_fine_tuning_from_its_run(heap, tmp_path, capsys):
 
 def test_training_begins_with_the_encoder(tmp_path):
     from vitreous.training.initial_model import starting_model
-    from vitreous.training.plan import plan as plan_training
 
     run, splits = tiny_run(tmp_path / "run")
-    encoder = pretrain(run, splits, device=CPU).encoder
-    planned = plan_training("digits", {}, init=str(run.path))
-    model = starting_model(planned.config, planned.splits.train.classes)
+    encoder = learn(run, splits, device=CPU).model.encoder
+    planned = task_named("classification").plan("digits", {}, init=str(run.path))
+    model = starting_model(planned.config, planned.data.train.classes)
     assert model.config.num_classes == 10
     assert torch.equal(model.blocks[0].attention.qkv.weight, encoder.blocks[0].attention.qkv.weight)
     assert not model.head.weight.any()
@@ -191,25 +193,24 @@ def test_training_begins_with_the_encoder(tmp_path):
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path):
     settings = {**TINY, "preprocessing": {"std": [0.0]}, "training": {"steps": 99, "batch_size": 32}}
-    run = Run.create(tmp_path / "run", plan("digits", settings, objective="mae").config)
+    run = Run.create(tmp_path / "run", task_named("mae").plan("digits", settings).config)
     splits = open_data("digits", DataConfig())
     with (
         pytest.warns(UserWarning, match="not finite"),
         pytest.raises(NotFinite, match=r"they are in .*model"),
     ):
-        pretrain(run, splits, device=CPU)
+        learn(run, splits, device=CPU)
     assert all(torch.isfinite(weight).all() for weight in vt.load(run.path).parameters())
 
 
 def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
-    def reading(trainer):
-        trainer.bad.bad.add(BadImage("torn.jpg", "no image"))
+    def reading(learner, loader, *rest):
+        loader.bad.add(BadImage("torn.jpg", "no image"))
 
-    monkeypatch.setattr(Trainer, "fit", reading)
-    monkeypatch.setattr(Checkpointer, "restore", lambda *_: False)
+    monkeypatch.setattr("vitreous.tasks.running.fit", reading)
     run, splits = tiny_run(tmp_path / "run")
     for rank in range(2):
-        pretrain(run, splits, device=CPU, world=World(rank=rank, size=2))
+        learn(run, splits, device=CPU, world=World(rank=rank, size=2))
     assert {path.name for path in run.path.glob("bad_files*")} == {"bad_files.txt", "bad_files-1.txt"}
 
 
@@ -224,12 +225,31 @@ def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
 )
 def test_what_pre_training_does_not_do_is_refused(asked):
     with pytest.raises(InputError, match=rf"training\.{next(iter(asked))} is not for pre-training"):
-        plan("digits", {**TINY, "training": asked}, objective="mae")
+        task_named("mae").plan("digits", {**TINY, "training": asked})
 
 
 def test_the_precision_is_decided_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("vitreous.training.precision.pick_precision", lambda wanted, device: "fp32")
+    monkeypatch.setattr("vitreous.tasks.running.pick_precision", lambda wanted, device: "fp32")
     settings = [f"--set=training.{each}" for each in ("steps=1", "batch_size=32", "precision=auto")]
     path = tmp_path / "run"
     assert command(["pretrain", "digits", "--device", "cpu", "--out", str(path), *settings]) == 0
     assert Run.open(path, PretrainingRunConfig).config.training.precision == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("objective", "settings", "said"),
+    [
+        ("mae", {"augmentation": {"mixup": 0.8}}, "augmentation.mixup is not for pre-training"),
+        ("mae", {"augmentation": {"cutmix": 1.0}}, "augmentation.cutmix is not for pre-training"),
+        ("mae", {"data": {"class_balance": True}}, "data.class_balance is not for pre-training"),
+        (
+            "mae",
+            {"pretraining": {"dino": {"prototypes": 8}}},
+            "pretraining.dino has no effect",
+        ),
+        ("dino", {"pretraining": {"simmim": {"mask_ratio": 0.5}}}, "choose --objective simmim"),
+    ],
+)
+def test_settings_without_effect_are_refused(objective, settings, said):
+    with pytest.raises(InputError, match=said):
+        task_named(objective).plan("digits", {**TINY, **settings})

@@ -11,9 +11,10 @@ import torch
 import vitreous as vt
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
-from vitreous.pretraining.config import PretrainingRunConfig
-from vitreous.pretraining.plan import open_unlabeled, plan
-from vitreous.pretraining.pretrainer import pretrain
+from vitreous.tasks import task_named
+from vitreous.tasks.pretraining.config import PretrainingRunConfig
+from vitreous.tasks.pretraining.plan import open_unlabeled
+from vitreous.tasks.running import learn
 from vitreous.training.run import Run
 
 DRIVER = """
@@ -22,16 +23,16 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
-from vitreous.pretraining.config import PretrainingRunConfig
-from vitreous.pretraining.plan import open_unlabeled
-from vitreous.pretraining.pretrainer import pretrain
+from vitreous.tasks.pretraining.config import PretrainingRunConfig
+from vitreous.tasks.pretraining.plan import open_unlabeled
+from vitreous.tasks.running import learn
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 
 splits = open_unlabeled("digits", DataConfig())
 with process_group(torch.device("cpu")) as (world, device):
     for folder in sys.argv[1:]:
-        pretrain(Run.open(Path(folder), PretrainingRunConfig), splits, device=device, world=world)
+        learn(Run.open(Path(folder), PretrainingRunConfig), splits, device=device, world=world)
     world.barrier()
 """
 
@@ -43,6 +44,7 @@ def launch(folder, *runs):
     subprocess.run(
         [sys.executable, *launcher, str(folder / "driver.py"), *(str(run.path) for run in runs)],
         check=True,
+        timeout=200,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
@@ -61,7 +63,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
     runs = {
         (objective, shard): Run.create(
             tmp_path / f"{objective}-{shard}",
-            plan("digits", settings(shard=shard, ema_decay=0.5), objective=objective).config,
+            task_named(objective).plan("digits", settings(shard=shard, ema_decay=0.5)).config,
         )
         for objective in ("masked-patch", "mae", "simmim", "dino")
         for shard in (False, True)
@@ -70,7 +72,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
     splits = open_unlabeled("digits", DataConfig())
     for (objective, shard), run in runs.items():
         alone = Run.create(tmp_path / f"{objective}-{shard}-1", run.config)
-        pretrain(alone, splits, device=torch.device("cpu"))
+        learn(alone, splits, device=torch.device("cpu"))
         rows, expected = run.metrics(), alone.metrics()
         assert [row["step"] for row in rows] == [row["step"] for row in expected]
         # Masks are drawn by each process, so the curves are alike and not the same.
@@ -86,7 +88,7 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
     """Its center and its count of steps lie whole in a state of shares."""
     runs = []
     for shard in (True, False):
-        config = plan("digits", settings(shard=shard, steps=4), objective="dino").config
+        config = task_named("dino").plan("digits", settings(shard=shard, steps=4)).config
         runs.append(Run.create(tmp_path / f"{shard}", config))
     launch(tmp_path, *runs)
     for run in runs:
@@ -103,7 +105,7 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
     splits = open_unlabeled("digits", DataConfig())
     toml = runs[0].path / "config.toml"
     toml.write_text(toml.read_text().replace("steps = 8 ", "steps = 9 "))
-    alone = pretrain(Run.open(runs[0].path, PretrainingRunConfig), splits, device=torch.device("cpu"))
+    alone = learn(Run.open(runs[0].path, PretrainingRunConfig), splits, device=torch.device("cpu"))
     assert int(alone.objective.step) == 9
 
 

@@ -61,8 +61,7 @@ def test_every_study_runs_and_is_written(
     assert study.differs in table
     kept = json.loads((tmp_path / "results.json").read_text())
     assert [row["ours"] for row in kept["rows"]] == [row.mean for row in findings.rows]
-    for learn in ("train_classifier", "pretrain"):
-        monkeypatch.setattr(laboratory_module, learn, lambda *_, **__: pytest.fail("trained twice"))
+    monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained twice"))
     again = run_variants(study, laboratory(shared_cache, name), 1, progress=told.append)
     assert again.to_json() == findings.to_json()
 
@@ -86,7 +85,7 @@ def test_compute_is_about_equal_between_architectures(tmp_path: Path) -> None:
 
 def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, trained = study_named("head"), []
-    learn = laboratory_module.train_classifier
+    learn = laboratory_module.learn
 
     def sometimes(run: Any, *arguments: Any, **options: Any) -> Any:
         trained.append(run.path)
@@ -94,7 +93,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
             raise Interrupted(1)
         return learn(run, *arguments, **options)
 
-    monkeypatch.setattr(laboratory_module, "train_classifier", sometimes)
+    monkeypatch.setattr(laboratory_module, "learn", sometimes)
     with pytest.raises(Interrupted):
         run_variants(study, laboratory(tmp_path, "head"), 1, progress=lambda _: None)
     run_variants(study, laboratory(tmp_path, "head"), 1, progress=lambda _: None)
@@ -182,7 +181,7 @@ def test_several_labels_for_an_image_are_refused_before_anything_is_trained(
         Image.new("L", (8, 8), i).save(tmp_path / f"{i}.png")
         rows.append(f"{i}.png,{'cat|dog' if i % 2 else 'cat'}\n")
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
-    monkeypatch.setattr(laboratory_module, "train_classifier", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained"))
     lab = Laboratory(str(tmp_path / "m.csv"), TINY, cache=tmp_path / "cache", device=torch.device("cpu"))
     with pytest.raises(InputError, match=r"one class for each image, and those of .*m\.csv have several"):
         run_variants(study_named("positions"), lab, 1, progress=lambda _: None)
@@ -194,7 +193,7 @@ def test_a_folder_that_takes_no_files_is_told_before_anything_is_measured(
     study: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(complexity, "measure", lambda _: pytest.fail("measured"))
-    monkeypatch.setattr(laboratory_module, "train_classifier", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained"))
     assert run(["study", study, "--quick", "--out", "/proc/folder"]) == 2
     assert capsys.readouterr().err == (
         "vitreous: cannot write to /proc/folder: No such file or directory; "
@@ -292,7 +291,7 @@ def test_an_unknown_study_is_named() -> None:
 def test_settings_without_effect_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any], message: str
 ) -> None:
-    monkeypatch.setattr(laboratory_module, "train_classifier", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(InputError, match=message):
         run_study(
             study_named("positions"),

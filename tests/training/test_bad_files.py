@@ -27,7 +27,7 @@ from vitreous.data.dataset import BadFiles
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.training.distributed import BadFileSync
-from vitreous.training.classifier import train_classifier
+from vitreous.tasks.running import learn
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 
@@ -43,7 +43,7 @@ with process_group(torch.device("cpu")) as (world, device):
         path = Path(argument)
         run = Run.open(path)
         try:
-            train_classifier(run, open_data(run.config.source, run.config.data), device=device, world=world)
+            learn(run, open_data(run.config.source, run.config.data), device=device, world=world)
         except InputError as error:
             (path / f"error-{world.rank}.txt").write_text(str(error))
     world.barrier()

@@ -9,8 +9,8 @@ from PIL import Image
 
 from vitreous.data.dataset import DataSummary
 from vitreous.errors import InputError
-from vitreous.training.choose import choose_recipe
-from vitreous.training.plan import plan
+from vitreous.tasks import task_named
+from vitreous.tasks.choose import choose_recipe
 
 
 def summary(**changes: object) -> DataSummary:
@@ -60,10 +60,10 @@ def test_several_labels_are_so_many_questions() -> None:
 
 def test_what_the_user_set_is_told_beside_the_recipe() -> None:
     own = {"training": {"epochs": 2, "schedule": {"warmup": 0.2}}}
-    assert plan("digits", own).reasons[-1] == (
+    assert task_named("classification").plan("digits", own).reasons[-1] == (
         "over all this your own settings: training.epochs=2, training.schedule.warmup=0.2"
     )
-    assert len(plan("digits", {}).reasons) == 1
+    assert len(task_named("classification").plan("digits", {}).reasons) == 1
 
 
 def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None:
@@ -72,10 +72,15 @@ def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None
         for number in range(4):
             Image.new("L", (8, 8), number).save(tmp_path / "streets" / name / f"{number}.png")
     with pytest.raises(InputError, match="images and their masks: add --task segmentation"):
-        plan(str(tmp_path / "streets"), {})
+        task_named("classification").plan(str(tmp_path / "streets"), {})
 
 
 def test_groups_of_shards_need_shards() -> None:
     with pytest.raises(InputError, match="shard_group says how weights are shared: add --shard"):
-        plan("digits", {"training": {"shard_group": 2}})
-    assert plan("digits", {"training": {"shard_group": 2, "shard": True}}).config.training.shard_group == 2
+        task_named("classification").plan("digits", {"training": {"shard_group": 2}})
+    assert (
+        task_named("classification")
+        .plan("digits", {"training": {"shard_group": 2, "shard": True}})
+        .config.training.shard_group
+        == 2
+    )

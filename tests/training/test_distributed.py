@@ -14,8 +14,8 @@ import torch
 
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
+from vitreous.tasks.running import learn
 from vitreous.training.callbacks import read_metrics
-from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.run import Run
@@ -28,8 +28,8 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.training.classifier import train_classifier
-from vitreous.training.classifier import train_classifier
+from vitreous.tasks.running import learn
+from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
@@ -39,7 +39,7 @@ splits = open_data("digits", DataConfig(test_fraction=0.85))
 with process_group(torch.device("cpu")) as (world, device):
     path = Path(sys.argv[2])
     run = Run.open(path) if "resume" in sys.argv else Run.shared(path, config, world)
-    train_classifier(run, splits, device=device, world=world)
+    learn(run, splits, device=device, world=world)
 """
 
 
@@ -79,7 +79,7 @@ def config(tiny: RunConfig) -> RunConfig:
 
 
 def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
-    train_classifier(Run.create(tmp_path / "one", config), splits, device=torch.device("cpu"))
+    learn(Run.create(tmp_path / "one", config), splits, device=torch.device("cpu"))
     one, two = read_metrics(tmp_path / "one" / "metrics.jsonl"), train(2, config, tmp_path / "two")
     assert len(one) == len(two) == 12
     for mine, theirs in zip(one, two, strict=True):

@@ -17,9 +17,9 @@ from PIL import Image
 from vitreous.cli import run as command
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.models.names import create
-from vitreous.training.classifier import train_classifier
+from vitreous.tasks.doctor import examine_data, examine_run
+from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
-from vitreous.training.diagnosis.examine import examine_data, examine_run
 from vitreous.training.diagnosis.of_course import course_findings
 from vitreous.training.diagnosis.of_data import data_findings
 from vitreous.training.diagnosis.of_model import model_findings
@@ -42,7 +42,7 @@ def broken(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Broken:
         config = configure(tiny, {"model": plain, "training": training, **data}, settings)
         run = Run.create(tmp_path / "run", config)
         with suppress(NotFinite):  # one of the runs is broken in just this way
-            train_classifier(run, splits, device=torch.device("cpu"))
+            learn(run, splits, device=torch.device("cpu"))
         return run.path
 
     return make

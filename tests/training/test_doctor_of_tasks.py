@@ -19,16 +19,20 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
-from vitreous.pretraining.config import PretrainingConfig, PretrainingRunConfig
-from vitreous.training.diagnosis.examine import examine_data, examine_run
-from vitreous.training.run import Run, RunDirectory
-from vitreous.training.segmentation.config import SegmentationConfig
-from vitreous.training.sequence.config import configure_sequence
-from vitreous.training.sequence.recipes import digit_lines_config, numbers_config
-from vitreous.training.sequence.run import SequenceRun, fresh_model
+from vitreous.tasks import task_named
+from vitreous.tasks.doctor import examine_data, examine_run
+from vitreous.tasks.pretraining.config import PretrainingRunConfig
+from vitreous.tasks.segmentation.config import SegmentationConfig
+from vitreous.tasks.text.recipes import digit_lines_config, numbers_config
+from vitreous.training.run import Run
+from vitreous.training.settings import configure
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 1, "patch_size": 4, "width": 8, "depth": 1, "heads": 2}
 GRAY = Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,), resize="squash", crop_fraction=1.0)
+
+
+def fresh_model(config: Any) -> Any:
+    return task_named(config.task).build(config, None, steps=1)
 
 
 def wrong(model: Any) -> Any:
@@ -39,20 +43,18 @@ def wrong(model: Any) -> Any:
 
 
 @pytest.fixture
-def pretraining(tmp_path: Path) -> RunDirectory[Any]:
+def pretraining(tmp_path: Path) -> Run:
     config = ViTConfig(**SMALL, num_classes=None)
     run = Run.create(
         tmp_path / "pretraining",
-        PretrainingRunConfig(
-            model=config, preprocessing=GRAY, pretraining=PretrainingConfig(objective="mae")
-        ),
+        PretrainingRunConfig(model=config, preprocessing=GRAY),
     )
     save_native(wrong(ViT(config, preprocessing=GRAY)), run.path / "model")
     return run
 
 
 @pytest.fixture
-def segmentation(tmp_path: Path) -> RunDirectory[Any]:
+def segmentation(tmp_path: Path) -> Run:
     folder = tmp_path / "pages"
     for name in ("images", "masks"):
         (folder / name).mkdir(parents=True)
@@ -69,18 +71,18 @@ def segmentation(tmp_path: Path) -> RunDirectory[Any]:
 
 
 @pytest.fixture
-def translation(tmp_path: Path) -> RunDirectory[Any]:
+def translation(tmp_path: Path) -> Run:
     model = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1}
-    config = configure_sequence(numbers_config(), {"model": model, "training": {"peak_lr": 0.8}})
-    run = SequenceRun.create(tmp_path / "translation", config)
+    config = configure(numbers_config(), {"model": model, "training": {"peak_lr": 0.8}})
+    run = Run.create(tmp_path / "translation", config)
     save_native(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
     return run
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> RunDirectory[Any]:
+def text(tmp_path: Path) -> Run:
     config = digit_lines_config()
-    run = SequenceRun.create(tmp_path / "text", config)
+    run = Run.create(tmp_path / "text", config)
     save_native(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
     return run
 
@@ -88,7 +90,7 @@ def text(tmp_path: Path) -> RunDirectory[Any]:
 KINDS = pytest.mark.parametrize("kind", ["pretraining", "segmentation", "translation", "text"])
 
 
-def write(run: RunDirectory[Any], losses: Sequence[float], **more: float) -> None:
+def write(run: Run, losses: Sequence[float], **more: float) -> None:
     rows = [
         {"step": 20 * n, "epoch": n, "loss": loss, "waiting": 0.0, "skipped": 0, "seconds": 20.0 * n, **more}
         for n, loss in enumerate(losses, start=1)
@@ -102,7 +104,7 @@ def found(path: Path) -> dict[str, str]:
 
 @KINDS
 def test_every_kind_of_run_is_examined(kind: str, request: pytest.FixtureRequest) -> None:
-    run: RunDirectory[Any] = request.getfixturevalue(kind)
+    run: Run = request.getfixturevalue(kind)
     write(run, (2.5, 2.49, 2.5, 2.48, 2.5), skipped=3, waiting=0.6)
     (run.path / "bad_files.txt").write_text("a.png\tthe file is empty\n")
     findings = found(run.path)
@@ -115,17 +117,17 @@ def test_every_kind_of_run_is_examined(kind: str, request: pytest.FixtureRequest
 
 @KINDS
 def test_a_loss_that_falls_is_no_finding(kind: str, request: pytest.FixtureRequest) -> None:
-    run: RunDirectory[Any] = request.getfixturevalue(kind)
+    run: Run = request.getfixturevalue(kind)
     write(run, (2.5, 1.9, 1.2, 0.8, 0.7))
     assert set(found(run.path)) == {"origin of NaN"}
 
 
-def test_the_students_loss_may_climb_with_its_teacher(pretraining: RunDirectory[Any]) -> None:
+def test_the_students_loss_may_climb_with_its_teacher(pretraining: Run) -> None:
     write(pretraining, (4.9, 5.5, 6.0, 6.1), teacher_entropy=5.7)
     assert "learning rate" not in found(pretraining.path)
 
 
-def test_what_a_segmenter_is_shown(segmentation: RunDirectory[Any]) -> None:
+def test_what_a_segmenter_is_shown(segmentation: Run) -> None:
     write(segmentation, (2.5, 1.9, 1.2, 0.8))
     wild = GRAY.model_copy(update={"std": (0.01,)})
     config = segmentation.config.model
@@ -133,7 +135,7 @@ def test_what_a_segmenter_is_shown(segmentation: RunDirectory[Any]) -> None:
     assert "standard deviation" in found(segmentation.path)["normalization"]
 
 
-def test_a_stopped_run_is_examined_without_its_model(translation: RunDirectory[Any]) -> None:
+def test_a_stopped_run_is_examined_without_its_model(translation: Run) -> None:
     write(translation, (2.5, 1.9, 4.2, 4.4, 4.3))
     for file in (translation.path / "model").iterdir():
         file.unlink()
@@ -143,7 +145,7 @@ def test_a_stopped_run_is_examined_without_its_model(translation: RunDirectory[A
     assert "climbed from 2.200 to 4.300" in findings["learning rate"]
 
 
-def test_the_command_says_it(translation: RunDirectory[Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_it(translation: Run, capsys: pytest.CaptureFixture[str]) -> None:
     write(translation, (2.5, 2.5, 2.5, 2.5))
     assert command(["doctor", str(translation.path), "--json"]) == 0
     checks = [finding["check"] for finding in json.loads(capsys.readouterr().out)["findings"]]
@@ -174,7 +176,7 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("path,label\n" + "".join(rows))
     (finding,) = examine_data(str(tmp_path / "list.csv"))
     assert finding.check == "classes"
-    assert "--task text" in finding.fix
+    assert "--task captioning" in finding.fix
 
 
 def test_images_and_masks_are_told_from_classes(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from vitreous.data.dataset import Splits
+from vitreous.tasks.running import learn
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import first_value, rendezvous
 from vitreous.training.run import Run
@@ -56,7 +56,7 @@ def test_a_killed_worker_is_begun_again_and_the_run_goes_on(
         process.terminate()
     (path,) = (tmp_path / "runs").iterdir()
     whole = Run.create(tmp_path / "whole", config)
-    train_classifier(whole, splits, device=torch.device("cpu"))
+    learn(whole, splits, device=torch.device("cpu"))
     rows, expected = (read_metrics(run / "metrics.jsonl") for run in (path, whole.path))
     assert [row["step"] for row in rows] == [row["step"] for row in expected]
     losses = [row["loss"] for row in expected]

@@ -17,8 +17,8 @@ from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.tasks.running import learn
 from vitreous.training.callbacks import open_tracker
-from vitreous.training.classifier import train_classifier
 from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
 from vitreous.training.distillation import Teacher, distillation, teacher_loss
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
@@ -124,7 +124,7 @@ def test_lora_moves_chosen_matrices_and_the_head_and_is_merged_when_saved(
     config = configure(tiny, {"training": {"steps": 3, "lora": lora}})
     before = dict(starting_model(config, splits.train.classes).named_parameters())
     run = Run.create(tmp_path / "run", config)
-    train_classifier(run, splits, device=torch.device("cpu"))
+    learn(run, splits, device=torch.device("cpu"))
     after = dict(run.model().named_parameters())
     moved = {name for name, parameter in after.items() if not torch.equal(parameter, before[name])}
     assert after.keys() == before.keys()

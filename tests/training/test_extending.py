@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from vitreous.training.sequence.averaging import LastCheckpoints
 
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.training.classifier import train_classifier
+from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.length import extend_run
 from vitreous.training.optimizers import learning_rate
 from vitreous.training.run import Run
-from vitreous.training.sequence.averaging import LastCheckpoints
 from vitreous.training.settings import configure
 
 CPU = torch.device("cpu")
@@ -27,7 +27,7 @@ PER_EPOCH = 8  # batches of 32 of the images to learn from
 def finished(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Run:
     """Two epochs of a cosine schedule."""
     run = Run.create(tmp_path / "run", configure(tiny, {"training": {"log_every": 1, "save_every": 1e9}}))
-    train_classifier(run, splits, device=CPU)
+    learn(run, splits, device=CPU)
     return run
 
 
@@ -38,7 +38,7 @@ def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, 
     assert shares == (pytest.approx(0.27, abs=1e-3), 0)
     assert words.endswith("it is 27.0% of its peak there instead of 0.0%")
     assert "from step 16 on" in words
-    trained = train_classifier(longer, splits, device=CPU)
+    trained = learn(longer, splits, device=CPU)
     rows = longer.metrics()
     assert [row["step"] for row in rows] == list(range(1, 25))
     assert [row["lr"] for row in rows[:16]] == [

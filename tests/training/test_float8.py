@@ -13,9 +13,9 @@ from torch import nn
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
+from vitreous.tasks.running import learn
 from vitreous.training import session
 from vitreous.training.callbacks import read_metrics
-from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.precision import check_float8, from_float8, pick_precision, to_float8
 from vitreous.training.run import Run
@@ -72,7 +72,7 @@ def test_a_run_in_8_bits_learns_like_one_in_16_and_its_model_is_plain(
         training = {"steps": 24, "precision": precision, "peak_lr": 1e-2, "log_every": 8, "save_every": 1e9}
         config = configure(tiny, {"training": training, "augmentation": {"mixup": 0.0}})
         run = Run.create(tmp_path / precision, config)
-        trained = train_classifier(run, splits, device=torch.device("cpu"), validate=lambda model: {})
+        trained = learn(run, splits, device=torch.device("cpu"), validate=lambda model: {})
         losses[precision] = [row["loss"] for row in read_metrics(run.path / "metrics.jsonl")]
         assert all(type(module).__name__ != "Float8Linear" for module in trained.model.modules())
         assert run.model().state_dict().keys() == trained.model.state_dict().keys()

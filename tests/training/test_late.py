@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from vitreous.pretraining.dino import DINO, DINOConfig
 
 from vitreous.data.image_samples import Batch
 from vitreous.models.vit import ViT
-from vitreous.pretraining.dino import DINO, DINOConfig
 from vitreous.rng import torch_seed
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer

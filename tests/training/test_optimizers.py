@@ -10,8 +10,8 @@ from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.sequence_config import TransformerConfig
 from vitreous.models.transformer import Transformer
-from vitreous.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingConfig
-from vitreous.pretraining.objectives import build_objective
+from vitreous.tasks.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingConfig
+from vitreous.tasks.pretraining.objectives import build_objective
 from vitreous.training.config import LoRAConfig, OptimizerConfig
 from vitreous.training.initial_model import add_lora, freeze
 from vitreous.training.optimizers import (
@@ -139,11 +139,11 @@ def test_muon_finds_the_layers_inside_an_objective(objective: ObjectiveName) -> 
     """Those of MAE's decoder, too; no embedding, prediction or prototype, and no teacher."""
     model = create("ViT-Ti/4", **{**SMALL, "num_classes": None}, channels=3)
     small = {"decoder_width": 16, "decoder_depth": 1, "decoder_heads": 2}
-    settings = {"objective": objective, "mae": small, "dino": {"prototypes": 8, "head_hidden": 8}}
+    settings = {"mae": small, "dino": {"prototypes": 8, "head_hidden": 8}}
     expected = {f"model.blocks.{n}.{part}.weight" for n in (0, 1) for part in LINEAR}
     if objective == "mae":
         expected |= {f"decoder.blocks.0.{part}.weight" for part in LINEAR}
-    assert of_muon(build_objective(model, PretrainingConfig(**settings), steps=1)) == expected
+    assert of_muon(build_objective(model, objective, PretrainingConfig(**settings), steps=1)) == expected
 
 
 def test_muon_finds_both_stacks_of_a_translator() -> None:

@@ -13,9 +13,8 @@ from vitreous.cli import run as command
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
-from vitreous.training.choose import choose_recipe
-from vitreous.training.classifier import train_classifier
-from vitreous.training.fine_tuning import choose_fine_tuning
+from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
+from vitreous.tasks.running import learn
 from vitreous.training.initial_model import starting_model
 from vitreous.training.recipes import NAMES, recipe
 from vitreous.training.run import Run
@@ -62,7 +61,7 @@ def test_the_tiny_form_trains(name: str, made: Splits, tmp_path: Path) -> None:
         teacher.save_model(model)
         config = configure(config, {"training": {"distillation": {"teacher": str(teacher.path)}}})
     run = Run.create(tmp_path / "run", config)
-    trained = train_classifier(run, made, device=torch.device("cpu"))
+    trained = learn(run, made, device=torch.device("cpu"))
     rows = run.metrics()
     assert rows[-1]["step"] == 2
     assert np.isfinite(rows[-1]["loss"])
@@ -76,7 +75,7 @@ def test_the_linear_probe_moves_nothing_but_the_head(made: Splits, tmp_path: Pat
     config = configure(chosen.config, chosen.tiny, {"model": {"num_classes": 3}})
     before = dict(starting_model(config, made.train.classes).named_parameters())
     run = Run.create(tmp_path / "run", config)
-    train_classifier(run, made, device=torch.device("cpu"))
+    learn(run, made, device=torch.device("cpu"))
     moved = {name for name, p in run.model().named_parameters() if not torch.equal(p, before[name])}
     assert moved == {"head.weight", "head.bias"}
 

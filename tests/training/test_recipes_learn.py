@@ -11,18 +11,18 @@ import torch
 from PIL import Image
 
 from vitreous.evaluation.classification import evaluate
-from vitreous.training.classifier import train_classifier
-from vitreous.training.plan import plan
+from vitreous.tasks import task_named
+from vitreous.tasks.running import learn
 from vitreous.training.run import Run
 
 
 def accuracy_of(source: str, folder: Path, settings: dict[str, Any]) -> float:
     """Of the recipe that the data decide, on what was held out."""
-    planned = plan(source, settings)
+    planned = task_named("classification").plan(source, settings)
     run = Run.create(folder / "run", planned.config)
-    model = train_classifier(run, planned.splits, device=torch.device("cpu")).model
-    assert planned.splits.test is not None
-    return evaluate(model, planned.splits.test).accuracy
+    model = learn(run, planned.data, device=torch.device("cpu")).model
+    assert planned.data.test is not None
+    return evaluate(model, planned.data.test).accuracy
 
 
 def test_four_epochs_tell_most_digits_apart(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from PIL import Image
 
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.tasks.running import learn
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer, State
-from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.learner import Learner
 from vitreous.training.run import Run
@@ -102,7 +102,7 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
     )
     splits = open_data(config.source, config.data)
     device = torch.device("cpu")
-    whole = train_classifier(Run.create(tmp_path / "whole", config), splits, device=device).model
+    whole = learn(Run.create(tmp_path / "whole", config), splits, device=device).model
     run = Run.create(tmp_path / "stopped", config)
 
     class Strike(Callback):
@@ -111,9 +111,9 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        train_classifier(run, splits, device=device, display=Strike())
+        learn(run, splits, device=device, display=Strike())
     assert run.states.steps() == [0, 6]
-    again = train_classifier(Run.open(run.path), splits, device=device).model
+    again = learn(Run.open(run.path), splits, device=device).model
     for (name, mine), theirs in zip(whole.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(mine, theirs), name
 

@@ -23,14 +23,14 @@ from vitreous.data.segmentation.masked import mask_image
 from vitreous.errors import InputError
 from vitreous.evaluation.segmentation import evaluate_segmenter
 from vitreous.models.segmenter import Segmenter
-from vitreous.training.callbacks import Callback
+from vitreous.tasks import task_named
+from vitreous.tasks.running import learn, resume_run
+from vitreous.tasks.segmentation.config import SegmentationConfig
+from vitreous.tasks.segmentation.objective import segmentation
+from vitreous.training.callbacks import Display
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.run import Run
-from vitreous.training.segmentation.config import SegmentationConfig
-from vitreous.training.segmentation.objective import segmentation
-from vitreous.training.segmentation.plan import plan_segmentation, reopened
-from vitreous.training.segmentation.trainer import train_segmenter
 from vitreous.training.settings import to_toml
 from vitreous.training.trainer import Interrupted, NotFinite
 
@@ -61,8 +61,13 @@ def folder(tmp_path_factory):
 
 
 def planned(folder, path: Path, settings=TINY, **options):
-    plan = plan_segmentation(str(folder), settings, **options)
-    return Run.create(path, plan.config), plan.splits
+    plan = task_named("segmentation").plan(str(folder), settings, **options)
+    return Run.create(path, plan.config), plan.data
+
+
+def reopened(path):
+    started = resume_run(path)
+    return started.run, started.data
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
@@ -87,7 +92,7 @@ def test_pixels_of_255_teach_nothing():
     masks[0, :2] = 255
     batch = MaskBatch(torch.zeros(2, 1, 4, 4), masks)
     objective = segmentation(TrainingConfig())
-    loss, measures = objective(model, batch, torch.Generator())
+    loss, measures = objective(model, batch)
     judged = masks != 255
     wanted = F.cross_entropy(logits.permute(0, 2, 3, 1)[judged], masks[judged])
     assert torch.allclose(loss, wanted)
@@ -96,7 +101,7 @@ def test_pixels_of_255_teach_nothing():
     loss.backward()
     assert (logits.grad[0, :, :2] == 0).all()
     nothing = MaskBatch(batch.images, torch.full_like(masks, 255))
-    assert objective(model, nothing, torch.Generator())[0] == 0
+    assert objective(model, nothing)[0] == 0
 
 
 def test_a_run_goes_on_in_shards_where_that_is_asked(folder, tmp_path):
@@ -113,29 +118,30 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(folder, tmp_path)
         pytest.warns(UserWarning, match="not finite"),
         pytest.raises(NotFinite, match=r"they are in .*model"),
     ):
-        train_segmenter(run, splits, device=CPU)
+        learn(run, splits, device=CPU)
     assert all(torch.isfinite(weight).all() for weight in weights(run.path).values())
 
 
-class StopAt(Callback):
+class StopAt(Display):
     """Asks for a stop, as Ctrl-C does, when a step is shown."""
 
     def __init__(self, at: int) -> None:
+        super().__init__()
         self.at = at
 
-    def on_step_end(self, trainer):
-        if trainer.learner.step == self.at:
+    def step(self, step, total, numbers):
+        if step == self.at:
             os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_a_resumed_run_is_bit_equal(folder, tmp_path):
     """With dropout, crops, noise and averaged weights, stopped in the middle of an epoch of four steps."""
     whole = planned(folder, tmp_path / "whole")
-    train_segmenter(*whole, device=CPU)
+    learn(*whole, device=CPU)
     broken = planned(folder, tmp_path / "broken")
     with pytest.raises(Interrupted):
-        train_segmenter(*broken, device=CPU, display=StopAt(6))
-    train_segmenter(*reopened(tmp_path / "broken"), device=CPU)
+        learn(*broken, device=CPU, display=StopAt(6))
+    learn(*reopened(tmp_path / "broken"), device=CPU)
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "broken")
     assert all(torch.equal(one[name], other[name]) for name in one)
     rows = Run.open(tmp_path / "broken", SegmentationConfig).metrics()
@@ -151,10 +157,10 @@ def test_a_killed_run_goes_on(folder, tmp_path):
     code = f"""
 import torch
 from pathlib import Path
-from vitreous.training.segmentation.plan import reopened
-from vitreous.training.segmentation.trainer import train_segmenter
+from vitreous.tasks.running import learn, resume_run
 torch.set_num_threads(1)
-train_segmenter(*reopened(Path({str(tmp_path / "run")!r})), device=torch.device("cpu"))
+started = resume_run(Path({str(tmp_path / "run")!r}))
+learn(started.run, started.data, device=torch.device("cpu"))
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     states = tmp_path / "run" / "checkpoints"
@@ -169,7 +175,7 @@ train_segmenter(*reopened(Path({str(tmp_path / "run")!r})), device=torch.device(
     toml = tmp_path / "run" / "config.toml"
     toml.write_text(toml.read_text().replace("steps = 4000", f"steps = {step + 2}"))
     run, splits = reopened(tmp_path / "run")
-    assert isinstance(train_segmenter(run, splits, device=CPU).model, Segmenter)
+    assert isinstance(learn(run, splits, device=CPU).model, Segmenter)
     assert [row["step"] for row in run.metrics()] == list(range(1, step + 3))
 
 
@@ -178,7 +184,7 @@ def test_two_processes_learn_what_one_learns_and_each_image_is_judged_once(folde
     """The same losses, one JSON object, and the held-out images counted once."""
     description = tmp_path / "config.toml"
     settings = {**TINY, "model": {**TINY["model"], "dropout": 0.0}}
-    description.write_text(to_toml(plan_segmentation(str(folder), settings).config))
+    description.write_text(to_toml(task_named("segmentation").plan(str(folder), settings).config))
     rows, results = {}, {}
     for processes in (1, 2):
         out = tmp_path / str(processes)
@@ -208,7 +214,7 @@ def test_it_learns_squares(folder, tmp_path):
         "data": {"test_fraction": 0.4},
     }
     run, splits = planned(folder, tmp_path / "run", settings)
-    model = train_segmenter(run, splits, device=CPU).model
+    model = learn(run, splits, device=CPU).model
     found = evaluate_segmenter(model, splits.test)
     assert found.miou > 0.6
     assert found.miou > 2 * found.always_first
@@ -225,9 +231,9 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
     assert run.config.model.pooling == "mean"
     assert run.config.preprocessing.resize == "squash"
     model = starting_model(run.config, splits.train.classes)
-    assert torch.equal(model.encoder.blocks[1].mlp.expand.weight, vit.blocks[1].mlp.expand.weight)
-    assert model.encoder.position.table.shape == (5, 16)
-    assert train_segmenter(run, splits, device=CPU).model.labels == ["0", "1", "2"]
+    assert torch.equal(model.blocks[1].mlp.expand.weight, vit.blocks[1].mlp.expand.weight)
+    assert model.position.table.shape == (5, 16)
+    assert learn(run, splits, device=CPU).model.labels == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -245,4 +251,4 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
 )
 def test_settings_that_do_not_fit_are_said(folder, settings, said):
     with pytest.raises(InputError, match=said):
-        plan_segmentation(str(folder), settings)
+        task_named("segmentation").plan(str(folder), settings)

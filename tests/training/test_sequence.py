@@ -3,27 +3,33 @@
 import json
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 
 import vitreous as vt
 from vitreous.checkpoints.native import save_native
-from vitreous.data.text.batches import TextBatch, padded, tokens_per_target
+from vitreous.data.text.batches import TextBatch, padded
 from vitreous.data.text.parallel import Pair, Parallel, number_pairs
-from vitreous.data.text.tokenizer import PAD, Tokenizer
+from vitreous.data.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
+from vitreous.evaluation.text_models import Reader, Translator
+from vitreous.tasks import task_named
+from vitreous.tasks.running import learn, open_run, start_run
+from vitreous.tasks.text.config import TranslationConfig
+from vitreous.tasks.text.recipes import digit_lines_config, numbers_config, pairs_config, paper_rate
+from vitreous.tasks.text.task import LastCheckpoints, next_token
 from vitreous.training.distributed import World
 from vitreous.training.optimizers import learning_rate
-from vitreous.training.sequence.averaging import LastCheckpoints
-from vitreous.training.sequence.config import TranslationConfig, configure_sequence
-from vitreous.training.sequence.plan import plan_reading, prepare_translation
-from vitreous.training.sequence.reader import Reader
-from vitreous.training.sequence.recipes import digit_lines_config, numbers_config, pairs_config, paper_rate
-from vitreous.training.sequence.run import SequenceRun, fresh_model, next_token, train_sequence_model
-from vitreous.training.sequence.translator import Translator
+from vitreous.training.run import Run
+from vitreous.training.settings import configure
 from vitreous.training.trainer import NotFinite
 
 CPU = torch.device("cpu")
+
+
+def fresh_model(config: Any) -> Any:
+    return task_named(config.task).build(config, None, steps=1)
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +46,13 @@ def tiny():
         "training": {"steps": 12, "batch_size": 16, "save_every": 0, "schedule": {"warmup": 2}},
         "averaging": {"checkpoints": 2, "every": 3},
     }
-    return configure_sequence(numbers_config(), settings)
+    return configure(numbers_config(), settings)
 
 
 def trained(path, config, data):
-    run = SequenceRun.create(path, config)
-    prepared = prepare_translation(config, data)
-    return train_sequence_model(run, prepared, device=CPU).model, prepared
+    run = Run.create(path, config)
+    done = learn(run, data, device=CPU)
+    return done.model, tokenizer_from_json(done.material.tokenizer, where="the run")
 
 
 def weights(model):
@@ -84,22 +90,15 @@ def test_padding_counts_nowhere_in_the_loss(tiny):
     model = fresh_model(tiny).eval()
     source, target = padded([[5, 6, 2], [7, 2]]), padded([[1, 8, 9, 2], [1, 8, 2]])
     objective = next_token(0.1)
-    tokens = tokens_per_target([[1, 8, 9, 2], [1, 8, 2]], 2)
-    together, _ = objective(model, TextBatch(source, target, tokens), torch.Generator())
+    tokens = tokens_to_write([[1, 8, 9, 2], [1, 8, 2]], 2)
+    together, _ = objective(model, TextBatch(source, target, tokens))
     alone = [
-        objective(
-            model,
-            TextBatch(source[i : i + 1, :n], target[i : i + 1, :m], torch.tensor([m - 1.0])),
-            torch.Generator(),
-        )[0]
+        objective(model, TextBatch(source[i : i + 1, :n], target[i : i + 1, :m], torch.tensor([m - 1.0])))[0]
         for i, n, m in ((0, 3, 4), (1, 2, 3))
     ]
     expected = (3 * alone[0] + 2 * alone[1]) / 5
     torch.testing.assert_close(together, expected, atol=1e-5, rtol=1e-5)
-    parts = [
-        objective(model, TextBatch(source[i:][:1], target[i:][:1], tokens[:1]), torch.Generator())[0]
-        for i in (0, 1)
-    ]
+    parts = [objective(model, TextBatch(source[i:][:1], target[i:][:1], tokens[:1]))[0] for i in (0, 1)]
     torch.testing.assert_close(sum(parts) / 2, expected, atol=1e-5, rtol=1e-5)
     assert target[1, -1] == PAD
 
@@ -108,7 +107,7 @@ def test_label_smoothing_is_the_papers(tiny):
     model = fresh_model(tiny).eval()
     source, target = padded([[5, 6, 2]]), padded([[1, 8, 2]])
     batch = TextBatch(source, target, torch.tensor([2.0]))
-    plain, smooth = (next_token(s)(model, batch, torch.Generator())[0] for s in (0.0, 0.1))
+    plain, smooth = (next_token(s)(model, batch)[0] for s in (0.0, 0.1))
     log_p = model(source, target[:, :-1]).log_softmax(dim=-1)
     torch.testing.assert_close(smooth, 0.9 * plain - 0.1 * log_p.mean())
 
@@ -118,35 +117,34 @@ def test_a_resumed_run_is_bit_equal(tmp_path, tiny, data):
     again, _ = trained(tmp_path / "again", tiny, data)
     assert torch.equal(weights(whole), weights(again))
 
-    half = configure_sequence(tiny, {"training": {"steps": 7}})
-    run = SequenceRun.create(tmp_path / "half", tiny)
-    prepared = prepare_translation(tiny, data)
-    stopped = SequenceRun(run.path, half)  # the same run, stopped after 7 steps
-    train_sequence_model(stopped, prepared, device=CPU)
+    half = configure(tiny, {"training": {"steps": 7}})
+    run = Run.create(tmp_path / "half", tiny)
+    stopped = Run(run.path, half)  # the same run, stopped after 7 steps
+    learn(stopped, data, device=CPU)
     assert run.states.steps()[-1] == 7
-    reopened = SequenceRun.open(run.path)
+    reopened = open_run(run.path)
     assert reopened.config == tiny
     # The mean of checkpoints depends on the length of the run, so only what learns is compared.
-    resumed = train_sequence_model(reopened, prepared, device=CPU).model
+    resumed = learn(reopened, data, device=CPU).model
     assert resumed is not None
-    newest = [SequenceRun.open(tmp_path / name).states.newest().tensors for name in ("whole", "half")]
+    newest = [open_run(tmp_path / name).states.newest().tensors for name in ("whole", "half")]
     learned = [{k: v for k, v in tensors.items() if k.startswith("model/")} for tensors in newest]
     assert all(torch.equal(learned[0][name], learned[1][name]) for name in learned[0])
 
 
 def test_the_loss_falls(tmp_path, tiny, data):
-    config = configure_sequence(tiny, {"training": {"steps": 60, "log_every": 10}})
+    config = configure(tiny, {"training": {"steps": 60, "log_every": 10}})
     trained(tmp_path / "run", config, data)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["loss"] < 0.75 * rows[0]["loss"]
 
 
 def test_a_translator_comes_back_from_its_run(tmp_path, tiny, data):
-    model, prepared = trained(tmp_path / "run", tiny, data)
+    model, tokenizer = trained(tmp_path / "run", tiny, data)
     loaded = Translator.load(tmp_path / "run")
     assert torch.equal(weights(loaded.model), weights(model))
     texts = [pair.source for pair in data.test]
-    first = Translator(model, prepared.tokenizer).translate(texts, max_length=20)
+    first = Translator(model, tokenizer).translate(texts, max_length=20)
     assert loaded.translate(texts, max_length=20) == first
     for path in ("run", "run/model", "run/model/model.safetensors"):
         assert torch.equal(weights(vt.load(tmp_path / path)), weights(model))
@@ -160,7 +158,7 @@ def test_a_translator_comes_back_from_its_run(tmp_path, tiny, data):
 @pytest.mark.parametrize("kind", ["sincos-2d", "rotary-2d", "learned"])
 def test_a_reader_comes_back_with_its_positions(tmp_path, kind):
     small = {"encoder": {"depth": 1, "width": 32, "position": {"kind": kind}}, "decoder": {"depth": 1}}
-    config = configure_sequence(digit_lines_config(), {"model": small})
+    config = configure(digit_lines_config(), {"model": small})
     model = fresh_model(config).eval()
     save_native(model, tmp_path, tokenizer=Tokenizer.train(["0123456789"], 270).to_json())
     loaded = Reader.load(tmp_path).model.to("cpu")
@@ -179,7 +177,9 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path, tiny, data):
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path, tiny):
     vocabulary = {"vocabulary": 262}
-    model = fresh_model(configure_sequence(tiny, {"model": vocabulary, "tokenizer": vocabulary}))
+    model = task_named(configure(tiny, {"model": vocabulary, "tokenizer": vocabulary}).task).build(
+        configure(tiny, {"model": vocabulary, "tokenizer": vocabulary}), None, steps=1
+    )
     tokenizer = Tokenizer.train(["alpha beta gamma"], 270)
     save_native(model, tmp_path, tokenizer=tokenizer.to_json())
     with pytest.raises(vt.InputError, match="do not belong together"):
@@ -203,8 +203,8 @@ def test_damaged_models_are_said(tmp_path, tiny):
 
 
 def test_texts_that_cannot_be_translated_are_said(tmp_path, tiny, data):
-    model, prepared = trained(tmp_path / "run", tiny, data)
-    translator = Translator(model, prepared.tokenizer)
+    model, tokenizer = trained(tmp_path / "run", tiny, data)
+    translator = Translator(model, tokenizer)
     with pytest.raises(vt.InputError, match="empty line"):
         translator.translate(["  "])
     with pytest.raises(vt.InputError, match="the model reads 64"):
@@ -213,22 +213,20 @@ def test_texts_that_cannot_be_translated_are_said(tmp_path, tiny, data):
 
 
 def test_the_models_vocabulary_follows_the_tokenizers():
-    assert configure_sequence(numbers_config(), {"tokenizer": {"vocabulary": 3000}}).model.vocabulary == 3000
-    lines = configure_sequence(digit_lines_config(), {"tokenizer": {"vocabulary": 300}})
+    assert configure(numbers_config(), {"tokenizer": {"vocabulary": 3000}}).model.vocabulary == 3000
+    lines = configure(digit_lines_config(), {"tokenizer": {"vocabulary": 300}})
     assert lines.model.decoder.vocabulary == 300
     with pytest.raises(vt.InputError, match=r"tokenizer\.vocabulary is 3000, but the model knows 400"):
-        configure_sequence(
-            numbers_config(), {"tokenizer": {"vocabulary": 3000}, "model": {"vocabulary": 400}}
-        )
+        configure(numbers_config(), {"tokenizer": {"vocabulary": 3000}, "model": {"vocabulary": 400}})
 
 
 def test_settings_are_checked():
     with pytest.raises(vt.InputError, match=r"did you mean 'model\.width'"):
-        configure_sequence(TranslationConfig(), {"model": {"widht": 3}})
+        configure(TranslationConfig(), {"model": {"widht": 3}})
     with pytest.raises(vt.InputError, match=r"model.*multiple of 8 heads"):
-        configure_sequence(TranslationConfig(), {"model": {"width": 20}})
+        configure(TranslationConfig(), {"model": {"width": 20}})
     with pytest.raises(vt.InputError, match=r"preprocessing\.size"):
-        plan_reading(None, {"preprocessing": {"size": (8, 8)}})
+        task_named("captioning").plan(None, {"preprocessing": {"size": (8, 8)}})
 
 
 @pytest.mark.parametrize(
@@ -247,21 +245,22 @@ def test_settings_are_checked():
 )
 def test_what_this_training_does_not_do_is_refused(asked):
     for base in (numbers_config(), digit_lines_config()):
-        with pytest.raises(vt.InputError, match=rf"training\.{next(iter(asked))}.* what writes text"):
-            configure_sequence(base, {"training": asked})
+        with pytest.raises(vt.InputError, match=rf"training\.{next(iter(asked))}.*models that write text"):
+            configure(base, {"training": asked})
 
 
 def test_who_asks_for_epochs_gets_them():
     for base in (numbers_config(), digit_lines_config()):
-        assert configure_sequence(base, {"training": {"epochs": 2}}).training.total_steps(7) == 14
-        assert configure_sequence(base, {"training": {"epochs": 2, "steps": 3}}).training.total_steps(7) == 3
+        assert configure(base, {"training": {"epochs": 2}}).training.total_steps(7) == 14
+        assert configure(base, {"training": {"epochs": 2, "steps": 3}}).training.total_steps(7) == 3
 
 
 def test_the_precision_is_decided_once(tmp_path, tiny):
-    auto = configure_sequence(tiny, {"training": {"precision": "auto"}})
-    run = SequenceRun.begin(tmp_path / "run", auto, CPU, World())
+    auto = configure(tiny, {"training": {"precision": "auto"}})
+    settings = auto.model_dump(exclude={"source", "task"})
+    run = start_run("translation", None, settings, out=tmp_path / "run", device=CPU).run
     assert run.config.training.precision in ("fp32", "bf16")
-    assert SequenceRun.open(run.path).config == run.config
+    assert open_run(run.path).config == run.config
 
 
 def test_trackers_are_sent_every_row(tmp_path, tiny, data, monkeypatch):
@@ -271,7 +270,7 @@ def test_trackers_are_sent_every_row(tmp_path, tiny, data, monkeypatch):
     library.log = lambda row, step: rows.append(step)
     library.finish = lambda: rows.append("closed")
     monkeypatch.setitem(sys.modules, "wandb", library)
-    config = configure_sequence(tiny, {"training": {"steps": 2, "log_every": 1, "track": "wandb"}})
+    config = configure(tiny, {"training": {"steps": 2, "log_every": 1, "track": "wandb"}})
     trained(tmp_path / "run", config, data)
     assert rows == [1, 2, "closed"]
     assert settings["model.width"] == "16"
@@ -283,15 +282,15 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path, tiny, d
     def broken(smoothing):
         whole = next_token(smoothing)
 
-        def objective(model, batch, generator):
+        def objective(model, batch):
             calls.append(0)
-            loss, measures = whole(model, batch, generator)
+            loss, measures = whole(model, batch)
             return loss * (1 if len(calls) < 3 else float("nan")), measures
 
         return objective
 
-    monkeypatch.setattr("vitreous.training.sequence.run.next_token", broken)
-    config = configure_sequence(tiny, {"training": {"steps": 99}})
+    monkeypatch.setattr("vitreous.tasks.text.task.next_token", broken)
+    config = configure(tiny, {"training": {"steps": 99}})
     with (
         pytest.warns(UserWarning, match="not finite"),
         pytest.raises(NotFinite, match=r"they are in .*model"),
@@ -304,7 +303,10 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path, tiny, d
 
 def test_pairs_of_every_length_learn_nothing_from_each_other(tiny):
     pairs = [Pair("zwei", "two", i) for i in range(20)]
-    with pytest.raises(vt.InputError, match=r"is more than the .* samples"):
-        prepare_translation(
-            configure_sequence(tiny, {"training": {"batch_size": 32}}), Parallel(pairs, [], 0, "x")
+    with pytest.raises(vt.InputError, match="less than one batch"):
+        task_named("translation").prepare(
+            configure(tiny, {"training": {"batch_size": 32}}),
+            Parallel(pairs, [], 0, "x"),
+            device=CPU,
+            world=World(),
         )

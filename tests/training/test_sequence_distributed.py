@@ -17,14 +17,14 @@ from PIL import Image
 import vitreous as vt
 from vitreous.data.text.captions import open_captions
 from vitreous.data.text.parallel import Parallel, number_pairs, open_parallel
+from vitreous.tasks.running import learn, open_run
+from vitreous.tasks.text.config import CaptioningConfig, TranslationConfig
+from vitreous.tasks.text.recipes import digit_lines_config, images_config, numbers_config
 from vitreous.training.callbacks import read_metrics
-from vitreous.training.distributed import World
-from vitreous.training.sequence.config import ReadingConfig, TranslationConfig, configure_sequence
-from vitreous.training.sequence.plan import Prepared, prepare_reading, prepare_translation
-from vitreous.training.sequence.recipes import digit_lines_config, images_config, numbers_config
-from vitreous.training.sequence.run import SequenceRun, train_sequence_model
+from vitreous.training.run import Run
+from vitreous.training.settings import configure
 
-Config = TranslationConfig | ReadingConfig
+Config = TranslationConfig | CaptioningConfig
 
 # One launch goes through several runs: RUN, or RUN@STEP where Ctrl-C comes at that step.
 DRIVER = """
@@ -33,24 +33,24 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
-from test_sequence_distributed import prepared
-from vitreous.training.callbacks import Callback
+from test_sequence_distributed import data_of
+from vitreous.training.callbacks import Display
 from vitreous.training.distributed import process_group
-from vitreous.training.sequence.run import SequenceRun, train_sequence_model
+from vitreous.tasks.running import learn, open_run
 from vitreous.training.trainer import Interrupted
 
-class Strike(Callback):
-    def on_step_end(self, trainer):
-        if trainer.learner.step == stop:
+class Strike(Display):
+    def step(self, step, *rest):
+        if step == stop:
             os.kill(os.getpid(), signal.SIGINT)
 
 with process_group(torch.device("cpu")) as (world, device):
     for argument in sys.argv[2:]:
         folder, _, step = argument.partition("@")
-        run, stop = SequenceRun.open(Path(folder)), int(step or -1)
-        display, data = Strike() if stop > 0 else None, prepared(run.config, world)
+        run, stop = open_run(Path(folder)), int(step or -1)
+        display, data = Strike() if stop > 0 else None, data_of(run.config)
         try:
-            train_sequence_model(run, data, device=device, world=world, display=display)
+            learn(run, data, device=device, world=world, display=display)
         except Interrupted:
             pass
     world.barrier()
@@ -68,21 +68,20 @@ ALIKE = {
 
 def translation(**training: Any) -> TranslationConfig:
     model = {"model": {**TINY, "encoder_depth": 1}}
-    return configure_sequence(numbers_config(), ALIKE, model, {"training": training})
+    return configure(numbers_config(), ALIKE, model, {"training": training})
 
 
-def reading(base: ReadingConfig, **settings: Any) -> ReadingConfig:
+def reading(base: CaptioningConfig, **settings: Any) -> CaptioningConfig:
     model = {"encoder": {**TINY, "drop_path": 0.0}, "decoder": TINY}
-    return configure_sequence(base, ALIKE, {"model": model, **settings})
+    return configure(base, ALIKE, {"model": model, **settings})
 
 
-def prepared(config: Config, world: World) -> Prepared:
-    """This process's share of the data that a configuration of this file names."""
+def data_of(config: Config) -> Any:
+    """The data that a configuration of this file names."""
     if isinstance(config, TranslationConfig):
         pairs = list(number_pairs(60))
-        return prepare_translation(config, Parallel(pairs[:180], pairs[180:200], 0, "numbers"), world)
-    captions = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
-    return prepare_reading(config, captions, world)
+        return Parallel(pairs[:180], pairs[180:200], 0, "numbers")
+    return open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
 
 
 def launch(folder: Path, *arguments: str | Path, processes: int = 2) -> None:
@@ -97,18 +96,18 @@ def launch(folder: Path, *arguments: str | Path, processes: int = 2) -> None:
     )
 
 
-def alone(config: Config, path: Path) -> SequenceRun:
+def alone(config: Config, path: Path) -> Run:
     """What one process makes of it."""
-    run = SequenceRun.create(path, config)
-    train_sequence_model(run, prepared(config, World()), device=torch.device("cpu"))
+    run = Run.create(path, config)
+    learn(run, data_of(config), device=torch.device("cpu"))
     return run
 
 
-def curve(run: SequenceRun, name: str = "loss") -> list[float]:
+def curve(run: Run, name: str = "loss") -> list[float]:
     return [row[name] for row in read_metrics(run.path / "metrics.jsonl")]
 
 
-def result(run: SequenceRun) -> torch.Tensor:
+def result(run: Run) -> torch.Tensor:
     return torch.cat([each.detach().flatten() for each in vt.load(run.path).parameters()])
 
 
@@ -127,7 +126,7 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -
     """Weights whole and in shards, though the texts of one process are longer than those of the other."""
     gray = {"size": (8, 24), "channels": 1, "mean": (0.5,), "std": (0.5,)}
     small = {"encoder": {**TINY, "image_size": (8, 24), "channels": 1}, "decoder": TINY}
-    images = configure_sequence(
+    images = configure(
         images_config(), ALIKE, {"source": str(manifest), "preprocessing": gray, "model": small}
     )
     configs: dict[str, Config] = {
@@ -135,10 +134,10 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -
         "digit lines": reading(digit_lines_config()),
         "images": images,
         "shards": translation(shard=True),
-        "images in shards": configure_sequence(images, {"training": {"shard": True}}),
+        "images in shards": configure(images, {"training": {"shard": True}}),
     }
     one = {name: alone(config, tmp_path / f"{name}-1") for name, config in configs.items()}
-    two = {name: SequenceRun.create(tmp_path / f"{name}-2", config) for name, config in configs.items()}
+    two = {name: Run.create(tmp_path / f"{name}-2", config) for name, config in configs.items()}
     launch(tmp_path, *(run.path for run in two.values()))
     for name in configs:
         assert len(curve(two[name])) == 8, name
@@ -153,9 +152,9 @@ def test_a_run_goes_on_in_any_number_of_processes(tmp_path: Path) -> None:
     config = translation(steps=14)
     whole = alone(config, tmp_path / "whole")
     begun = {
-        "replicas": SequenceRun.create(tmp_path / "replicas", config),
-        "shards": SequenceRun.create(tmp_path / "shards", translation(steps=14, shard=True)),
-        "one": SequenceRun.create(tmp_path / "one", config),
+        "replicas": Run.create(tmp_path / "replicas", config),
+        "shards": Run.create(tmp_path / "shards", translation(steps=14, shard=True)),
+        "one": Run.create(tmp_path / "one", config),
     }
     launch(tmp_path, *(f"{begun[name].path}@10" for name in ("replicas", "shards")))
     launch(tmp_path, f"{begun['one'].path}@10", processes=1)
@@ -176,15 +175,15 @@ def test_the_commands_in_two_processes(tmp_path: Path, manifest: Path) -> None:
     small = ("training.steps=4", "model.decoder.depth=1", "model.encoder.depth=1")
     asked = {
         "translation": ("translate", "train", pairs, "--steps", "4", "--set", "model.depth=1"),
-        "text": ("train", manifest, "--task", "text", "--shard", *spread("--set", small)),
+        "text": ("train", manifest, "--task", "captioning", "--shard", *spread("--set", small)),
     }
     for name, (*command, last) in asked.items():
         run = tmp_path / name
         told = json.loads(vitreous(*command, last, "--out", run, "--batch-size", "16", "--json"))
-        config = SequenceRun.open(run).config
+        config = open_run(run).config
         assert told["test_count"] == (3 if name == "text" else held_out(config))
         assert told["run"] == str(run)
-        assert curve(SequenceRun.open(run), "step")[-1] == 4
+        assert curve(open_run(run), "step")[-1] == 4
         assert not list(run.glob("bad_files*"))
 
 

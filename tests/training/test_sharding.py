@@ -18,8 +18,8 @@ import torch
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
+from vitreous.tasks.running import learn
 from vitreous.training.callbacks import read_metrics
-from vitreous.training.classifier import train_classifier
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import starting_model
@@ -36,7 +36,7 @@ torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.training.classifier import train_classifier
+from vitreous.tasks.running import learn
 from vitreous.training.callbacks import Callback
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
@@ -56,7 +56,7 @@ with process_group(torch.device("cpu")) as (world, device):
         folder, _, step = argument.partition("@")
         run, stop = Run.open(Path(folder)), int(step or -1)
         try:
-            train_classifier(run, splits, device=device, world=world, display=Strike() if stop > 0 else None)
+            learn(run, splits, device=device, world=world, display=Strike() if stop > 0 else None)
         except (InputError, Interrupted) as error:
             (run.path / f"error-{world.rank}.txt").write_text(str(error))
     world.barrier()
@@ -97,7 +97,7 @@ def config(tiny: RunConfig) -> RunConfig:
 def alone(config: RunConfig, splits: Splits, path: Path) -> Run:
     """What one process makes of it."""
     run = Run.create(path, config)
-    train_classifier(run, splits, device=torch.device("cpu"))
+    learn(run, splits, device=torch.device("cpu"))
     return run
 
 
@@ -149,7 +149,7 @@ def test_a_state_in_shards_goes_on_in_one_process(config: RunConfig, splits: Spl
     shares = sorted(stopped.path.glob("checkpoints/step-000000010.shards/*"))
     assert [path.suffix for path in shares] == [".safetensors"] * 2
     torn = copied(stopped, tmp_path / "torn", shard=True)
-    train_classifier(stopped, splits, device=torch.device("cpu"))
+    learn(stopped, splits, device=torch.device("cpu"))
     assert curve(stopped) == pytest.approx(curve(whole), abs=1e-5)
     assert len(curve(stopped)) == 14
 
@@ -210,7 +210,7 @@ def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, 
     write_text(all_of_two.path / "config.toml", to_toml(config_of_all))
     launch(tmp_path, resumed[0].path, processes=4)
     launch(tmp_path, all_of_two.path, resumed[1].path)
-    train_classifier(groups, splits, device=torch.device("cpu"))
+    learn(groups, splits, device=torch.device("cpu"))
     for run in (groups, *resumed, all_of_two):
         assert curve(run) == pytest.approx(curve(whole), abs=1e-5), run.path.name
         assert len(curve(run)) == 14, run.path.name

@@ -52,10 +52,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it cannot be read, or is not TOML.
     """
-    from vitreous.models.legacy import with_current_names
+    from vitreous.models.legacy import with_current_names, with_renamed_task
 
     try:
-        return with_current_names(tomllib.loads(path.read_text(encoding="utf-8")))
+        return with_renamed_task(with_current_names(tomllib.loads(path.read_text(encoding="utf-8"))))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -93,7 +93,7 @@ def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fi
     from torch import nn
 
     from vitreous.checkpoints import load, open_model
-    from vitreous.evaluation.trained import has_weights, open_trained
+    from vitreous.evaluation.trained import has_weights
     from vitreous.training.run import check_finished
 
     if not isinstance(model, str | Path | nn.Module) and hasattr(model, "path"):
@@ -112,7 +112,11 @@ def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fi
     check_finished(Path(model))
     if text and has_weights(str(model)):
         return load(model, **fields)
-    return (open_trained if weights else open_model)(str(model), **fields)
+    if weights and not has_weights(str(model)):
+        raise InputError(
+            f"{model} is a name without weights, and its answers mean nothing: give a run or a checkpoint"
+        )
+    return open_model(str(model), **fields)
 
 
 def is_fresh(model: Any) -> bool:

@@ -39,7 +39,7 @@ def doctor(subject: Any) -> Diagnosis:
     Raises:
         InputError: the subject is neither, or the data of the run is not where it was.
     """
-    from vitreous.training.diagnosis.examine import examine_data, examine_run
+    from vitreous.tasks.doctor import examine_data, examine_run
 
     path = getattr(subject, "path", subject)
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
@@ -48,13 +48,13 @@ def doctor(subject: Any) -> Diagnosis:
     return Diagnosis(subject, tuple(findings))
 
 
-def check_data(data: Any, *, task: str = "classes", workers: int | None = None) -> DataReport:
+def check_data(data: Any, *, task: str = "classification", workers: int | None = None) -> DataReport:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
 
     Args:
         data: DATA as `train` takes it.
-        task: "classes", "text" (a manifest whose label is the text) or "segmentation" (a folder with images/
-            and masks/).
+        task: "classification", "captioning" (a manifest whose label is the text) or "segmentation"
+            (a folder with images/ and masks/).
         workers: threads; one for each core by default.
 
     Raises:
@@ -64,7 +64,7 @@ def check_data(data: Any, *, task: str = "classes", workers: int | None = None) 
     from vitreous.data.segmentation.checking import check_masks
     from vitreous.data.text.checking import check_texts
 
-    checks = {"classes": check_source, "text": check_texts, "segmentation": check_masks}
+    checks = {"classification": check_source, "captioning": check_texts, "segmentation": check_masks}
     if task not in checks:
         raise InputError(f"unknown task {task!r}: {nearest(task, list(checks))}")
     return checks[task](data, workers=workers)

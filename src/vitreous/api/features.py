@@ -169,9 +169,9 @@ def probe(
     from vitreous.data.loading import worker_count
     from vitreous.data.sources import open_data
     from vitreous.evaluation.fewshot import SHOTS
-    from vitreous.evaluation.held_out import data_settings
     from vitreous.evaluation.probing import check_draws
     from vitreous.evaluation.probing import probe as probe_features
+    from vitreous.tasks.images import check_data_settings, data_config
     from vitreous.training.device import pick_device
 
     numbers = tuple(shots or SHOTS)
@@ -181,7 +181,8 @@ def probe(
     opened = resolve_model(model, **fields)
     if data is None:
         data, tree = data_of_run(model, tree)
-    splits = open_data(data, data_settings("probe", tree))
+    check_data_settings("probe", tree)
+    splits = open_data(data, data_config(tree))
     with progress_bar("extracting features", progress) as advance:
         return probe_features(
             opened,

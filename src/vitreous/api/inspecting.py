@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vitreous.data.dataset import ImageDataset
-    from vitreous.data.text.parallel import Pair
     from vitreous.models.captioner import Captioner
     from vitreous.models.segmenter import Segmenter
     from vitreous.models.transformer import Transformer
@@ -222,12 +221,9 @@ def images_to_show(model: Any, opened: nn.Module, images: Any) -> Shown:
 
 def held_out_images(run: Path, opened: nn.Module) -> tuple[str, str, Any]:
     """Return the data of a run, the name of its held-out part, and the images of it."""
-    from vitreous.evaluation.held_out import held_out, held_out_masks
+    from vitreous.tasks.running import task_of_run
 
-    if type(opened).__name__ != "Segmenter":
-        return held_out(str(run), None, {})
-    labels: Any = opened.labels
-    return held_out_masks(str(run), None, {}, tuple(labels or ()) or None)
+    return task_of_run(run).held_out(str(run), opened, None, {})
 
 
 def spread(images: Any, opened: nn.Module) -> list[int]:
@@ -287,18 +283,16 @@ def segmenter_parts(segmenter: Segmenter, shown: Shown) -> dict[str, Any]:
 
 def inspect_translator(model: Any, opened: Transformer, texts: Any, folder: Path) -> Inspection:
     """Write the page of a translator: its attention over words."""
-    from vitreous.data.text.parallel import open_parallel
+    from vitreous.evaluation.text_models import Translator
     from vitreous.inspection.sequence_report import write_translation_report
-    from vitreous.training.sequence.config import read_config
-    from vitreous.training.sequence.translator import Translator
+    from vitreous.tasks import task_named
+    from vitreous.tasks.text.translation import short_sources
 
     run = run_of_text_model(model)
     translator = Translator.load(run)
     translator.model.to(next(opened.parameters()).device)
     if texts is None:
-        config = read_config(run / "config.toml")
-        data = open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
-        texts = some_texts(data.test)
+        texts = short_sources(task_named("translation").held_out(str(run), translator, None, {}).examples)
     sources = [texts] if isinstance(texts, str) else list(texts)
     report = write_translation_report(translator, sources, folder, name=run.name, run=run)
     return text_inspection(sources, report)
@@ -306,43 +300,22 @@ def inspect_translator(model: Any, opened: Transformer, texts: Any, folder: Path
 
 def inspect_captioner(model: Any, opened: Captioner, images: Any, folder: Path) -> Inspection:
     """Write the page of a model that reads images: its attention over the image, token by token."""
-    from vitreous.data.text.captions import open_captions
+    from vitreous.evaluation.text_models import Reader
     from vitreous.inspection.sequence_report import write_reading_report
-    from vitreous.training.sequence.config import read_config
-    from vitreous.training.sequence.reader import Reader
+    from vitreous.tasks import task_named
+    from vitreous.tasks.text.captioning import readable_images
 
     run = run_of_text_model(model)
     reader = Reader.load(run)
     reader.model.to(next(opened.parameters()).device)
     if images is None:
-        config = read_config(run / "config.toml")
-        data = open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
-        shown = Shown(some_images(data.test.images))
+        captions = task_named("captioning").held_out(str(run), reader, None, {}).examples
+        shown = Shown(readable_images(captions.images, SHOWN["captioning"]))
     else:
         listed, missing = image_list(images)
         shown = read_images(listed, range(len(listed)), opened, failed=missing)
     report = write_reading_report(reader, shown.images, folder, name=run.name, run=run)
     return text_inspection([name for _, name in shown.images], report, shown.failed)
-
-
-def some_texts(pairs: Sequence[Pair]) -> list[str]:
-    """Return the sources of a few pairs, evenly spread; short ones, since a page has every head's map."""
-    sources = [pair.source for pair in pairs]
-    few = [source for source in sources if len(source) <= SHORT] or sources
-    return few[:: max(len(few) // SHOWN["translation"], 1)][: SHOWN["translation"]]
-
-
-def some_images(images: ImageDataset) -> list[tuple[Image.Image, str]]:
-    """Return the first images that can be read, with their names."""
-    from vitreous.data.dataset import BadImage
-
-    shown: list[tuple[Image.Image, str]] = []
-    for index in range(len(images)):
-        if len(shown) == SHOWN["captioning"]:
-            break
-        with suppress(BadImage):  # reported by the evaluation of the held-out part
-            shown.append((images.image(index), Path(images.name(index)).name))
-    return shown
 
 
 def run_of_text_model(model: Any) -> Path:

@@ -125,7 +125,7 @@ def read_native(source: Source, overrides: Overrides) -> Reading:
         raise InputError(f"{where}: labels must be a list of names")
     if changes := {name: value for name, value in overrides.items() if name not in AFTERWARDS}:
         config = build(kind.config, config.model_dump(), changes)
-    task = stored_task(source, described)
+    task = stored_task(source.where, described)
     rows = [same(name, name) for name in source.tensors]
     if "task" not in described:  # version 0.1
         full = {name: name for name in source.tensors if 0 not in source.tensors.shape(name)}
@@ -134,7 +134,7 @@ def read_native(source: Source, overrides: Overrides) -> Reading:
     return Reading(source, config, rows, preprocessing, labels, task=task)
 
 
-def stored_task(source: Source, described: Mapping[str, Any]) -> str | None:
+def stored_task(where: str | Path, described: Mapping[str, Any]) -> str | None:
     """The task in a model's description. One by version 0.1 has none: then what the run around it was trained
     for, or what the kind of model and its head can only mean.
 
@@ -144,19 +144,12 @@ def stored_task(source: Source, described: Mapping[str, Any]) -> str | None:
     if "task" in described:
         task = described["task"]
         if task is not None and not isinstance(task, str):
-            raise InputError(
-                f"{source.where}: task in config.json must be a name such as classification, or null"
-            )
+            raise InputError(f"{where}: task in config.json must be a name such as classification, or null")
         return task
-    tree: dict[str, Any] = {}
-    folder = Path(source.where)
+    folder = Path(where)
     folder = folder if folder.is_dir() else folder.parent
     if folder.name == "model" and (folder.parent / "config.toml").is_file():
-        tree = read_tree(folder.parent)
-    if "pretraining" in tree:
-        return str(tree["pretraining"].get("objective", "mae"))
-    if tree.get("training", {}).get("loss") == "sigmoid":
-        return "multilabel"
+        return str(read_tree(folder.parent)["task"])
     headed = described["model"].get("num_classes") is not None
     return TASKS.get(described["kind"], "classification" if headed else None)
 

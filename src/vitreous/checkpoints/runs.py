@@ -9,11 +9,11 @@ from shlex import quote
 from typing import Any
 
 from vitreous.errors import InputError
-from vitreous.models.legacy import with_current_names
+from vitreous.models.legacy import with_current_names, with_task
 
 
 def read_tree(path: Path) -> dict[str, Any]:
-    """A run's config.toml as it stands.
+    """Return a run's config.toml, with its task and the present names of fields.
 
     Raises:
         InputError: there is no run, or the file cannot be read.
@@ -24,7 +24,7 @@ def read_tree(path: Path) -> dict[str, Any]:
     if not file.exists():
         raise InputError(f"{path} is not a run directory: it has no config.toml")
     try:
-        return with_current_names(tomllib.loads(file.read_text(encoding="utf-8")))
+        return with_task(with_current_names(tomllib.loads(file.read_text(encoding="utf-8"))))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}") from None
 

@@ -22,8 +22,9 @@ def check(
     /,
     *,
     task: Annotated[
-        Literal["classes", "text", "segmentation"], Parameter(help="what is to be learned of each image")
-    ] = "classes",
+        Literal["classification", "captioning", "segmentation"],
+        Parameter(help="what is to be learned of each image"),
+    ] = "classification",
     workers: int | None = None,
     json: Json = False,
 ) -> int:
@@ -32,8 +33,8 @@ def check(
     Parameters
     ----------
     source
-        DATA: a folder, a manifest, shards, digits ...; with --task text a manifest whose label is the text;
-        with --task segmentation a folder with images/ and masks/
+        DATA: a folder, a manifest, shards, digits ...; with --task captioning a manifest whose label is the
+        text; with --task segmentation a folder with images/ and masks/
     workers
         threads; one per core if not given
     """

@@ -1,9 +1,8 @@
-"""`vitreous predict RUN IMAGE...`."""
+"""`vitreous predict MODEL IMAGE...`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from pathlib import Path
+import sys
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -17,9 +16,9 @@ from vitreous.cli.options import (
     Precision,
     Settings,
     Workers,
+    chosen,
     opening,
     print_json,
-    tell_failed,
 )
 from vitreous.errors import InputError
 
@@ -28,7 +27,7 @@ def predict(
     model: str,
     /,
     *images: str,
-    top: Annotated[int, Parameter(help="how many of the likeliest labels to name")] = 5,
+    top: Annotated[int | None, Parameter(help="how many labels to name, most probable first; 5")] = None,
     out: Out = None,
     image_size: ImageSize = None,
     batch_size: BatchSize = 64,
@@ -38,7 +37,7 @@ def predict(
     set: Settings = None,
     json: Json = False,
 ) -> int:
-    """Classify images, read their text, or find what each pixel shows, each seen exactly as in training.
+    """Classify images, write their text, or find the class of each pixel, each seen exactly as in training.
 
     Parameters
     ----------
@@ -49,46 +48,40 @@ def predict(
     """
     if not images:
         raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
-    if top < 1:
+    if top is not None and top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
-    from vitreous.cli.segmentation_runs import is_segmenter, segment_images
-    from vitreous.cli.sequence_runs import kind_of_run, read_images
-    from vitreous.training.device import pick_device
-    from vitreous.training.precision import computing
-
-    here = pick_device(device)
-    if is_segmenter(model):
-        with computing(precision, here):
-            return segment_images(model, images, out=out, image_size=image_size, device=device, json=json)
-    if out:
-        raise InputError(f"--out is where masks go, and {model} makes none: leave it out")
-    if kind_of_run(Path(model)):
-        with computing(precision, here):
-            return read_images(Path(model), images, device=device, json=json)
     from vitreous.api.arguments import progress_bar
-    from vitreous.data.image_list import find_images
+    from vitreous.data.image_list import ImageList, find_images
     from vitreous.data.loading import worker_count
-    from vitreous.deployment.predictor import Predictor
-    from vitreous.evaluation.trained import check_has_classes, open_trained
+    from vitreous.tasks import task_named
+    from vitreous.tasks.running import predict as ask
+    from vitreous.tasks.running import task_of
+    from vitreous.training.device import pick_device
 
+    task = task_of(model) or task_named("classification")
+    given = {"--top": top, "--out": out, "--image-size": image_size, "--workers": workers, "--set": set}
+    task.check_options("predict", given)
     paths, missing = find_images(images)
-    opened = open_trained(model, **opening(image_size, set))
-    check_has_classes(opened, model)
-    predictor = Predictor(opened, here)
-    with computing(precision, here), progress_bar("classifying") as progress:
-        predictions, bad = predictor.predict(
-            paths, top=top, batch_size=batch_size, workers=worker_count(workers), progress=progress
+    options = chosen({"top": top, "out": out or task.default_out(model)})
+    with progress_bar("predicting") as progress:
+        found = ask(
+            model,
+            ImageList(paths),
+            device=pick_device(device),
+            precision=precision,
+            batch_size=batch_size,
+            workers=worker_count(workers),
+            progress=progress,
+            overrides=opening(image_size, set),
+            **options,
         )
-    failed = [*missing, *bad]
+    told = found.to_json()
+    told["failed"] = [{"path": each.path, "reason": each.reason} for each in missing] + told["failed"]
     if json:
-        print_json(
-            {
-                "predictions": [prediction.to_json() for prediction in predictions],
-                "failed": [asdict(failure) for failure in failed],
-            }
-        )
+        print_json(told)
     else:
-        for prediction in predictions:
-            others = ", ".join(f"{each.label} {each.probability:.1%}" for each in prediction.top[1:])
-            print(f"{prediction.path}  {prediction.label}  {prediction.probability:.1%}  ({others})")
-    return tell_failed(failed)
+        for answer in found.answers:
+            print(answer.line())
+    for each in told["failed"]:
+        print(f"vitreous: {each['path']}: {each['reason']}", file=sys.stderr)
+    return 1 if told["failed"] else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -21,7 +20,7 @@ def serve(
     max_batch: Annotated[int, Parameter(help="images or texts computed together")] = 32,
     max_wait: Annotated[float, Parameter(help="milliseconds that a request waits for others")] = 5.0,
     queue: Annotated[
-        int, Parameter(help="images or texts inside at once; more are told to come again")
+        int, Parameter(help="maximum queued images or texts; beyond it the server answers 503")
     ] = 256,
     precision: Annotated[
         Literal["auto", "fp32", "bf16"], Parameter(help="of matrix products; auto: bf16 where it is faster")
@@ -36,7 +35,7 @@ def serve(
     Parameters
     ----------
     model
-        A run directory of vitreous train (classes, text or segmentation) or translate train, a checkpoint in
+        A run directory of vitreous train (of any task) or translate train, a checkpoint in
         any format, or a model's name.
     """
     for name, value, least in (("max-batch", max_batch, 1), ("max-wait", max_wait, 0), ("queue", queue, 1)):
@@ -47,14 +46,14 @@ def serve(
     check_installed()
     from vitreous.deployment.serving import running
     from vitreous.deployment.serving.app import Pace, build_app
-    from vitreous.deployment.serving.opening import open_served
     from vitreous.deployment.serving.page import page_of
     from vitreous.deployment.serving.uploads import Limits
+    from vitreous.tasks.running import task_of
+    from vitreous.tasks.serving import open_served
     from vitreous.training.device import pick_device
-    from vitreous.training.run import check_finished
 
-    check_finished(Path(model))
-
+    if task := task_of(model):
+        task.check_options("serve", {"--image-size": image_size, "--set": set})
     address, chosen = running.bind(host, port), pick_device(device)
     with running.one_thread() as thread:
         opened = thread.submit(

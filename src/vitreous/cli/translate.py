@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from vitreous.cli.options import (
     ConfigFile,
     Device,
+    Epochs,
     Json,
     Out,
+    Precision,
     Settings,
     Shard,
     check_resume,
@@ -25,15 +26,14 @@ from vitreous.cli.options import (
     settings_tree,
     with_leaves,
 )
-from vitreous.cli.training import going_on, in_processes
+from vitreous.cli.training import carry_out
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
-    from vitreous.data.text.parallel import Parallel
+    from vitreous.tasks.running import RunResult, Started
     from vitreous.training.distributed import World
-    from vitreous.training.sequence.run import SequenceRun
 
 
 def translate(
@@ -41,11 +41,13 @@ def translate(
     out: Out = None,
     resume: Annotated[Path | None, Parameter(help="a translator's run: go on where it stopped")] = None,
     steps: Annotated[int | None, Parameter(help="training steps; with --resume in all")] = None,
+    epochs: Epochs = None,
     batch_size: Annotated[int | None, Parameter(help="pairs in one step")] = None,
     shard: Shard = None,
     seed: Annotated[int | None, Parameter(help="of weights, order and split")] = None,
     set: Settings = None,
     config: ConfigFile = None,
+    precision: Precision | None = None,
     beams: Annotated[int, Parameter(help="of the search; 1 is greedy")] = 4,
     length_penalty: Annotated[float, Parameter(help="higher favors longer translations")] = 0.6,
     device: Device = "auto",
@@ -64,6 +66,8 @@ def translate(
     options = {
         "seed": seed,
         "training.steps": None if resume else steps,
+        "training.epochs": None if resume else epochs,
+        "training.precision": precision,
         "training.batch_size": batch_size,
         "training.shard": None if resume else shard,
     }
@@ -81,22 +85,24 @@ def translate(
     check_resume(resume, words[1:], given, set, config, out)
     check_beams(beams)
     check_shard(shard)
-    return train_and_judge(
-        ",".join(words[1:]) or None,
-        with_leaves(settings_tree(config, set), given),
-        out=out,
-        resume=resume,
-        shard=shard,
-        steps=steps,
-        beams=beams,
-        length_penalty=length_penalty,
-        device=device,
-        json=json,
-    )
+    settings = settings_tree(config, set)
+
+    def start(here: torch.device, world: World) -> Started:
+        from vitreous.tasks.running import resume_run, start_run
+
+        if resume:
+            return resume_run(
+                resume, command="translate train", world=world, shard=shard, epochs=epochs, steps=steps
+            )
+        source, leaves = ",".join(words[1:]) or None, with_leaves(settings, given)
+        return start_run("translation", source, leaves, out=out, device=here, world=world)
+
+    search = {"beams": beams, "length_penalty": length_penalty}
+    return carry_out(start, device=device, json=json, after=print_example, **search)
 
 
 def check_translating(*given: object) -> None:
-    """Raises InputError where a run that is there is told how to train."""
+    """Raise InputError where options of training are given with a trained run."""
     if any(given):
         raise InputError(
             "a run that translates takes only --beams, --length-penalty, --device and --json: all else is "
@@ -108,8 +114,8 @@ def translate_texts(
     run: Path, texts: Sequence[str], *, beams: int, length_penalty: float, device: str, json: bool
 ) -> int:
     """Print a translation of each text, or one JSON object."""
+    from vitreous.evaluation.text_models import Translation, Translator
     from vitreous.training.device import pick_device
-    from vitreous.training.sequence.translator import Translation, Translator
 
     if not run.exists():
         raise InputError(f"no such run: {run}; to make one: vitreous translate train")
@@ -138,96 +144,16 @@ def check_beams(beams: int) -> None:
 
 
 def lines_with_text(lines: Sequence[str]) -> list[str]:
-    """Those to translate; how many are empty is told."""
+    """Return the lines to translate; how many are empty is printed."""
     texts = [line for line in lines if line.strip()]
     if not texts:
-        raise InputError("there is no text to translate, neither behind the run nor in standard input")
+        raise InputError("there is no text to translate, neither after the run nor in standard input")
     if len(texts) < len(lines):
         print(f"skipped {len(lines) - len(texts)}: empty lines", file=sys.stderr)
     return texts
 
 
-def train_and_judge(
-    source: str | None,
-    settings: dict[str, Any],
-    *,
-    out: Path | None,
-    resume: Path | None,
-    shard: bool | None,
-    steps: int | None,
-    beams: int,
-    length_penalty: float,
-    device: str,
-    json: bool,
-) -> int:
-    """Train, translate what was held out, print the scores.
-
-    Args:
-        shard: how a run that goes on keeps its weights; of a new one the settings say it.
-        steps: how many it is to have in all; the same.
-    """
-    from vitreous.data.text.parallel import open_parallel
-    from vitreous.training.run import default_path
-    from vitreous.training.sequence.config import TranslationConfig
-    from vitreous.training.sequence.plan import plan_translation
-    from vitreous.training.sequence.run import SequenceRun
-
-    def start(here: torch.device, world: World) -> tuple[SequenceRun, Parallel]:
-        if resume:
-            run = going_on(SequenceRun.open(resume, TranslationConfig), world, shard=shard, steps=steps)
-            config = run.config
-            return run, open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
-        config, data = plan_translation(source, settings)
-        return SequenceRun.begin(out or default_path(data.name), config, here, world), data
-
-    judged = partial(trained, beams=beams, length_penalty=length_penalty)
-    return in_processes(start, judged, show=print_table, device=device, json=json)
-
-
-def trained(
-    run: SequenceRun,
-    data: Parallel,
-    device: torch.device,
-    world: World,
-    *,
-    beams: int,
-    length_penalty: float,
-) -> dict[str, Any] | None:
-    """Train and judge. What came out; None in all processes but the first."""
-    from vitreous.api.inspecting import some_texts
-    from vitreous.cli.sequence_training import carry_out
-    from vitreous.evaluation.translation import evaluate_translator
-    from vitreous.inspection.sequence_report import write_translation_report
-    from vitreous.training.sequence.config import TranslationConfig
-    from vitreous.training.sequence.plan import prepare_translation
-    from vitreous.training.sequence.translator import Translator
-
-    assert isinstance(run.config, TranslationConfig)  # as it was opened
-    prepared = prepare_translation(run.config, data, world)
-
-    def judge(model: Any) -> dict[str, Any]:
-        translator = Translator(model, prepared.tokenizer)
-        evaluation = evaluate_translator(translator, data.test, beams=beams, length_penalty=length_penalty)
-        return {**evaluation.to_json(), "example": data.test[0].source}
-
-    def report(model: Any) -> Path:
-        translator, texts = Translator(model, prepared.tokenizer), some_texts(data.test)
-        return write_translation_report(translator, texts, run.path, name=run.path.name).report
-
-    return carry_out(run, prepared, device, world, judge=judge, report=report)
-
-
-def print_table(result: dict[str, Any]) -> None:
-    """What came out, for people."""
-    low, high = result["exact_match_interval"]
-    print(f"held-out pairs: {result['test_count']}")
-    print(f"  the same to the letter  {result['exact_match']:7.2%}   ({low:.2%} to {high:.2%}, 95 %)")
-    print(f"  BLEU                    {result['bleu']:6.2f}")
-    print(f"  chrF                    {result['chrf']:6.2f}")
-    print(
-        f"\ntrained in {result['seconds']:.1f} s on {result['train_count']} pairs, "
-        f"{result['parameters']:,} parameters"
-    )
-    print(f"run     {result['run']}")
-    print(f"report  {result['report']}")
-    print(f"try     vitreous translate {quote(str(result['run']))} {quote(result['example'])}")
+def print_example(result: RunResult) -> None:
+    """Print a command that tries the model."""
+    run, example = quote(str(result.run.path)), quote(result.more["example"])
+    print(f"try     vitreous translate {run} {example}")

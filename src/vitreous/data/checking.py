@@ -188,8 +188,8 @@ def imbalance(seen: Survey, counts: list[int]) -> Iterator[Finding]:
     advice = "add images, or join classes"
     if 2 * counts.count(1) > len(counts):
         advice = (
-            "this looks like a manifest of texts, one for each image, which --task text trains on; where "
-            "labels are classes, add images"
+            "this looks like a manifest of texts, one for each image, which --task captioning trains on; "
+            "where labels are classes, add images"
         )
     few = [f"{name}: {count}" for name, count in zip(seen.classes, counts, strict=True) if count < FEW]
     yield Finding(

@@ -48,6 +48,11 @@ class Prediction:
             "top": [asdict(choice) for choice in self.top],
         }
 
+    def line(self) -> str:
+        """Return the prediction for people, in a line."""
+        others = ", ".join(f"{each.label} {each.probability:.1%}" for each in self.top[1:])
+        return f"{self.path}  {self.label}  {self.probability:.1%}  ({others})"
+
 
 class Predictor:
     """A model ready to classify.

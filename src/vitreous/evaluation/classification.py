@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.answers import Progress, ask, class_labels
+from vitreous.evaluation.result import Evaluation, Metric, TextTable, percent
 from vitreous.evaluation.scores import (
     Calibration,
     ClassScore,
@@ -23,6 +24,9 @@ from vitreous.evaluation.scores import (
     wilson_interval,
 )
 from vitreous.models.names import Model
+
+MOST_CLASSES = 1000  # whose confusion matrix goes into the JSON: it grows with their square
+SHOWN_CLASSES = 30  # whose confusion matrix is printed
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ClassificationEvaluation(Evaluation):
     """What a classifier said about each image, and what follows from it.
 
     Attributes:
@@ -49,6 +53,8 @@ class Evaluation:
         failed: images that could not be decoded, and why.
         seconds: from the first image to the last.
     """
+
+    task = "classification"
 
     classes: tuple[str, ...]
     indices: Int[np.ndarray, " N"]
@@ -81,7 +87,7 @@ class Evaluation:
 
     @property
     def top5_accuracy(self) -> float | None:
-        """The right class among the five likeliest; None where there are no more than five."""
+        """The right class among the five most probable; None where there are no more than five."""
         if len(self.classes) <= 5:
             return None
         five = np.argpartition(-self.probabilities, 5, axis=1)[:, :5]
@@ -115,23 +121,40 @@ class Evaluation:
             for row in wrong[np.argsort(-confidence[wrong], kind="stable")][:count]
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the images' own probabilities."""
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        found = {"accuracy": Metric(self.accuracy, "accuracy", self.interval)}
+        if self.top5_accuracy is not None:
+            found["top5_accuracy"] = Metric(self.top5_accuracy, "top-5 accuracy")
+        return found | {"calibration_error": Metric(self.calibration.ece, "calibration (ECE)")}
+
+    def details(self) -> dict[str, Any]:
         return {
-            "test_accuracy": self.accuracy,
-            "test_accuracy_interval": list(self.interval),
-            "test_count": self.count,
-            "test_top5_accuracy": self.top5_accuracy,
-            "seconds": self.seconds,
             "per_class": [score._asdict() for score in self.per_class],
-            "confusion": self.confusion.tolist(),
+            **({"confusion": self.confusion.tolist()} if len(self.classes) <= MOST_CLASSES else {}),
             "calibration": {
                 "ece": self.calibration.ece,
                 "bins": [asdict(each) for each in self.calibration.bins],
             },
             "mistakes": [asdict(mistake) for mistake in self.surest_mistakes()],
-            "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
         }
+
+    def tables(self) -> list[TextTable]:
+        scores = [
+            (each.label, percent(each.precision), percent(each.recall), percent(each.f1), str(each.support))
+            for each in self.per_class
+        ]
+        found = [TextTable("", ("class", "precision", "recall", "F1", "images"), scores)]
+        if len(self.classes) <= SHOWN_CLASSES:
+            confusion = zip(self.classes, self.confusion.tolist(), strict=True)
+            title = "confusion matrix: a row for the true class, a column for the predicted class"
+            counts = [(label, *map(str, row)) for label, row in confusion]
+            found.append(TextTable(title, ("", *self.classes), counts))
+        if mistakes := self.surest_mistakes(5):
+            rows = [(m.name, m.predicted, m.actual, f"{m.probability:.1%}") for m in mistakes]
+            headers = ("image", "predicted", "true class", "probability")
+            found.append(TextTable("most confident mistakes", headers, rows, words=3))
+        return found
 
 
 def evaluate(
@@ -142,11 +165,11 @@ def evaluate(
     batch_size: int = 64,
     workers: int = 0,
     progress: Progress | None = None,
-) -> Evaluation:
+) -> ClassificationEvaluation:
     """Classify every one of `images` once and compare with its class.
 
     Args:
-        progress: called behind each batch with the images done and the images in all.
+        progress: called after each batch with the images done and the images in all.
 
     Raises:
         InputError: the model does not know the classes, or no image could be decoded.
@@ -154,7 +177,7 @@ def evaluate(
     labels = class_labels(model, images)
     place = np.array([labels.index(label) for label in images.classes])
     answers = ask(model, images, device=device, batch_size=batch_size, workers=workers, progress=progress)
-    return Evaluation(
+    return ClassificationEvaluation(
         classes=labels,
         indices=answers.indices,
         names=answers.names,

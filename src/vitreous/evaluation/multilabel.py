@@ -13,14 +13,17 @@ from jaxtyping import Float, Int
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.answers import Progress, ask, class_labels
+from vitreous.evaluation.result import Evaluation, Metric, TextTable, percent
 from vitreous.evaluation.scores import average_precision
 from vitreous.models.names import Model
 
 
 @dataclass(frozen=True)
-class MultiLabelEvaluation:
+class MultiLabelEvaluation(Evaluation):
     """What a classifier said about each image. Attributes as those of `Evaluation`, but `targets` has a
     column of 0 and 1 for each class, and the probabilities of an image need not sum to one."""
+
+    task = "multilabel"
 
     classes: tuple[str, ...]
     indices: Int[np.ndarray, " N"]
@@ -45,19 +48,23 @@ class MultiLabelEvaluation:
         """Over the classes that some image shows."""
         return float(np.nanmean(self.average_precision))
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the images' own probabilities."""
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        return {"mean_average_precision": Metric(self.mean_average_precision, "mean average precision")}
+
+    def details(self) -> dict[str, Any]:
         columns = zip(self.classes, self.average_precision, self.targets.sum(axis=0), strict=True)
         return {
-            "test_mean_average_precision": self.mean_average_precision,
-            "test_count": self.count,
-            "seconds": self.seconds,
             "per_class": [
                 {"label": label, "average_precision": value, "support": int(support)}
                 for label, value, support in columns
-            ],
-            "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
+            ]
         }
+
+    def tables(self) -> list[TextTable]:
+        precisions = zip(self.classes, self.average_precision, strict=True)
+        rows = [(name, percent(value)) for name, value in precisions]
+        return [TextTable("", ("class", "average precision"), rows)]
 
 
 def evaluate_multilabel(

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitreous.data.dataset import BadImage
-from vitreous.data.text.captions import Captions, open_captions
+from vitreous.data.text.captions import Captions
+from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import wilson_interval
-from vitreous.training.sequence.config import ReadingConfig
-from vitreous.training.sequence.plan import absolute_sources
-from vitreous.training.sequence.reader import BATCH, Reader
+from vitreous.evaluation.text_models import IMAGE_BATCH, Reader
 
 SHOWN = 20  # mistakes in the JSON
 
 
 @dataclass(frozen=True)
-class ReadingEvaluation:
+class CaptioningEvaluation(Evaluation):
     """What a reader made of each image.
 
     Attributes:
@@ -28,6 +27,8 @@ class ReadingEvaluation:
         failed: images that could not be decoded, and why.
         seconds: of reading.
     """
+
+    task = "captioning"
 
     names: Sequence[str]
     wanted: Sequence[str]
@@ -47,34 +48,37 @@ class ReadingEvaluation:
         wrong = sum(edits(want, text) for want, text in zip(self.wanted, self.texts, strict=True))
         return max(1 - wrong / sum(len(want) for want in self.wanted), 0.0)
 
-    def to_json(self) -> dict[str, Any]:
-        count = len(self.wanted)
-        rows = zip(self.names, self.wanted, self.texts, strict=True)
-        mistakes = [
-            {"image": name, "wanted": want, "read": text} for name, want, text in rows if want != text
-        ]
+    @property
+    def count(self) -> int:
+        return len(self.wanted)
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        lines = wilson_interval(self.lines, self.count)
         return {
-            "test_count": count,
-            "line_accuracy": self.lines / count,
-            "line_accuracy_interval": list(wilson_interval(self.lines, count)),
-            "character_accuracy": self.characters,
-            "reading_seconds": self.seconds,
-            "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
-            "mistakes": mistakes[:SHOWN],
+            "line_accuracy": Metric(self.lines / max(self.count, 1), "lines right", lines),
+            "character_accuracy": Metric(self.characters, "characters right"),
         }
 
+    def details(self) -> dict[str, Any]:
+        shown = self.mistakes[:SHOWN]
+        return {"mistakes": [dict(zip(("image", "wanted", "read"), row, strict=True)) for row in shown]}
 
-def captions_to_judge(config: ReadingConfig, data: str | None) -> Captions:
-    """What `vitreous evaluate RUN [DATA]` reads: the held-out part of what the run learned from; of other
-    data the part of their own to judge by, or everything."""
-    source = absolute_sources(data) if data else config.source
-    found = open_captions(source, seed=config.seed, test_fraction=config.test_fraction)
-    return found.test if source == config.source else found.strange
+    def tables(self) -> list[TextTable]:
+        if not self.mistakes:
+            return []
+        return [TextTable("mistakes", ("image", "text", "read"), self.mistakes[:5], words=3)]
+
+    @property
+    def mistakes(self) -> list[tuple[str, str, str]]:
+        """(image, wanted text, text that was read) where the two differ."""
+        rows = zip(self.names, self.wanted, self.texts, strict=True)
+        return [row for row in rows if row[1] != row[2]]
 
 
 def evaluate_reader(
-    reader: Reader, captions: Captions, *, beams: int = 4, batch_size: int = BATCH
-) -> ReadingEvaluation:
+    reader: Reader, captions: Captions, *, beams: int = 4, batch_size: int = IMAGE_BATCH
+) -> CaptioningEvaluation:
     """Read every image with a beam, `batch_size` of them together, and compare."""
     begun = time.perf_counter()
     names, wanted, texts, failed = [], [], [], {}
@@ -89,7 +93,7 @@ def evaluate_reader(
             names.append(captions.images.name(row))
             wanted.append(captions.texts[row])
         texts += [found.text for found in reader.read(images, beams=beams, batch_size=batch_size)]
-    return ReadingEvaluation(names, wanted, texts, failed, time.perf_counter() - begun)
+    return CaptioningEvaluation(names, wanted, texts, failed, time.perf_counter() - begun)
 
 
 def edits(wanted: str, text: str) -> int:

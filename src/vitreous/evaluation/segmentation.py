@@ -11,17 +11,19 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from PIL import Image
 from torch import nn
 
 from vitreous.data.segmentation.loading import mask_evaluation_loader
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset
 from vitreous.errors import InputError
+from vitreous.evaluation.result import Evaluation, Metric, TextTable, percent
 from vitreous.evaluation.scores import Interval, confusion_matrix
 from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter, argmax_at_size
@@ -31,7 +33,7 @@ BACKGROUND = "background"  # the name of class 0 that makes "something or nothin
 
 
 @dataclass(frozen=True)
-class SegmentationEvaluation:
+class SegmentationEvaluation(Evaluation):
     """What a segmenter made of each image.
 
     Attributes:
@@ -43,6 +45,8 @@ class SegmentationEvaluation:
         seconds: of judging.
     """
 
+    task = "segmentation"
+
     classes: tuple[str, ...]
     numbers: Sequence[int]
     names: Sequence[str]
@@ -51,6 +55,10 @@ class SegmentationEvaluation:
     seconds: float
 
     @property
+    def count(self) -> int:
+        return len(self.names)
+
+    @cached_property
     def confusion(self) -> Int[np.ndarray, "classes classes"]:
         """Over all images."""
         return self.confusions.sum(axis=0)
@@ -65,13 +73,15 @@ class SegmentationEvaluation:
         """The mean over the classes that have an IoU."""
         return mean_of(self.iou)
 
-    @property
+    @cached_property
     def interval(self) -> Interval:
-        """95 % of the mean IoU when the images are drawn again, with replacement (bootstrap)."""
+        """95 % of the mean IoU when the images are sampled again, with replacement (bootstrap)."""
         count, classes = self.confusions.shape[:2]
         rng = np.random.default_rng(0)
-        drawn = rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
-        again = (drawn @ self.confusions.reshape(count, -1)).reshape(-1, classes, classes)
+        sampled = rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
+        # In float64, whose product BLAS computes; exact, since counts of pixels stay below 2^53.
+        again = sampled.astype(float) @ self.confusions.reshape(count, -1).astype(float)
+        again = again.reshape(-1, classes, classes)
         low, high = np.nanquantile([mean_of(ious(each)) for each in again], (0.025, 0.975))
         return Interval(float(low), float(high))
 
@@ -101,27 +111,36 @@ class SegmentationEvaluation:
         """The mean IoU of each image by itself."""
         return np.array([mean_of(ious(each)) for each in self.confusions])
 
-    def to_json(self) -> dict[str, Any]:
-        pixels = self.confusion.sum(axis=1)
-        result: dict[str, Any] = {
-            "test_count": len(self.names),
-            "test_miou": self.miou,
-            "test_miou_interval": list(self.interval),
-            "test_pixel_accuracy": self.pixel_accuracy,
-            "per_class": {
-                name: {"iou": float(iou), "pixels": int(count)}
-                for name, iou, count in zip(self.classes, self.iou, pixels, strict=True)
-            },
-            "baseline_miou": self.always_first,
-            "evaluation_seconds": self.seconds,
-            "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        found = {
+            "miou": Metric(self.miou, "mean IoU", self.interval),
+            "pixel_accuracy": Metric(self.pixel_accuracy, "pixel accuracy"),
         }
         if self.foreground_miou is not None:
-            result["test_foreground_miou"] = self.foreground_miou
-        return result
+            found["foreground_miou"] = Metric(self.foreground_miou, "mean IoU of background and the rest")
+        return found
+
+    def details(self) -> dict[str, Any]:
+        return {
+            "per_class": [
+                {"label": name, "iou": float(iou), "pixels": count} for name, iou, count in self.rows()
+            ],
+            "baseline_miou": self.always_first,
+        }
+
+    def tables(self) -> list[TextTable]:
+        title = f"mean IoU where every pixel is called {self.classes[0]}: {percent(self.always_first)}"
+        rows = [(name, percent(iou), f"{count:,}") for name, iou, count in self.rows()]
+        return [TextTable(title, ("class", "IoU", "pixels"), rows)]
+
+    def rows(self) -> list[tuple[str, float, int]]:
+        """Return (name, IoU, pixels) of each class."""
+        pixels = self.confusion.sum(axis=1).tolist()
+        return list(zip(self.classes, self.iou.tolist(), pixels, strict=True))
 
 
-def ious(confusion: Int[np.ndarray, "classes classes"]) -> Float[np.ndarray, " classes"]:
+def ious(confusion: Num[np.ndarray, "classes classes"]) -> Float[np.ndarray, " classes"]:
     """Intersection over union of each class; NaN where the union is empty."""
     hits = confusion.diagonal()
     union = confusion.sum(axis=0) + confusion.sum(axis=1) - hits
@@ -165,24 +184,24 @@ def evaluate_segmenter(
     loader = mask_evaluation_loader(
         images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers, device=device
     )
-    judged: list[int] = []
+    evaluated: list[int] = []
     confusions = []
     for batch in loader:
         for logits, mask in zip(model(batch.images).float(), batch.masks, strict=True):
             found = argmax_at_size(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
             confusions.append(confusion_of(mask, found, len(images.classes)))
-        judged += batch.indices.tolist()
+        evaluated += batch.indices.tolist()
         if progress:
-            progress(len(judged) + len(loader.bad), len(images))
+            progress(len(evaluated) + len(loader.bad), len(images))
     model.train(was_training)
-    if not judged:
+    if not evaluated:
         name, why = next(iter(loader.bad))
-        raise InputError(f"not one of {len(images)} images can be judged: {name}: {why}")
+        raise InputError(f"not one of {len(images)} images can be read: {name}: {why}")
     classes = len(images.classes)
     return SegmentationEvaluation(
         classes=images.classes,
-        numbers=judged,
-        names=[images.name(number) for number in judged],
+        numbers=evaluated,
+        names=[images.name(number) for number in evaluated],
         confusions=np.array(confusions, dtype=np.int64).reshape(-1, classes, classes),
         failed=dict(loader.bad),
         seconds=time.perf_counter() - begun,

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from vitreous.data.text.parallel import Pair, open_parallel
+from vitreous.data.text.parallel import Pair
 from vitreous.errors import require_packages
+from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.evaluation.scores import wilson_interval
-from vitreous.training.sequence.config import TranslationConfig
-from vitreous.training.sequence.plan import absolute_sources
-from vitreous.training.sequence.translator import BATCH, Translator
+from vitreous.evaluation.text_models import TEXT_BATCH, Translator
 
 SHOWN = 20  # mistakes in the JSON
 
 
 @dataclass(frozen=True)
-class TranslationEvaluation:
+class TranslationEvaluation(Evaluation):
     """What a translator made of each pair's source.
 
     Attributes:
@@ -29,6 +28,8 @@ class TranslationEvaluation:
         seconds: of translating.
     """
 
+    task, of = "translation", "pairs"
+
     pairs: Sequence[Pair]
     texts: Sequence[str]
     too_long: int
@@ -36,6 +37,7 @@ class TranslationEvaluation:
     chrf: float
     signature: str
     seconds: float
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exact(self) -> int:
@@ -50,27 +52,25 @@ class TranslationEvaluation:
             if pair.target != text
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        count = len(self.pairs)
+    @property
+    def count(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        exact = wilson_interval(self.exact, self.count)
         return {
-            "test_count": count,
-            "exact_match": self.exact / count,
-            "exact_match_interval": list(wilson_interval(self.exact, count)),
-            "bleu": self.bleu,
-            "chrf": self.chrf,
-            "bleu_signature": self.signature,
-            "too_long": self.too_long,
-            "translation_seconds": self.seconds,
-            "mistakes": self.mistakes[:SHOWN],
+            "exact_match": Metric(self.exact / max(self.count, 1), "exact match", exact),
+            "bleu": Metric(self.bleu, "BLEU", rate=False),
+            "chrf": Metric(self.chrf, "chrF", rate=False),
         }
 
-
-def pairs_to_judge(config: TranslationConfig, data: str | None) -> list[Pair]:
-    """What `vitreous evaluate RUN [DATA]` translates: the held-out part of what the run learned from, or all
-    of other data."""
-    source = absolute_sources(data) if data else config.source
-    found = open_parallel(source, seed=config.seed, test_fraction=config.test_fraction)
-    return found.test if source == config.source else found.train + found.test
+    def details(self) -> dict[str, Any]:
+        return {
+            "bleu_signature": self.signature,
+            "too_long": self.too_long,
+            "mistakes": self.mistakes[:SHOWN],
+        }
 
 
 def evaluate_translator(
@@ -79,7 +79,7 @@ def evaluate_translator(
     *,
     beams: int = 4,
     length_penalty: float = 0.6,
-    batch_size: int = BATCH,
+    batch_size: int = TEXT_BATCH,
 ) -> TranslationEvaluation:
     """Translate every source with a beam, `batch_size` of them together, and compare."""
     longest = translator.model.config.max_length

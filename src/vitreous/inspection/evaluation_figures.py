@@ -11,7 +11,7 @@ from jaxtyping import Int
 from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.evaluation.baselines import Baseline
-from vitreous.evaluation.classification import Evaluation
+from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection import captions
@@ -63,7 +63,9 @@ def curves_figure(
     )
 
 
-def baselines_figure(name: str, evaluation: Evaluation, baselines: Sequence[Baseline]) -> Exhibit | LeftOut:
+def baselines_figure(
+    name: str, evaluation: ClassificationEvaluation, baselines: Sequence[Baseline]
+) -> Exhibit | LeftOut:
     """Plot the accuracy of the model and of simple methods on the same images."""
     title = "Baselines"
     if not baselines:
@@ -124,7 +126,7 @@ def confusion_figure(
     )
 
 
-def calibration_figure(evaluation: Evaluation) -> Exhibit:
+def calibration_figure(evaluation: ClassificationEvaluation) -> Exhibit:
     """Plot the accuracy over the predicted probability (reliability diagram)."""
     bins = [each for each in evaluation.calibration.bins if each.count]
     with canvas(3.6, 3.4) as (figure, (axes,)):
@@ -149,7 +151,7 @@ def calibration_figure(evaluation: Evaluation) -> Exhibit:
 
 
 def mistakes_figure(
-    evaluation: Evaluation, images: ImageDataset, preprocessing: Preprocessing
+    evaluation: ClassificationEvaluation, images: ImageDataset, preprocessing: Preprocessing
 ) -> Exhibit | LeftOut:
     """Show the incorrect predictions with the highest probability."""
     title = "Most confident errors"
@@ -171,10 +173,10 @@ def mistakes_figure(
     )
 
 
-def classes_table(evaluation: Evaluation | MultiLabelEvaluation) -> Exhibit:
+def classes_table(evaluation: ClassificationEvaluation | MultiLabelEvaluation) -> Exhibit:
     """List precision, recall and F1 of each class, or its average precision where images have several
     labels."""
-    if isinstance(evaluation, Evaluation):
+    if isinstance(evaluation, ClassificationEvaluation):
         scores = evaluation.per_class
         caption = captions.PER_CLASS
         html = table(

@@ -18,7 +18,7 @@ from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.baselines import Baseline
-from vitreous.evaluation.classification import Evaluation
+from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection import captions
@@ -47,8 +47,8 @@ from vitreous.models.vit import ViT
 from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
-    from vitreous.pretraining.config import PretrainingConfig
-    from vitreous.pretraining.objectives import SelfSupervision
+    from vitreous.tasks.pretraining.config import PretrainingRunConfig
+    from vitreous.tasks.pretraining.objectives import SelfSupervision
 
 SAMPLES = 8  # images whose attention is shown
 SEGMENTATION_PANELS = {"loss": "Loss", "miou": "Mean IoU", "accuracy": "Pixel accuracy"}
@@ -70,7 +70,7 @@ def write_training_report(
     run: Path,
     *,
     model: Model,
-    evaluation: Evaluation | MultiLabelEvaluation,
+    evaluation: ClassificationEvaluation | MultiLabelEvaluation,
     images: ImageDataset,
     baselines: Sequence[Baseline] = (),
     sheet: ContactSheet | None = None,
@@ -87,7 +87,7 @@ def write_training_report(
     rows = read_metrics(run / "metrics.jsonl")
     parts: list[Exhibit | LeftOut] = [curves_figure(rows)]
     count = f"{evaluation.count:,} held-out images"
-    if isinstance(evaluation, Evaluation):
+    if isinstance(evaluation, ClassificationEvaluation):
         parts = [
             baselines_figure("this model", evaluation, baselines),
             *parts,
@@ -176,17 +176,17 @@ def write_segmentation_report(
             attention_figure(encoder, batch, [each.words.split(":")[0] for each in some]),
             positions_figure(encoder),
         ],
-        command="vitreous train --task segmentation --config config.toml",
+        command="vitreous train --config config.toml",
     )
 
 
 def write_pretraining_report(
-    run: Path, *, objective: SelfSupervision, config: PretrainingConfig, images: ImageDataset
+    run: Path, *, objective: SelfSupervision, config: PretrainingRunConfig, images: ImageDataset
 ) -> Path:
     """Write the report of a self-supervised run.
 
     Args:
-        config: says which objective it is.
+        config: of the run.
         images: held-out ones, to show the objective on.
     """
     encoder = objective.encoder
@@ -196,7 +196,7 @@ def write_pretraining_report(
     return write_run_page(
         run,
         eyebrow="Pre-training report",
-        lead=f"{model_summary(encoder)}, trained without labels by {OBJECTIVES[config.objective]}.",
+        lead=f"{model_summary(encoder)}, trained without labels by {OBJECTIVES[config.task]}.",
         facts={
             **training_facts(encoder, rows),
             "loss": f"{last.get('loss', float('nan')):.4f}",
@@ -214,12 +214,12 @@ def write_pretraining_report(
 
 
 def objective_figure(
-    objective: Any, config: PretrainingConfig, images: Float[Tensor, "B C H W"], names: Sequence[str]
+    objective: Any, config: PretrainingRunConfig, images: Float[Tensor, "B C H W"], names: Sequence[str]
 ) -> Exhibit:
     """Show what the objective asks: masked and reconstructed images, or the crops of self-distillation."""
     generator = torch.Generator().manual_seed(0)
     preprocessing: Preprocessing = objective.encoder.preprocessing
-    if config.objective == "dino":
+    if config.task == "dino":
         large, small = objective.crops(images, generator)
         second = small[0] if small else large[1]
         return Exhibit(
@@ -231,13 +231,13 @@ def objective_figure(
             ),
         )
     masked, reconstructed = objective.eval().reconstruct(images, generator)
-    corrupted = config.objective == "masked-patch"
+    corrupted = config.task == "masked-patch"
     return Exhibit(
         name="reconstruction",
         title="Reconstruction",
         subtitle="what was masked, and what the model made of it",
         caption=captions.RECONSTRUCTION
-        + (captions.CORRUPTION + TARGETS[config.masked_patch.target] if corrupted else ""),
+        + (captions.CORRUPTION + TARGETS[config.pretraining.masked_patch.target] if corrupted else ""),
         html=batch_triples(
             preprocessing, names, (images, masked, reconstructed), ("image", "masked", "reconstructed")
         ),

@@ -27,8 +27,7 @@ from vitreous.models.transformer import Transformer
 from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
-    from vitreous.training.sequence.reader import Reader
-    from vitreous.training.sequence.translator import Translator
+    from vitreous.evaluation.text_models import Reader, Translator
 
 SHOWN = 320  # pixels of an image's longer side in the page, at least
 LONGEST = 4  # bytes of a character in UTF-8

@@ -28,6 +28,7 @@ FIELDS = {
     "standardisation_eps": "standardization_eps",
     "tokeniser": "tokenizer",
 }
+TASKS = {"classes": "classification", "text": "captioning"}
 VALUES = {"mean-colour": "mean-color", "small-colours": "small-colors"}
 
 
@@ -60,3 +61,29 @@ def current(value: Any) -> Any:
     if isinstance(value, Mapping):
         return with_current_names(value)
     return VALUES.get(value, value) if isinstance(value, str) else value
+
+
+def with_task(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's config.toml with its task, which version 0.1 said in other ways.
+
+    Pre-training runs named their objective in [pretraining], beside the settings of the others; runs with
+    several labels differed in training.loss alone.
+    """
+    renamed = with_renamed_task(tree)
+    if "task" not in renamed:
+        several = tree.get("training", {}).get("loss") == "sigmoid"
+        default = "multilabel" if several else "classification"
+        renamed["task"] = "mae" if "pretraining" in tree else default
+    return renamed
+
+
+def with_renamed_task(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the present names of tasks, where they name one."""
+    result = dict(tree)
+    if "task" in tree:
+        result["task"] = TASKS.get(tree["task"], tree["task"])
+    if "objective" in (pretraining := tree.get("pretraining", {})):
+        result["task"] = pretraining["objective"]
+        chosen = str(pretraining["objective"]).replace("-", "_")
+        result["pretraining"] = {chosen: pretraining[chosen]} if chosen in pretraining else {}
+    return result

@@ -27,13 +27,11 @@ from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate
 from vitreous.models.description import describe
 from vitreous.models.names import change
-from vitreous.pretraining.plan import plan as plan_pretraining
-from vitreous.pretraining.pretrainer import pretrain
 from vitreous.studies.study import Part, Tree, Trial
-from vitreous.training.classifier import train_classifier
+from vitreous.tasks import task_named
+from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import fitted_to_checkpoint
-from vitreous.training.plan import plan
 from vitreous.training.run import Run
 from vitreous.training.settings import merged
 
@@ -73,13 +71,14 @@ class Laboratory:
         Raises:
             InputError: the images have several labels, so that there is no accuracy to compare.
         """
-        planned = plan(self.source, self.settings)
-        if planned.splits.summary.multi_label:
+        planned = task_named("classification").plan(self.source, self.settings)
+        if planned.data.summary.multi_label:
             raise InputError(
                 f"a study needs one class for each image, and those of {self.source} have several labels: "
                 "give other data"
             )
-        return planned.config
+        config: RunConfig = planned.config
+        return config
 
     def run(self, trial: Trial, seed: int) -> TrialResult:
         """The result of a trial, from the cache or new.
@@ -98,8 +97,7 @@ class Laboratory:
         if cached.is_file():
             return folder, TrialResult(**json.loads(cached.read_text(encoding="utf-8")))
         run = Run(folder, config) if (folder / "config.toml").is_file() else Run.create(folder, config)
-        learn = self.pretrained if trial.objective else self.classified
-        result = learn(run, splits)
+        result = (self.pretrained if trial.objective else self.classified)(run, splits)
         with self.cache_errors():
             write_text(cached, json.dumps(asdict(result)))
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # only an unfinished run needs them
@@ -121,9 +119,9 @@ class Laboratory:
         all variants, so that they can be compared in pairs."""
         settings = merged(merged(self.settings, trial.settings), {"seed": seed, "data": {"split_seed": seed}})
         if trial.objective:
-            planned = plan_pretraining(self.source, settings, objective=trial.objective)
-            return planned.config, planned.splits
-        config, _, splits = plan(self.source, settings)
+            planned = task_named(trial.objective).plan(self.source, settings)
+            return planned.config, planned.data
+        config, _, splits, _ = task_named("classification").plan(self.source, settings)
         if trial.start:
             # A fine-tuned model learns by the recipe of the data, as one from scratch does. The architecture
             # comes with the checkpoint; only the size of the images may change.
@@ -154,16 +152,17 @@ class Laboratory:
         """Train with labels; evaluate on the held-out part."""
         if splits.test is None:
             raise InputError(f"{self.source} has no held-out part: set data.test_fraction")
-        trained = train_classifier(run, splits, device=self.device)
-        evaluation = evaluate(trained.model, splits.test, device=self.device, batch_size=256)
+        trained = learn(run, splits, device=self.device)
+        model: Any = trained.model
+        evaluation = evaluate(model, splits.test, device=self.device, batch_size=256)
         return TrialResult(
-            evaluation.accuracy, evaluation.count, *size_of(run.config, trained.model), trained.seconds
+            evaluation.accuracy, evaluation.count, *size_of(run.config, model), trained.seconds
         )
 
     def pretrained(self, run: Run, splits: Splits) -> TrialResult:
         """Learn without labels."""
-        done = pretrain(run, splits, device=self.device)
-        return TrialResult(None, 0, *size_of(run.config, done.encoder), done.seconds)
+        done = learn(run, splits, device=self.device)
+        return TrialResult(None, 0, *size_of(run.config, done.model.get_submodule("encoder")), done.seconds)
 
 
 def fitted(config: RunConfig, splits: Splits) -> RunConfig:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vitreous.pretraining.config import ObjectiveName
+from vitreous.tasks.pretraining.config import ObjectiveName
 from vitreous.training.config import RunConfig
 from vitreous.training.settings import merged
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
@@ -143,17 +144,29 @@ class EvaluationConfig(Config):
 
 
 class CommandConfig(Config):
-    """All of a run, whatever it trains. `config.toml` is this, complete; the command runs it again."""
+    """All of a run, whatever it trains. `config.toml` is this, complete; the command runs it again.
 
-    command: ClassVar[str]
+    Attributes:
+        command: what trains, and resumes, such a run.
+        task: its name in the registry of tasks.
+    """
+
+    command: ClassVar[str] = "train"
+
+    task: str = ""
+
+    @classmethod
+    def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of `tree` that must change with what `override` sets."""
+        return {}
 
 
 class RunConfig(CommandConfig):
     """All of a run that learns from images."""
 
-    command: ClassVar[str] = "train"
-    vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind that `model` is where it is no BiT
+    vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind of `model` where it is not a BiT
 
+    task: str = "classification"
     source: str = Field(default="digits", description="the DATA argument")
     init: str | None = Field(default=None, description="the checkpoint to fine-tune; None: from scratch")
     recipe: str = Field(default="", description="where the values came from, for the reader")
@@ -164,6 +177,19 @@ class RunConfig(CommandConfig):
     augmentation: AugmentationConfig = AugmentationConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @classmethod
+    def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+        """The images' size and channels follow the model, unless `preprocessing` sets them itself."""
+        changed, model = override.get("model", {}), tree["model"]
+        found = {
+            key: model[source]
+            for key, source in (("size", "image_size"), ("channels", "channels"))
+            if source in changed and key not in override.get("preprocessing", {})
+        }
+        if isinstance(found.get("size"), int):
+            found["size"] = (found["size"], found["size"])
+        return {"preprocessing": found}
 
     @model_validator(mode="after")
     def _same_images(self) -> RunConfig:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from vitreous.checkpoints.runs import check_finished as check_finished
 from vitreous.checkpoints.runs import command_of as command_of
@@ -18,33 +17,29 @@ from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import World, first_value, restarted
-from vitreous.training.settings import to_toml, validated
-
-AnyConfig = TypeVar("AnyConfig", bound=CommandConfig)
-Directory = TypeVar("Directory", bound="RunDirectory[Any]")
+from vitreous.training.settings import configure, to_toml, validated
 
 
-class RunDirectory(ABC, Generic[AnyConfig]):
-    """What every run directory has, whatever is trained in it.
+class Run:
+    """A run directory: what every task's training writes.
 
     Attributes:
         path: the directory.
-        config: all of the run, as config.toml has it.
-        states: what `--resume` goes on from.
-        new: whether this process has made it, and does not go on with it.
+        config: all of the run, as config.toml has it: the configuration of its task.
+        states: what `--resume` continues from.
+        new: whether this process has made it, and does not continue it.
     """
 
     new: bool = False
 
-    def __init__(self, path: Path, config: AnyConfig) -> None:
+    def __init__(self, path: Path, config: Any) -> None:
         self.path = path
         self.config = config
-        training: Any = getattr(config, "training")  # noqa: B009  # every kind of configuration has it
-        self.states = Checkpointer(path / "checkpoints", config.command, keep_last=training.keep_last)
+        self.states = Checkpointer(path / "checkpoints", config.command, keep_last=config.training.keep_last)
 
     @classmethod
-    def create(cls: type[Directory], path: Path, config: AnyConfig) -> Directory:
-        """A new run directory.
+    def create(cls, path: Path, config: CommandConfig) -> Run:
+        """Make a new run directory.
 
         Raises:
             InputError: there is something at `path` already, or it cannot be written.
@@ -58,19 +53,24 @@ class RunDirectory(ABC, Generic[AnyConfig]):
         return cls(path, config)
 
     @classmethod
-    @abstractmethod
-    def open(cls: type[Directory], path: Path, kind: type[Any]) -> Directory:
-        """An existing run directory, whose configuration is of that kind.
+    def open(cls, path: Path, kind: type[CommandConfig] = RunConfig) -> Run:
+        """Open an existing run directory.
+
+        Args:
+            kind: the configuration of the run's task.
 
         Raises:
-            InputError: there is none, or it is another kind's.
+            InputError: there is none, or its config.toml cannot be understood.
         """
+        tree = read_tree(path)
+        check_task(path, tree, kind)
+        return cls(path, validated(tree, kind) if issubclass(kind, RunConfig) else configure(kind(), tree))
 
     @classmethod
-    def shared(cls: type[Directory], path: Path, config: AnyConfig, world: World) -> Directory:
-        """A new run of several processes: the first one makes it, with its own name and configuration.
+    def shared(cls, path: Path, config: CommandConfig, world: World) -> Run:
+        """Make a new run of several processes: the first one makes it, with its name and configuration.
 
-        Where torchrun has restarted the processes, the run goes on in the directory that it has.
+        Where torchrun has restarted the processes, the run continues in the directory that it has.
 
         Raises:
             InputError: as `create`; or a process, on another machine, does not see the directory.
@@ -91,82 +91,71 @@ class RunDirectory(ABC, Generic[AnyConfig]):
         run.new = new
         return run
 
-    def spread(self: Directory, shard: bool | None) -> Directory:
-        """The same run, which goes on with its weights in shards or whole; None: as it was begun. A state of
-        either kind leads to the other."""
+    def spread(self, shard: bool | None) -> Run:
+        """Return the same run, continued with its weights sharded or whole; None: as it was begun."""
         if shard is None:
             return self
-        config: Any = self.config
-        training = config.training.model_copy(update={"shard": shard})
-        return type(self)(self.path, config.model_copy(update={"training": training}))
+        training = self.config.training.model_copy(update={"shard": shard})
+        return Run(self.path, self.config.model_copy(update={"training": training}))
 
     def forget_failed_start(self) -> None:
-        """Remove a new directory that holds nothing yet but its configuration: the corrected command will
-        want the same place."""
+        """Remove a new directory that holds nothing but its configuration, so that the corrected command can
+        use the same path."""
         if self.new and [file.name for file in self.path.iterdir()] == ["config.toml"]:
             (self.path / "config.toml").unlink()
             self.path.rmdir()
 
-
-class Run(RunDirectory[RunConfig]):
-    """The directory of a run that learns from images: the model and its numbers lie there, too."""
-
-    @classmethod
-    def open(cls, path: Path, kind: type[RunConfig] = RunConfig) -> Run:
-        """An existing run directory.
-
-        Args:
-            kind: of configuration; pre-training has its own.
-
-        Raises:
-            InputError: there is none, or its config.toml cannot be understood.
-        """
-        tree = read_tree(path)
-        if (command := command_of(tree)) != kind.command and "pretrain" in (command, kind.command):
-            raise InputError(of_another_command(path, command))
-        wanted = kind.model_fields["task"].default if "task" in kind.model_fields else "classes"
-        if (task := tree.get("task", "classes")) == "translation":
-            raise InputError(
-                f"{path} is a translator's run, and this is for runs of --task {wanted}: to go on with it, "
-                f"vitreous translate train --resume {quote(str(path))}"
-            )
-        if task != wanted:
-            raise InputError(f"{path} is a run of --task {task}, and this is for runs of --task {wanted}")
-        return cls(path, validated(tree, kind))
-
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl."""
+        """Return the rows of metrics.jsonl."""
         return read_metrics(self.path / "metrics.jsonl")
 
     def model(self) -> Model:
-        """The trained model, with its preprocessing and labels."""
+        """Return the trained model, with its preprocessing and labels."""
         from vitreous.checkpoints import load_image_model
 
         return load_image_model(self.path)
 
-    def save_model(self, model: Model) -> None:
-        """Write `model` into model/, atomically."""
+    def save_model(self, model: Any, tokenizer: str | None = None) -> None:
+        """Write `model` into model/, atomically; what writes text with its tokenizer."""
         from vitreous.checkpoints.native import save_native
 
+        folder = self.path / "model"
         try:
-            save_native(model, self.path / "model")
+            save_native(model, folder, tokenizer=tokenizer)
         except OSError as error:
             raise InputError(
-                f"cannot save the model in {self.path / 'model'} ({error.strerror}): make room, then go on "
-                f"with vitreous {self.config.command} --resume {quote(str(self.path))}"
+                f"cannot save the model in {folder} ({error.strerror}): make room, then resume with "
+                f"vitreous {self.config.command} --resume {quote(str(self.path))}"
             ) from error
 
 
+def check_task(path: Path, tree: dict[str, Any], kind: type[CommandConfig]) -> None:
+    """Raise InputError for a run that another command trains, or of a task with another configuration."""
+    command = command_of(tree)
+    if command != kind.command and "pretrain" in (command, kind.command):
+        raise InputError(of_another_command(path, command))
+    task, expected = tree["task"], kind.model_fields["task"].default
+    if command == kind.command == "pretrain" or {task, expected} <= {"classification", "multilabel"}:
+        return
+    if task != expected:
+        hint = (
+            f": resume it with vitreous {command} --resume {quote(str(path))}"
+            if command != kind.command
+            else ""
+        )
+        raise InputError(f"{path} is a run of --task {task}, and this is for runs of --task {expected}{hint}")
+
+
 def of_another_command(path: Path, command: str) -> str:
-    """One sentence for a run that was to be pre-trained and is not, or the other way round."""
+    """Return a sentence for a run that was to be pre-trained and is not, or the other way round."""
     if command == "pretrain":
         return (
             f"{path} is a pre-training run and has no classes: use vitreous probe, inspect or train --init; "
-            f"it goes on with vitreous pretrain --resume {quote(str(path))}"
+            f"resume it with vitreous pretrain --resume {quote(str(path))}"
         )
     return (
-        f"{path} is no pre-training run: it goes on with vitreous {command} --resume {quote(str(path))}; to "
-        f"pre-train from what it has learned: vitreous pretrain DATA --init {quote(str(path))}"
+        f"{path} is not a pre-training run: resume it with vitreous {command} --resume {quote(str(path))}; "
+        f"to pre-train from its weights: vitreous pretrain DATA --init {quote(str(path))}"
     )
 
 
@@ -180,7 +169,7 @@ def check_free(path: Path, command: str) -> None:
 
 
 def default_path(data_name: str, root: Path = Path("runs")) -> Path:
-    """runs/<data>-<date-time>, with a number behind it when two runs begin in one second."""
+    """runs/<data>-<date-time>, with a number appended when two runs begin in one second."""
     last = Path(data_name.rpartition(":")[2]).name
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in last)
     stem = f"{name.strip('-.') or 'data'}-{datetime.now():%Y%m%d-%H%M%S}"

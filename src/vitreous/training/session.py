@@ -20,7 +20,7 @@ from vitreous.training.learner import Averaging, Learner
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.parallel import Shards, shards_for
 from vitreous.training.precision import from_float8, to_float8
-from vitreous.training.run import Run, RunDirectory
+from vitreous.training.run import Run
 from vitreous.training.step import Objective
 from vitreous.training.trainer import Loader, NotFinite, Trainer
 
@@ -44,7 +44,7 @@ class Session(NamedTuple):
 
 
 def train_run(
-    run: RunDirectory[Any],
+    run: Run,
     model: nn.Module,
     loader: Loader,
     objective: Objective,
@@ -120,7 +120,7 @@ def train_run(
     return Session(finish(learner.result), learner.seconds, waiting, dict(bad.reasons))
 
 
-def run_callbacks(run: RunDirectory[Any], step: int) -> list[Callback]:
+def run_callbacks(run: Run, step: int) -> list[Callback]:
     """Open what records the metrics of a run."""
     trackers = [open_tracker(name, run.path.name, run.config) for name in run.config.training.track]
     return [MetricsFile(run.path / "metrics.jsonl", step=step), TensorBoard(run.path, step=step), *trackers]

@@ -18,30 +18,30 @@ from vitreous.models.settings import merged as merged
 from vitreous.training.config import CommandConfig, RunConfig
 
 Tree = Mapping[str, Any]
-AnyRun = TypeVar("AnyRun", bound=RunConfig)  # pre-training has a run configuration of its own
+AnyConfig = TypeVar("AnyConfig", bound=CommandConfig)
+AnyRun = TypeVar("AnyRun", bound=RunConfig)
 
 
-def configure(base: AnyRun, *overrides: Tree) -> AnyRun:
-    """`base` with the leaves of each tree changed, later trees over earlier ones.
+def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
+    """Return `base` with the leaves of each tree changed, later trees over earlier ones.
 
-    The images' size and channels follow the model unless `preprocessing` sets them itself.
+    What follows from a changed leaf (`CommandConfig.following`) changes with it.
 
     Raises:
         InputError: an unknown setting (with the nearest name), or values that do not fit together.
     """
+    kind = type(base)
     tree: dict[str, Any] = base.model_dump()
     for override in overrides:
-        override = by_epochs(named_model(override, type(base)))
-        check_known(override, type(base))
+        override = by_epochs(override)
+        if issubclass(kind, RunConfig):
+            override = named_model(override, kind)
+        check_known(override, kind)
         tree = merged(tree, override)
-        tree = with_model_of_its_kind(tree, override, type(base))
-        following = {
-            key: square(tree["model"][source]) if key == "size" else tree["model"][source]
-            for key, source in (("size", "image_size"), ("channels", "channels"))
-            if source in override.get("model", {}) and key not in override.get("preprocessing", {})
-        }
-        tree = merged(tree, {"preprocessing": following})
-    return validated(tree, type(base))
+        if issubclass(kind, RunConfig):
+            tree = with_model_of_its_kind(tree, override, kind)
+        tree = merged(tree, kind.following(tree, override))
+    return validated(tree, kind)
 
 
 def by_epochs(tree: Tree) -> Tree:
@@ -52,20 +52,18 @@ def by_epochs(tree: Tree) -> Tree:
     return tree
 
 
-def square(size: Any) -> Any:
-    """A single number is a square, as `ViTConfig` has it."""
-    return (size, size) if isinstance(size, int) else size
-
-
-def validated(tree: Tree, run: type[AnyRun]) -> AnyRun:
-    """The configuration that a complete tree describes, or one sentence about what is wrong in it."""
-    if "model" not in tree:
-        raise InputError("the configuration has no [model]: take config.toml as the run wrote it")
+def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:
+    """Return the configuration that a complete tree describes. Raises InputError for what is wrong in it."""
     try:
+        if not issubclass(run, RunConfig):
+            return run(**without_none_words(tree, run))
+        if "model" not in tree:
+            raise InputError("the configuration has no [model]: take config.toml as the run wrote it")
         kind = kind_of(tree["model"], run)
         model = kind(**without_none_words(tree["model"], kind))
     except ValidationError as error:
-        raise InputError(explain(error, "model")) from None
+        group = "model" if issubclass(run, RunConfig) else ""
+        raise InputError(explain(error, group).removeprefix(".")) from None
     try:
         return run(**{**without_none_words(tree, run), "model": model})
     except ValidationError as error:
@@ -101,7 +99,7 @@ def with_model_of_its_kind(tree: dict[str, Any], override: Tree, run: type[RunCo
     return {**tree, "model": model}
 
 
-def check_known(tree: Tree, run: type[RunConfig]) -> None:
+def check_known(tree: Tree, run: type[BaseModel]) -> None:
     """Raise for the first leaf that the configuration of a run has not."""
     known = known_fields(run)
     branches = {name[:i] for name in known for i, letter in enumerate(name) if letter == "."}

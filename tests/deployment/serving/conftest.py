@@ -21,15 +21,13 @@ from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.running import one_thread
 from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
+from vitreous.evaluation.text_models import Reader, Translator
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
-from vitreous.training.sequence.config import configure_sequence
-from vitreous.training.sequence.reader import Reader
-from vitreous.training.sequence.recipes import digit_lines_config, numbers_config
-from vitreous.training.sequence.run import fresh_model
-from vitreous.training.sequence.translator import Translator
+from vitreous.tasks.text.recipes import digit_lines_config, numbers_config
+from vitreous.training.settings import configure
 
 THREAD = one_thread()
 CPU = torch.device("cpu")
@@ -42,6 +40,10 @@ ABOUT = {
     "precision": "fp32",
     "license": None,
 }
+
+
+def fresh_model(config: Any) -> Any:
+    return task_named(config.task).build(config, None, steps=1)
 
 
 def make_vit(classes: int | None = 3) -> ViT:
@@ -65,7 +67,7 @@ def classifier() -> Classifier:
 def reader() -> ImageReader:
     torch.manual_seed(0)
     tiny = {"encoder": {"depth": 1, "width": 32}, "decoder": {"depth": 2, "width": 32, "max_length": 8}}
-    model = fresh_model(configure_sequence(digit_lines_config(), {"model": tiny})).eval()
+    model = fresh_model(configure(digit_lines_config(), {"model": tiny})).eval()
     return ImageReader(Reader(model, Tokenizer.train(["0123456789"], 270)), most_pixels=MOST_PIXELS)
 
 
@@ -73,7 +75,7 @@ def reader() -> ImageReader:
 def translator() -> TextTranslator:
     torch.manual_seed(0)
     tiny = {"model": {"depth": 1, "encoder_depth": 1, "width": 32, "mlp_dim": 32, "max_length": 40}}
-    model = fresh_model(configure_sequence(numbers_config(), tiny)).eval()
+    model = fresh_model(configure(numbers_config(), tiny)).eval()
     texts = [text for pair in list(number_pairs(50)) for text in (pair.source, pair.target)]
     return TextTranslator(Translator(model, Tokenizer.train(texts, 380)))
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from vitreous.deployment.serving.examples import examples_of, image_examples
 
 from vitreous.checkpoints import save
 from vitreous.checkpoints.native import save_native
 from vitreous.deployment.serving.endpoints import Question, parse
-from vitreous.deployment.serving.examples import examples_of, image_examples
-from vitreous.deployment.serving.opening import license, open_served
 from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.errors import InputError
+from vitreous.tasks.serving import license, open_served
 
 from .conftest import CPU, image, make_vit
 

@@ -16,8 +16,7 @@ import uvicorn
 from vitreous.deployment.serving.app import build_app
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Served
-from vitreous.deployment.serving.examples import Examples
-from vitreous.deployment.serving.page import page_of
+from vitreous.deployment.serving.page import Examples, page_of
 from vitreous.deployment.serving.running import address_of, bind, serve
 from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.uploads import Limits

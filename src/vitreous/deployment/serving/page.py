@@ -11,9 +11,18 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from vitreous import __version__
 from vitreous.deployment.serving.endpoints import Served
-from vitreous.deployment.serving.examples import DIGITS, Examples
 from vitreous.deployment.serving.uploads import Limits
 from vitreous.inspection.images import heat
+
+DIGITS = "digits"
+
+
+class Examples(NamedTuple):
+    """What a visitor can try. source: the run's data, or "". images: data URIs. texts: to be translated."""
+
+    source: str = ""
+    images: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 class Words(NamedTuple):

@@ -15,10 +15,9 @@ from vitreous.deployment.serving.endpoints import Answer, Beams, Endpoint, Quest
 from vitreous.deployment.serving.looking import Heat, Seen
 from vitreous.deployment.serving.pixels import blank, heat_png, rounded, whole_image
 from vitreous.errors import InputError
+from vitreous.evaluation.text_models import Reader, Translation, Translator
 from vitreous.inspection.images import data_uri, rgb
 from vitreous.inspection.sequence_report import text_attention, token_labels
-from vitreous.training.sequence.reader import Reader
-from vitreous.training.sequence.translator import Translation, Translator
 
 
 class ReadAnswer(BaseModel):

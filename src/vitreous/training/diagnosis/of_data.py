@@ -71,7 +71,7 @@ def other_tasks(train: ImageDataset) -> Iterator[Finding]:
         yield Finding(
             "classes",
             f"{int((counts == 1).sum())} of {len(train.classes)} classes have a single image to train on",
-            "where the labels are texts, train with --task text; where they are classes, add images",
+            "where the labels are texts, train with --task captioning; where they are classes, add images",
         )
     if looks_masked(train.classes):
         yield Finding(

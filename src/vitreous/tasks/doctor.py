@@ -1,0 +1,96 @@
+"""Why is it not learning? All checks of a run, whatever its task, or of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from vitreous.checkpoints import load
+from vitreous.checkpoints.files import read_safetensors
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+from vitreous.models.names import Model
+from vitreous.tasks.classification import Classification
+from vitreous.tasks.pretraining.task import Pretraining
+from vitreous.tasks.running import task_of_run
+from vitreous.training.diagnosis.findings import Finding
+from vitreous.training.diagnosis.of_course import course_findings, left_out
+from vitreous.training.diagnosis.of_data import data_findings, empty_classes
+from vitreous.training.diagnosis.of_model import geometry, model_findings, normalization, origin_of_nan
+from vitreous.training.run import Run
+from vitreous.training.session import model_so_far
+
+SAMPLE = 32  # images that are looked at
+
+
+def examine_data(source: str) -> list[Finding]:
+    """Return what is wrong with a data set, as `vitreous train` would split it."""
+    empty: list[Path] = []
+    splits = open_data(source, DataConfig(), empty=empty)
+    return [*empty_classes(empty), *data_findings(splits, empty=tuple(folder.name for folder in empty))]
+
+
+def examine_run(path: Path) -> list[Finding]:
+    """Return what is wrong with a run: its data, its course, its model (of a run that was stopped, as its
+    newest state has it).
+
+    Raises:
+        InputError: it is not a run, or what it was trained on is no longer there.
+    """
+    task = task_of_run(path)
+    run = Run.open(path, task.config)
+    if isinstance(task, Classification):
+        return [*left_out(path), *classifier_findings(run)]
+    findings = [*left_out(path), *course(run), *weights(run)]
+    if (path / "model").exists():
+        data = task.open_data(run.config)
+        images = task.sample_images(data, SAMPLE)
+        if images:
+            model = load(path / "model")
+            seeing: Model = getattr(model, "encoder", model) if task.name == "captioning" else model
+            if isinstance(task, Pretraining):
+                findings += geometry(seeing, data.train)
+            findings += shown(seeing, images)
+    return findings
+
+
+def classifier_findings(run: Run) -> Iterator[Finding]:
+    """Yield what is wrong with a classifier's run."""
+    splits = open_data(run.config.source, run.config.data)
+    yield from data_findings(splits)
+    yield from course(run, classes=len(splits.train.classes))
+    finished = (run.path / "model").exists()
+    model = run.model() if finished else model_so_far(run, splits.train.classes)
+    held_out = splits.test or splits.validation or splits.train
+    yield from model_findings(model, held_out, learned=bool(run.metrics() or finished))
+
+
+def course(run: Run, classes: int | None = None) -> Iterator[Finding]:
+    """Yield what a run's numbers say."""
+    finished, data = (run.path / "model").exists(), getattr(run.config, "data", None)
+    yield from course_findings(run.config.training, run.metrics(), kept=finished, classes=classes, data=data)
+
+
+def weights(run: Run) -> Iterator[Finding]:
+    """Yield the first weight that is not finite, of the model or else of the newest state."""
+    file = run.path / "model" / "model.safetensors"
+    state = None if file.exists() else run.states.newest()
+    tensors = read_safetensors(file) if file.exists() else state.tensors if state else {}
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            yield Finding(
+                "origin of NaN",
+                f"the weight {name} is not finite",
+                "train again with a lower training.peak_lr or a longer training.schedule.warmup",
+            )
+            return
+
+
+def shown(model: Model, images: Sequence[Image.Image]) -> Iterator[Finding]:
+    """Yield what is wrong with what the model is shown, or with what comes out."""
+    batch = model.preprocessing(images)
+    yield from normalization(model, batch)
+    yield from origin_of_nan(model, batch)

@@ -1,0 +1,218 @@
+"""DINO: self-distillation without labels (Caron et al., arXiv 2104.14294).
+
+A student sees every view of an image, a teacher the two large ones. Both say which of K prototypes each view
+belongs to, and the student learns to say of one view what the teacher said of another (Eq. 3). The teacher is
+a moving average of the student; its outputs are centered and sharpened, which together keep both from
+collapsing to one answer for everything.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+import torch.distributed
+import torch.nn.functional as F
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.models import parts
+from vitreous.models.config import Config, Positive, ViTConfig
+from vitreous.models.initialization import init_weights
+from vitreous.models.names import Model
+from vitreous.rng import torch_generator
+from vitreous.tasks.pretraining.sizes import FeaturesAt
+from vitreous.tasks.pretraining.views import MultiCrop, ViewsConfig
+from vitreous.training.learner import move_towards
+
+
+class DINOConfig(Config):
+    """Defaults are the authors' for ViT-S/16; few images want far fewer prototypes."""
+
+    prototypes: Positive = Field(default=65_536, description="[K] outputs of the head")
+    head_hidden: Positive = 2048
+    head_bottleneck: Positive = 256
+    student_temperature: float = Field(default=0.1, gt=0)
+    teacher_temperature: float = Field(default=0.07, gt=0)
+    teacher_temperature_start: float = Field(default=0.04, gt=0)
+    teacher_temperature_warmup: float = Field(default=0.3, ge=0, le=1, description="share of the steps")
+    center_momentum: float = Field(default=0.9, ge=0, lt=1)
+    teacher_momentum: float = Field(default=0.996, ge=0, lt=1, description="at the start; rises to 1")
+    freeze_prototypes: float = Field(default=0.01, ge=0, le=1, description="share of the steps, at the start")
+    views: ViewsConfig = ViewsConfig()
+
+
+class ProjectionHead(nn.Module):
+    """Three layers, L2 normalization, and weight-normalized prototypes of length one: the output is the
+    cosine of a feature with each prototype.
+
+    Attributes:
+        frozen: whether the prototypes stand still, as they do at first.
+    """
+
+    def __init__(self, width: int, config: DINOConfig) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(
+            nn.Linear(width, config.head_hidden),
+            nn.GELU(),
+            nn.Linear(config.head_hidden, config.head_hidden),
+            nn.GELU(),
+            nn.Linear(config.head_hidden, config.head_bottleneck),
+        )
+        init_weights(self.mlp, torch_generator(0, "dino head"), "timm")
+        self.prototypes = nn.Parameter(torch.randn(config.prototypes, config.head_bottleneck))
+        self.frozen = False
+
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B prototypes"]:
+        z = F.normalize(self.mlp(features), dim=-1)
+        # Frozen prototypes get a gradient of zero: several processes wait for one from every parameter.
+        prototypes = self.prototypes.detach().lerp(self.prototypes, 0.0 if self.frozen else 1.0)
+        return (z @ F.normalize(prototypes, dim=-1).T).float()  # temperatures of 0.04 ask for it
+
+
+class DINO(nn.Module):
+    """The objective around `model`, the student. Any model with features will do, a hybrid or a BiT too.
+
+    Whoever trains it calls `follow_steps_of` with the optimizer that learns.
+
+    Args:
+        steps: of the optimizer in the whole training, over which temperature and momentum move.
+
+    Attributes:
+        gathered_at_once: for training in shards: small views are computed with the student's weights, and not
+            in its layers, so that all weights have to be there.
+    """
+
+    gathered_at_once = True
+
+    def __init__(self, model: Model, config: DINOConfig | None = None, *, steps: int) -> None:
+        super().__init__()
+        self.config = config or DINOConfig()
+        self.steps = steps
+        self.crops = MultiCrop(model, self.config.views)
+        self.model = model
+        self.small_features = FeaturesAt(model, self.crops.small_size)
+        self.head = ProjectionHead(feature_width(model), self.config)
+        self.teacher = copy.deepcopy(model).requires_grad_(False).eval()
+        self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
+        # Parameters that no gradient moves: a saved state holds parameters.
+        self.center = nn.Parameter(torch.zeros(self.config.prototypes), requires_grad=False)
+        self.step = nn.Parameter(torch.zeros(()), requires_grad=False)
+
+    @property
+    def encoder(self) -> Model:
+        """What pre-training was for: the teacher, which is the better of the two throughout (Fig. 6)."""
+        return self.teacher
+
+    @property
+    def kept_whole(self) -> tuple[nn.Parameter, ...]:
+        """For training in shards: what changes while the loss is computed is the same in every process."""
+        return self.center, self.step
+
+    def train(self, mode: bool = True) -> DINO:
+        """The teacher never drops anything."""
+        super().train(mode)
+        self.teacher.eval()
+        return self
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], generator: torch.Generator
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """The loss over all pairs of different views."""
+        done = self.done
+        if self.training:
+            self.head.frozen = done < self.config.freeze_prototypes
+        large, small = self.crops(images, generator)
+        student = [self.head(self.model.features(view)) for view in large]
+        student += [self.head(self.small_features(self.model, view)) for view in small]
+        with torch.no_grad():
+            teacher = torch.stack([self.teacher_head(self.teacher.features(view)) for view in large])
+            targets = F.softmax((teacher - self.center) / self.teacher_temperature(done), dim=-1)
+        loss = cross_view_loss(student, targets, temperature=self.config.student_temperature)
+        if self.training:
+            self.recenter(teacher)
+        return loss, signs_of_collapse(targets)
+
+    @property
+    def done(self) -> float:
+        """The share of the training that is over."""
+        return min(float(self.step) / self.steps, 1.0)
+
+    def follow_steps_of(self, optimizer: torch.optim.Optimizer) -> None:
+        """Behind each step of the optimizer the teacher follows the student."""
+
+        def behind(*_: object) -> None:
+            self.follow(self.done)
+            self.step.add_(1.0)
+
+        optimizer.register_step_post_hook(behind)
+
+    @torch.no_grad()
+    def follow(self, done: float) -> None:
+        """theta_t <- m theta_t + (1 - m) theta_s, m rising to 1 along a cosine. Buffers are copied."""
+        momentum = 1 - (1 - self.config.teacher_momentum) * (math.cos(math.pi * done) + 1) / 2
+        for teacher, student in ((self.teacher, self.model), (self.teacher_head, self.head)):
+            move_towards(teacher, student, 1 - momentum)
+            for copied, buffer in zip(teacher.buffers(), student.buffers(), strict=True):
+                copied.copy_(buffer)
+
+    @torch.no_grad()
+    def recenter(self, teacher: Float[Tensor, "V B prototypes"]) -> None:
+        """c <- m c + (1 - m) mean of the teacher's outputs, over all machines (Eq. 4)."""
+        mean = teacher.mean(dim=(0, 1))
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(mean)
+            mean /= torch.distributed.get_world_size()
+        self.center.lerp_(mean, 1 - self.config.center_momentum)
+
+    def teacher_temperature(self, done: float) -> float:
+        """Sharpness of the teacher: linear from its start to its end value, then constant."""
+        config = self.config
+        warm = (
+            min(done / config.teacher_temperature_warmup, 1.0) if config.teacher_temperature_warmup else 1.0
+        )
+        start = config.teacher_temperature_start
+        return start + (config.teacher_temperature - start) * warm
+
+
+def cross_view_loss(
+    student: list[Float[Tensor, "B prototypes"]],
+    targets: Float[Tensor, "V B prototypes"],
+    *,
+    temperature: float,
+) -> Float[Tensor, ""]:
+    """Mean of the cross-entropies H(teacher's view, student's view) over all pairs of different views
+    (Eq. 3). The student's first views are the teacher's, in the same order."""
+    logs = [F.log_softmax(each / temperature, dim=-1) for each in student]
+    losses = [
+        -(target * log).sum(dim=-1).mean()
+        for t, target in enumerate(targets)
+        for s, log in enumerate(logs)
+        if s != t
+    ]
+    return torch.stack(losses).mean()
+
+
+def signs_of_collapse(targets: Float[Tensor, "V B prototypes"]) -> dict[str, Tensor]:
+    """Entropies of the teacher's answers: of each, which nears log K where all prototypes are equal, and of
+    their mean, which nears 0 where one prototype answers for every image (section 5.3)."""
+
+    def entropy(shares: Tensor) -> Tensor:
+        return torch.special.entr(shares).sum(dim=-1).mean()
+
+    return {"teacher_entropy": entropy(targets), "marginal_entropy": entropy(targets.mean(dim=(0, 1)))}
+
+
+def feature_width(model: Model) -> int:
+    """Channels of `model.features`."""
+    if not isinstance(model.config, ViTConfig):
+        return model.config.widths[-1]
+    if model.config.distillation_token:
+        raise InputError(
+            "DINO needs one feature vector from an image, a model with a distillation token has two: "
+            "set model.distillation_token=false and model.pooling=class"
+        )
+    return parts.feature_width(model.config)

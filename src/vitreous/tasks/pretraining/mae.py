@@ -1,0 +1,198 @@
+"""Masked autoencoders (He et al., arXiv 2111.06377).
+
+Three quarters of the patches are removed; the encoder sees the rest and nothing else. A small decoder gets
+the encoded patches with a [mask] token in each gap, all with fixed sin-cos positions, and predicts the pixels
+of the removed patches, each patch normalized by its own mean and standard deviation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.layers.stems import from_patches, to_patches
+from vitreous.models import parts
+from vitreous.models.config import Config, Positive, Probability, ViTConfig
+from vitreous.models.initialization import init_weights
+from vitreous.models.names import Model
+from vitreous.rng import torch_generator
+from vitreous.tasks.pretraining.masking import Reconstruction, maskable, patch_dim, put, take
+
+
+class MAEConfig(Config):
+    """Defaults are the paper's for ViT-B/16; `decoder_for` gives small encoders small decoders."""
+
+    mask_ratio: Probability = 0.75
+    normalize_pixels: bool = True
+    decoder_width: Positive = Field(default=512, multiple_of=4)
+    decoder_depth: Positive = 8
+    decoder_heads: Positive = 16
+    decoder_mlp_dim: Positive = 2048
+
+
+class Masking(NamedTuple):
+    """Where patches went: the visible ones first, each group by rising noise.
+
+    order: the patch at each place of the shuffled sequence.
+    visible: how many of them the encoder sees.
+    """
+
+    order: Int[Tensor, "B N"]
+    visible: int
+
+    @property
+    def removed(self) -> Int[Tensor, "B M"]:
+        """Indices of the patches that the encoder does not see."""
+        return self.order[:, self.visible :]
+
+
+class Decoder(nn.Module):
+    """From the encoded visible tokens to the pixels of every patch."""
+
+    positions: Tensor
+
+    def __init__(self, encoder: ViTConfig, config: MAEConfig) -> None:
+        super().__init__()
+        vit = ViTConfig(
+            image_size=encoder.image_size,
+            patch_size=encoder.patch_size,
+            pad=encoder.pad,
+            num_classes=None,
+            width=config.decoder_width,
+            depth=config.decoder_depth,
+            heads=config.decoder_heads,
+            mlp_dim=config.decoder_mlp_dim,
+            norm_eps=encoder.norm_eps,
+        )
+        self.prefix = encoder.num_prefix_tokens
+        self.embedding = nn.Linear(encoder.width, vit.width)
+        self.mask = nn.Parameter(torch.randn(vit.width) * 0.02)
+        table = torch.cat([torch.zeros(self.prefix, vit.width), sincos_of_mae(vit.grid, vit.width)])
+        self.register_buffer("positions", table)  # kept in files: published weights bring their own
+        self.blocks = parts.build_blocks(vit)
+        self.norm = parts.build_norm(vit)
+        self.prediction = nn.Linear(vit.width, patch_dim(encoder))
+        generator = torch_generator(0, "mae decoder")
+        for part in (self.embedding, self.blocks, self.prediction):
+            init_weights(part, generator)
+
+    def forward(self, tokens: Float[Tensor, "B S D"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
+        z = self.embedding(tokens)
+        prefix, visible = z[:, : self.prefix], z[:, self.prefix :]
+        gaps = self.mask.expand(z.shape[0], masking.order.shape[1] - masking.visible, -1)
+        patches = take(torch.cat([visible, gaps], dim=1), masking.order.argsort(dim=1))
+        z = torch.cat([prefix, patches], dim=1) + self.positions
+        for block in self.blocks:
+            z = block(z)
+        return self.prediction(self.norm(z)[:, self.prefix :])
+
+
+class MAE(nn.Module):
+    """The objective around `model`, which must have its positions at the stem: those of every layer or inside
+    the attention would not know which patches were removed."""
+
+    def __init__(self, model: Model, config: MAEConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or MAEConfig()
+        self.model = maskable(model)
+        position = self.model.config.position
+        if position.where != "stem" or position.kind in ("relative", "rotary-2d"):
+            raise InputError(
+                f"MAE removes tokens, and {position.kind} positions ({position.where}) count all of them: "
+                "use learned or sincos-2d positions at the stem, or another --objective"
+            )
+        self.decoder = Decoder(self.model.config, self.config)
+
+    @property
+    def encoder(self) -> Model:
+        """What pre-training was for; the decoder is thrown away."""
+        return self.model
+
+    def draw(self, batch: int, generator: torch.Generator) -> Float[Tensor, "B N"]:
+        """Noise that decides which patches stay: those with the lowest."""
+        return torch.rand(batch, self.model.config.grid[0] * self.model.config.grid[1], generator=generator)
+
+    def mask(self, noise: Float[Tensor, "B N"]) -> Masking:
+        """The order by noise; the first (1 - mask_ratio) N patches are visible."""
+        return Masking(noise.argsort(dim=1), int(noise.shape[1] * (1 - self.config.mask_ratio)))
+
+    def encode(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B S D"]:
+        """Prefix and visible patches after the encoder, in the shuffled order. All patches are embedded, so
+        that each has its position, and the visible ones are picked before the first layer."""
+        z = self.model.embed(images)
+        prefix, patches = (
+            z[:, : self.model.config.num_prefix_tokens],
+            z[:, self.model.config.num_prefix_tokens :],
+        )
+        visible = take(patches, masking.order[:, : masking.visible])
+        return self.model.norm(self.model.encode(torch.cat([prefix, visible], dim=1)))
+
+    def predict(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
+        """Pixels of every patch, (row, column, channel) in each; normalized if the target is."""
+        return self.decoder(self.encode(images, masking), masking)
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], generator: torch.Generator
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        masking = self.mask(self.draw(images.shape[0], generator).to(images.device))
+        return self.loss(images, self.predict(images, masking), masking), {}
+
+    def loss(
+        self, images: Float[Tensor, "B C H W"], predicted: Float[Tensor, "B N patch_dim"], masking: Masking
+    ) -> Float[Tensor, ""]:
+        """Mean squared error over the removed patches alone."""
+        target = to_patches(self.model.sized(images), self.model.config.patch_size)
+        if self.config.normalize_pixels:
+            mean, std = statistics(target)
+            target = (target - mean) / std
+        return (take(predicted, masking.removed) - take(target, masking.removed)).square().mean()
+
+    @torch.no_grad()
+    def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
+        """Removed patches in gray, and filled in. Where pixels were normalized, each patch gets the mean and
+        standard deviation of the true one back, as the paper's figures do."""
+        vit = self.model.config
+        masking = self.mask(self.draw(images.shape[0], generator).to(images.device))
+        predicted = self.predict(images, masking)
+        patches = to_patches(self.model.sized(images), vit.patch_size)
+        if self.config.normalize_pixels:
+            mean, std = statistics(patches)
+            predicted = predicted * std + mean
+        predicted = take(predicted, masking.removed)
+        masked = put(patches, masking.removed, torch.zeros_like(predicted))
+        filled = put(patches, masking.removed, predicted)
+        return Reconstruction(
+            from_patches(masked, vit.grid, vit.patch_size), from_patches(filled, vit.grid, vit.patch_size)
+        )
+
+
+def statistics(
+    patches: Float[Tensor, "B N patch_dim"],
+) -> tuple[Float[Tensor, "B N 1"], Float[Tensor, "B N 1"]]:
+    """Mean and standard deviation of each patch: unbiased variance plus 1e-6, as in the authors' code."""
+    variance = patches.var(dim=-1, keepdim=True)
+    return patches.mean(dim=-1, keepdim=True), (variance + 1e-6).sqrt()
+
+
+def sincos_of_mae(grid: tuple[int, int], width: int) -> Float[Tensor, "N D"]:
+    """MAE's positions: [sin x, cos x, sin y, cos y] with frequencies 10000^(-4i/D), which stop short of
+    1/10000 (those of `layers.positions.sincos_2d` end at it)."""
+    quarter = width // 4
+    omega = 10_000.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)
+    y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
+    x_angle, y_angle = x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega
+    return torch.cat([x_angle.sin(), x_angle.cos(), y_angle.sin(), y_angle.cos()], dim=-1).float()
+
+
+def decoder_for(encoder: ViTConfig) -> MAEConfig:
+    """The paper's decoder for encoders of its sizes; for narrower ones a decoder of half their width."""
+    if encoder.width >= 768:
+        return MAEConfig()
+    heads = max(encoder.heads // 2, 1)
+    width = 4 * heads * max(encoder.width // (8 * heads), 1)
+    return MAEConfig(decoder_width=width, decoder_depth=2, decoder_heads=heads, decoder_mlp_dim=4 * width)

@@ -1,0 +1,180 @@
+"""Masked patch prediction, the ViT paper's own self-supervision (arXiv 2010.11929, appendix B.1.2).
+
+Half of the patch embeddings are corrupted: 80 % of those become a learnable [mask], 10 % become another
+patch's embedding, 10 % stay as they are. For every corrupted patch the model predicts, from that patch's
+representation, one of three targets:
+
+mean-color    its mean color with 3 bits a channel, one of 512; what the paper used.
+small-colors  the patch scaled down to 4x4 pixels of 3-bit colors, 16 predictions in parallel.
+pixels         the whole patch, by L2.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.layers.stems import from_patches, to_patches
+from vitreous.models.config import Config, Probability
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.tasks.pretraining.masking import (
+    Reconstruction,
+    encode_patches,
+    maskable,
+    patch_dim,
+    put,
+    random_places,
+    take,
+)
+
+LEVELS = 8  # 3 bits
+SMALL = 4  # sides of the scaled-down patch
+
+
+class MaskedPatchConfig(Config):
+    """Shares as in B.1.2. What is neither masked nor swapped is kept."""
+
+    target: Literal["mean-color", "small-colors", "pixels"] = "mean-color"
+    corrupted: Probability = Field(default=0.5, description="share of the patches")
+    masked: Probability = Field(default=0.8, description="share of the corrupted that become [mask]")
+    swapped: Probability = Field(default=0.1, description="share of the corrupted that become another patch")
+
+
+class Corruption(NamedTuple):
+    """Which M patches of each image are corrupted, and how.
+
+    places: index of each corrupted patch.
+    draw: uniform in 0 ... 1; below `masked` the patch becomes [mask], below masked + swapped another patch.
+    others: index of the patch whose embedding it would get; never its own.
+    """
+
+    places: Int[Tensor, "B M"]
+    draw: Float[Tensor, "B M"]
+    others: Int[Tensor, "B M"]
+
+
+class MaskedPatchPrediction(nn.Module):
+    """The objective around `model`. The paper does not say where the other patch's embedding comes from: here
+    from the same image."""
+
+    def __init__(self, model: Model, config: MaskedPatchConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or MaskedPatchConfig()
+        self.model = maskable(model)
+        vit = self.model.config
+        if self.config.target != "pixels" and vit.channels > 3:
+            raise InputError(
+                f"3-bit colors of {vit.channels} channels make too many classes: "
+                "set pretraining.masked_patch.target=pixels"
+            )
+        outputs = {
+            "mean-color": LEVELS**vit.channels,
+            "small-colors": SMALL * SMALL * LEVELS**vit.channels,
+            "pixels": patch_dim(vit),
+        }
+        self.mask = nn.Parameter(torch.randn(vit.width) * 0.02)
+        self.prediction = nn.Linear(vit.width, outputs[self.config.target])
+
+    @property
+    def encoder(self) -> Model:
+        """What pre-training was for."""
+        return self.model
+
+    def draw(self, batch: int, generator: torch.Generator) -> Corruption:
+        """The corruption of `batch` images; the same for the same state of the generator."""
+        patches = self.model.config.grid[0] * self.model.config.grid[1]
+        places = random_places(batch, patches, round(patches * self.config.corrupted), generator)
+        steps = torch.randint(1, max(patches, 2), places.shape, generator=generator)
+        return Corruption(places, torch.rand(places.shape, generator=generator), (places + steps) % patches)
+
+    def corrupt(self, embeddings: Float[Tensor, "B N D"], corruption: Corruption) -> Float[Tensor, "B N D"]:
+        """The patch embeddings with the corrupted ones replaced."""
+        places, draw, others = corruption
+        draw = draw.unsqueeze(-1)
+        masked, swapped = self.config.masked, self.config.masked + self.config.swapped
+        kept_or_swapped = torch.where(draw < swapped, take(embeddings, others), take(embeddings, places))
+        return put(embeddings, places, torch.where(draw < masked, self.mask, kept_or_swapped))
+
+    def predict(
+        self, images: Float[Tensor, "B C H W"], corruption: Corruption
+    ) -> Float[Tensor, "B M outputs"]:
+        """The prediction for every corrupted patch."""
+        embeddings = self.model.stem(self.model.sized(images))
+        tokens = encode_patches(self.model, self.corrupt(embeddings, corruption))
+        return self.prediction(take(tokens, corruption.places))
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], generator: torch.Generator
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """The loss over all corrupted patches, and for colors the share that was guessed right."""
+        corruption = on_device(self.draw(images.shape[0], generator), images.device)
+        predicted = self.predict(images, corruption)
+        images = self.model.sized(images)
+        patch = self.model.config.patch_size
+        if self.config.target == "pixels":
+            return F.mse_loss(predicted, take(to_patches(images, patch), corruption.places)), {}
+        side = 1 if self.config.target == "mean-color" else SMALL
+        colors = color_targets(images, patch, side=side, preprocessing=self.model.preprocessing)
+        target = colors.gather(1, corruption.places.unsqueeze(-1).expand(-1, -1, side * side))
+        logits = rearrange(predicted, "B M (s classes) -> (B M s) classes", s=side * side)
+        right = (logits.argmax(dim=-1) == target.flatten()).float().mean()
+        return F.cross_entropy(logits, target.flatten()), {"accuracy": right}
+
+    @torch.no_grad()
+    def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
+        """Every corrupted patch in gray, and as the model would paint it."""
+        corruption = on_device(self.draw(images.shape[0], generator), images.device)
+        predicted = self.predict(images, corruption)
+        vit = self.model.config
+        if self.config.target != "pixels":
+            side = 1 if self.config.target == "mean-color" else SMALL
+            predicted = self.painted(predicted, side)
+        patches = to_patches(self.model.sized(images), vit.patch_size)
+        masked = put(patches, corruption.places, torch.zeros_like(predicted))
+        painted = put(patches, corruption.places, predicted)
+        return Reconstruction(
+            from_patches(masked, vit.grid, vit.patch_size), from_patches(painted, vit.grid, vit.patch_size)
+        )
+
+    def painted(self, logits: Float[Tensor, "B M outputs"], side: int) -> Float[Tensor, "B M patch_dim"]:
+        """Normalized pixels of patches in their likeliest colors."""
+        vit, preprocessing = self.model.config, self.model.preprocessing
+        colors = rearrange(logits, "B M (s classes) -> B M s classes", s=side * side).argmax(dim=-1)
+        levels = torch.stack(
+            [colors // LEVELS**power % LEVELS for power in reversed(range(vit.channels))], dim=-1
+        )
+        values = (levels + 0.5) / LEVELS  # the middle of what was rounded to the level; (B, M, s, C)
+        values = (values - values.new_tensor(preprocessing.mean)) / values.new_tensor(preprocessing.std)
+        small = rearrange(values, "B M (h w) C -> (B M) C h w", h=side)
+        patches = F.interpolate(small, size=vit.patch_size, mode="nearest")
+        return rearrange(patches, "(B M) C p q -> B M (p q C)", B=logits.shape[0])
+
+
+def color_targets(
+    images: Float[Tensor, "B C H W"], patch: tuple[int, int], *, side: int, preprocessing: Preprocessing
+) -> Int[Tensor, "B N cells"]:
+    """The 3-bit mean color of each of side x side cells of every patch, as a class: the first channel has
+    the highest bits, so that RGB (r, g, b) in 0 ... 7 is 64 r + 8 g + b.
+
+    Args:
+        images: normalized; `preprocessing` says with which mean and standard deviation.
+    """
+    mean, std = (images.new_tensor(each).view(-1, 1, 1) for each in (preprocessing.mean, preprocessing.std))
+    cells = (images.shape[-2] // patch[0] * side, images.shape[-1] // patch[1] * side)
+    means = F.adaptive_avg_pool2d(images * std + mean, cells)  # 0 ... 1
+    levels = (means * LEVELS).floor().clamp(0, LEVELS - 1).long()
+    weights = LEVELS ** torch.arange(images.shape[1] - 1, -1, -1, device=images.device)
+    classes = (levels * weights.view(-1, 1, 1)).sum(dim=1)
+    return rearrange(classes, "B (h s) (w t) -> B (h w) (s t)", s=side, t=side)
+
+
+def on_device(corruption: Corruption, device: torch.device) -> Corruption:
+    return Corruption(*(each.to(device) for each in corruption))

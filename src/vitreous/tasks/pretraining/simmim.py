@@ -1,0 +1,92 @@
+"""SimMIM (Xie et al., arXiv 2111.09886): random masking in coarse units, a learnable [mask] in place of the
+hidden patch embeddings, one linear layer that predicts raw pixels, L1 over the hidden pixels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from einops import repeat
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitreous.layers.stems import from_patches, to_patches
+from vitreous.models.config import Config, Positive, Probability
+from vitreous.models.names import Model
+from vitreous.tasks.pretraining.masking import (
+    Reconstruction,
+    encode_patches,
+    maskable,
+    patch_dim,
+    random_places,
+)
+
+
+class SimMIMConfig(Config):
+    """The paper masks 60 % in units of 32 pixels: two patches of ViT-B/16 a side."""
+
+    mask_ratio: Probability = 0.6
+    unit: Positive = Field(default=2, description="sides of a masked square, in patches")
+
+
+class SimMIM(nn.Module):
+    """The objective around `model`. Unlike MAE's, the encoder sees all places and needs no decoder."""
+
+    def __init__(self, model: Model, config: SimMIMConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or SimMIMConfig()
+        self.model = maskable(model)
+        self.mask = nn.Parameter(torch.randn(self.model.config.width) * 0.02)
+        self.prediction = nn.Linear(self.model.config.width, patch_dim(self.model.config))
+
+    @property
+    def encoder(self) -> Model:
+        """What pre-training was for."""
+        return self.model
+
+    def draw(self, batch: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
+        """1 where a patch is hidden. Units at the right and bottom border may be cut."""
+        height, width = self.model.config.grid
+        rows, columns = (math.ceil(side / self.config.unit) for side in (height, width))
+        count = math.ceil(rows * columns * self.config.mask_ratio)
+        places = random_places(batch, rows * columns, count, generator)
+        units = torch.zeros(batch, rows * columns, dtype=torch.int64).scatter(1, places, 1)
+        hidden = repeat(
+            units.view(batch, rows, columns),
+            "B h w -> B (h s) (w t)",
+            s=self.config.unit,
+            t=self.config.unit,
+        )
+        return hidden[:, :height, :width].flatten(1)
+
+    def predict(
+        self, images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B N"]
+    ) -> Float[Tensor, "B N patch_dim"]:
+        """Pixels of every patch, (row, column, channel) in each."""
+        embeddings = self.model.stem(self.model.sized(images))
+        embeddings = torch.where(hidden.bool().unsqueeze(-1), self.mask, embeddings)
+        return self.prediction(encode_patches(self.model, embeddings))
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], generator: torch.Generator
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """The mean absolute error over hidden pixels."""
+        hidden = self.draw(images.shape[0], generator).to(images.device)
+        target = to_patches(self.model.sized(images), self.model.config.patch_size)
+        errors = F.l1_loss(self.predict(images, hidden), target, reduction="none").mean(dim=-1)
+        return (errors * hidden).sum() / hidden.sum(), {}
+
+    @torch.no_grad()
+    def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
+        """Hidden patches in gray, and filled in."""
+        vit = self.model.config
+        hidden = self.draw(images.shape[0], generator).to(images.device)
+        patches = to_patches(self.model.sized(images), vit.patch_size)
+        here = hidden.bool().unsqueeze(-1)
+        masked = torch.where(here, 0.0, patches)
+        filled = torch.where(here, self.predict(images, hidden), patches)
+        return Reconstruction(
+            from_patches(masked, vit.grid, vit.patch_size), from_patches(filled, vit.grid, vit.patch_size)
+        )

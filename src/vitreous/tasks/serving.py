@@ -1,0 +1,130 @@
+"""From MODEL, as the command line names it, to what is served."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question, Served, parse
+from vitreous.deployment.serving.page import Examples
+from vitreous.deployment.serving.uploads import Limits
+from vitreous.errors import InputError
+from vitreous.evaluation.trained import has_weights
+from vitreous.inspection.images import data_uri
+from vitreous.tasks.running import open_answerer
+from vitreous.tasks.task import Task
+from vitreous.training.precision import pick_precision
+from vitreous.training.run import Run
+
+log = logging.getLogger(__name__)
+EXAMPLES = 6
+CARD = re.compile(r"^\W*licen[cs]e\W+(?P<name>[^\n|]*[^\n|\s*`])", re.IGNORECASE | re.MULTILINE)
+
+
+class Opened(NamedTuple):
+    """A model that is ready to be served.
+
+    Attributes:
+        about: what is known of it from outside: name, size, device, license, whether it has learned anything.
+        examples: to try it with.
+    """
+
+    served: Served
+    about: dict[str, Any]
+    examples: Examples
+
+
+def open_served(
+    spec: str,
+    *,
+    device: torch.device,
+    precision: Literal["auto", "fp32", "bf16"] = "fp32",
+    limits: Limits = Limits(),  # noqa: B008 - immutable
+    **overrides: Any,
+) -> Opened:
+    """The model that MODEL means, warmed up.
+
+    Args:
+        precision: of matrix products; "auto" is bf16 where that is clearly faster.
+        overrides: of the configuration, such as `image_size`; for classifiers.
+
+    Raises:
+        InputError: nothing there, damaged, or a model of a kind that cannot be served.
+    """
+    task, answerer = open_answerer(spec, fresh=True, **overrides)
+    (answerer if isinstance(answerer, nn.Module) else answerer.model).to(device)
+    served, examples = task.serve(answerer, device, limits), examples_of(spec, task)
+    chosen = pick_precision(precision, device)
+    if chosen == "bf16":
+        served.endpoints = tuple(in_bf16(each, device) for each in served.endpoints)
+    warm_up(served)
+    path = Path(spec).expanduser()
+    return Opened(
+        served,
+        {
+            "name": path.resolve().name if path.exists() else spec,
+            "trained": has_weights(spec),
+            "parameters": sum(each.numel() for each in served.model.parameters()),
+            "device": str(device),
+            "precision": chosen,
+            "license": license(path),
+        },
+        examples,
+    )
+
+
+def examples_of(spec: str, task: Task) -> Examples:
+    """Return held-out examples of a run on one of the bundled jobs, if its configuration can be read: that of
+    an older version cannot always, and its model is served all the same."""
+    path = Path(spec)
+    if not (path / "config.toml").is_file():
+        return Examples()
+    try:
+        config = Run.open(path, task.config).config
+        found = task.examples(path, config, EXAMPLES)
+    except InputError as error:
+        log.warning("%s is served without examples: %s", spec, error)
+        return Examples()
+    images = tuple(data_uri(np.asarray(each.convert("RGB"))) for each in found if not isinstance(each, str))
+    return Examples(config.source, images, tuple(each for each in found if isinstance(each, str)))
+
+
+def in_bf16(endpoint: Endpoint, device: torch.device) -> Endpoint:
+    """The same, its matrix products in bfloat16. What is looked at stays in float32."""
+    if not endpoint.together:
+        return endpoint
+    return endpoint._replace(answer=autocast(endpoint.answer, device))
+
+
+def autocast(
+    answer: Callable[[Sequence[Question]], list[Answer]], device: torch.device
+) -> Callable[[Sequence[Question]], list[Answer]]:
+    def lowered(questions: Sequence[Question]) -> list[Answer]:
+        with torch.autocast(device.type, torch.bfloat16):
+            return answer(questions)
+
+    return lowered
+
+
+def warm_up(served: Served) -> None:
+    """Ask everything once: kernels are chosen and memory is found before the first user comes."""
+    what = served.decode(served.sample(), "warm-up")
+    for endpoint in served.endpoints:
+        endpoint.answer([Question("warm-up", what, parse({}, endpoint.parameters))])
+
+
+def license(path: Path) -> str | None:
+    """The license that the model card beside the weights names, in its own words."""
+    folder = path if path.is_dir() else path.parent
+    for card in (folder / "README.md", folder / "model" / "README.md"):
+        if path.exists() and card.is_file():
+            named = CARD.search(card.read_text(encoding="utf-8", errors="replace"))
+            return named["name"].strip(" :*`") if named else None
+    return None

@@ -1,0 +1,269 @@
+"""What a task is: everything that commands, the server and the Python functions need to know about one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from PIL import Image
+from torch import nn
+
+from vitreous.data.dataset import BadFiles, ImageDataset
+from vitreous.deployment.serving.endpoints import Served
+from vitreous.deployment.serving.uploads import Limits
+from vitreous.errors import InputError
+from vitreous.evaluation.result import Evaluation
+from vitreous.training.config import CommandConfig
+from vitreous.training.distributed import World
+from vitreous.training.learner import Learner
+from vitreous.training.run import Run
+from vitreous.training.session import MakeAverage
+from vitreous.training.step import Objective
+from vitreous.training.trainer import Loader
+
+Tree = Mapping[str, Any]
+Progress = Callable[[int, int], None]
+Measure = Callable[[nn.Module], Mapping[str, float]]
+
+
+class Plan(NamedTuple):
+    """A run before it begins: its configuration, why it is this one, its data, and the data's name."""
+
+    config: Any
+    reasons: tuple[str, ...]
+    data: Any
+    name: str
+
+
+@dataclass(frozen=True)
+class Material:
+    """What training reads.
+
+    Attributes:
+        loader: batches.
+        examples: how many there are in an epoch.
+        bad: those that could not be read; it fills while training reads.
+        tokenizer: of a model that writes text, as JSON.
+        skipped: examples that were left out, by reason.
+        notes: sentences about what was left out.
+    """
+
+    loader: Loader
+    examples: int
+    bad: BadFiles
+    tokenizer: str | None = None
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class HeldOut(NamedTuple):
+    """Examples to evaluate a model on: where they are from, which part of that they are, and themselves."""
+
+    source: str
+    part: str
+    examples: Any
+
+
+class Card(NamedTuple):
+    """What a task adds to the model card.
+
+    Attributes:
+        about: what the model is, a sentence.
+        facts: rows of the table.
+        use: a command, its RUN in place, and lines of Python.
+        limits: what the numbers do not say.
+    """
+
+    about: str
+    facts: Mapping[str, str]
+    use: str
+    python: str
+    limits: str
+
+
+@runtime_checkable
+class Answer(Protocol):
+    """The answer to one image."""
+
+    @property
+    def path(self) -> str: ...
+    def to_json(self) -> dict[str, Any]: ...
+    def line(self) -> str:
+        """Return the answer for people, in a line."""
+        ...
+
+
+class Task(ABC):
+    """A task. There is one object of each, in `TASKS`.
+
+    A task's answerer is what gives its answers: a model that sees images, or a `Reader` or `Translator`,
+    which have a tokenizer as well.
+
+    Attributes:
+        name: in the registry, in config.toml and in model/config.json.
+        noun: a model of this task, in messages.
+        config: the configuration of its runs; its `command` trains them.
+        default_source: the data where none are given.
+        options: for each command the options that it understands beyond those of every task.
+        instead: what to do instead of an option that it does not understand; by default "leave it out".
+    """
+
+    name: str
+    noun: ClassVar[str]
+    config: ClassVar[type[CommandConfig]]
+    default_source: ClassVar[str]
+    options: ClassVar[Mapping[str, frozenset[str]]]
+    instead: ClassVar[Mapping[str, str]] = {}
+    training_words: ClassVar[str] = "training"
+    no_images: ClassVar[str] = "give another model"
+
+    def check_options(self, command: str, given: Mapping[str, object]) -> None:
+        """Raise InputError for the first option that is given (not None or False) and not understood."""
+        known = self.options.get(command, frozenset())
+        for option, value in given.items():
+            if value is not None and value is not False and option not in known:
+                instead = self.instead.get(option, "leave it out")
+                raise InputError(f"{option} does not apply to --task {self.name}: {instead}")
+
+    # Training, in the order of a run.
+
+    @abstractmethod
+    def plan(
+        self, source: str | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
+    ) -> Plan:
+        """Return the configuration of a run on `source`, with the user's settings over it.
+
+        Raises:
+            InputError: unknown settings, values or data, or what does not fit together.
+        """
+
+    @abstractmethod
+    def open_data(self, config: Any) -> Any:
+        """Open the data of a run that is resumed."""
+
+    @abstractmethod
+    def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
+        """Make the training batches of this process."""
+
+    def some_of(self, data: Any, count: int) -> Any:
+        """Return the data with fewer training examples, where all of them would be decoded at once."""
+        return data
+
+    @abstractmethod
+    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
+        """Build the model that learns, as it is before the first of so many steps, on the CPU."""
+
+    @abstractmethod
+    def objective(self, config: Any, data: Any) -> Objective:
+        """Return the loss of a model on a batch."""
+
+    def averaging(self, config: Any, steps: int) -> MakeAverage | None:
+        """Return what makes an average of the model where the configuration does not ask for one."""
+        return None
+
+    def begin(self, learner: Learner) -> None:
+        """Prepare a learner at its newest state."""
+        return
+
+    def validation(self, config: Any, data: Any) -> Measure | None:
+        """Return what measures the model while it learns; None without a validation part."""
+        return None
+
+    def save(self, run: Run, result: Any, material: Material) -> None:
+        """Write the model into the run's model/."""
+        run.save_model(result)
+
+    def answerer(self, result: nn.Module, material: Material) -> Any:
+        """Return what answers with the trained model."""
+        return result
+
+    @abstractmethod
+    def held_out_part(self, data: Any) -> tuple[str, Any] | None:
+        """Return the part of a run's data that it does not learn from ("test" or "validation")."""
+
+    @abstractmethod
+    def evaluate(
+        self,
+        answerer: Any,
+        examples: Any,
+        *,
+        device: torch.device,
+        batch_size: int,
+        workers: int = 0,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Evaluation:
+        """Compare the answers to every example with what is known."""
+
+    @abstractmethod
+    def report(
+        self, run: Run, answerer: Any, evaluation: Evaluation | None, examples: Any, data: Any, **more: Any
+    ) -> Path | None:
+        """Write report.html; None where there is nothing to report on."""
+
+    def more(self, run: Run, answerer: Any, material: Material, data: Any) -> dict[str, Any]:
+        """Return what else a training command's JSON has."""
+        return {}
+
+    def sample_images(self, data: Any, count: int) -> list[Image.Image]:
+        """Return some images of a run's data, as `vitreous doctor` looks at them."""
+        return []
+
+    @abstractmethod
+    def card(self, config: Any, result: Mapping[str, Any]) -> Card:
+        """Return what is particular in the model card."""
+
+    def summary(self, result: Mapping[str, Any]) -> list[str]:
+        """Return lines for people that a training command prints besides the metrics."""
+        return []
+
+    # A model that is trained.
+
+    def open(self, spec: str, **overrides: Any) -> Any:
+        """Open the answerer that MODEL means."""
+        raise InputError(f"{spec} is {self.noun}: this command has no use for it")
+
+    def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
+        """Return what `vitreous evaluate MODEL [DATA]` evaluates on: never what the model learned from, if
+        that can be known."""
+        raise InputError(f"{spec} is {self.noun}: it cannot be evaluated")
+
+    def predict(
+        self,
+        answerer: Any,
+        images: ImageDataset,
+        failed: dict[str, str],
+        *,
+        device: torch.device,
+        batch_size: int,
+        workers: int = 0,
+        **options: Any,
+    ) -> Iterator[Answer]:
+        """Yield the answer to each image, in order; `failed` takes those that cannot be read."""
+        raise InputError(f"{self.noun} has no answer to images: {self.no_images}")
+
+    def default_out(self, model: str) -> Path | None:
+        """Return where a command writes answers that are files, unless the user says."""
+        return None
+
+    def about_answers(self, answerer: Any) -> dict[str, Any]:
+        """Return what the answers to several images have in common."""
+        return {}
+
+    def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
+        """Return the model as the server asks it."""
+        raise InputError(f"{self.noun} cannot be served")
+
+    def examples(self, run: Path, config: Any, count: int) -> Sequence[Any]:
+        """Return held-out examples of a run on bundled data, for visitors to try; images or texts."""
+        return ()
+
+
+def count_parameters_of(answerer: Any) -> int:
+    """Return the number of parameters of a model, or of a reader's or translator's."""
+    model = answerer if isinstance(answerer, nn.Module) else answerer.model
+    return sum(parameter.numel() for parameter in model.parameters())
