@@ -13,7 +13,6 @@ from vitreous.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import nn
 
 ImageSize = int | tuple[int, int]
 Settings = Mapping[str, Any]
@@ -82,7 +81,7 @@ def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fi
 
     Args:
         model: a run directory, a checkpoint in any format, `hf:org/name`, a model name such as "ViT-B/16", a
-            `Run`, or a PyTorch module.
+            `Run`, or a module of vitreous, timm, transformers ...
         weights: whether a mere name, whose weights are fresh, is refused.
         text: whether a model that writes text is loaded, too.
         fields: of the model's configuration, to be changed.
@@ -99,12 +98,14 @@ def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fi
     if not isinstance(model, str | Path | nn.Module) and hasattr(model, "path"):
         model = model.path  # a Run
     if isinstance(model, nn.Module):
+        if not (hasattr(model, "preprocessing") and hasattr(model, "config")):
+            return load(model, **fields)
         if fields:
             raise InputError(
                 f"{next(iter(fields))} does not go with a model that is loaded already: use vitreous.resize, "
                 "or vitreous.load with it"
             )
-        return checked_module(model)
+        return model
     if not isinstance(model, str | Path):
         raise InputError(
             f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {model!r:.60}"
@@ -122,15 +123,6 @@ def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fi
 def is_fresh(model: Any) -> bool:
     """Return whether MODEL is a mere name, whose weights are fresh."""
     return isinstance(model, str) and not Path(model).exists() and ":" not in model
-
-
-def checked_module(model: nn.Module) -> nn.Module:
-    """Return a module of vitreous. Raises InputError for any other."""
-    if not hasattr(model, "preprocessing") or not hasattr(model, "config"):
-        raise InputError(
-            f"{type(model).__name__} is not a model of vitreous: vitreous.load reads its saved state dict"
-        )
-    return model
 
 
 def model_name(model: Any) -> str:

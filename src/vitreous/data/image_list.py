@@ -91,7 +91,10 @@ def is_many(images: Any) -> bool:
     """Return whether this is a list of images or a batch, and not one image."""
     if isinstance(images, str | Path | Image.Image):
         return False
-    return images.ndim == 4 if hasattr(images, "ndim") else isinstance(images, Iterable)
+    if hasattr(images, "ndim"):
+        gray = images.ndim == 3 and not {images.shape[0], images.shape[-1]} & {1, 3, 4}
+        return bool(images.ndim == 4 or gray)
+    return isinstance(images, Iterable)
 
 
 def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:

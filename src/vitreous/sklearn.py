@@ -1,0 +1,135 @@
+"""scikit-learn estimators: `ViTFeatures` in a Pipeline, and `ViTClassifier`.
+
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from vitreous.sklearn import ViTFeatures
+
+    make_pipeline(ViTFeatures("hf:google/vit-base-patch16-224"), LogisticRegression()).fit(images, labels)
+
+X is whatever `vitreous.embed` takes: paths, PIL images, arrays (N, H, W) or (N, H, W, C); or a table (N, F)
+of numbers, as scikit-learn's own data sets are, whose rows are flattened images.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from vitreous.api.arguments import resolve_model
+from vitreous.api.features import embed
+from vitreous.errors import InputError
+
+
+class ImageInput(BaseEstimator):  # type: ignore[misc]
+    """What both estimators do with X: images are taken as they are, rows of a table become images.
+
+    A table's numbers are scaled to 0 ... 1 by the least and the largest number seen in `fit`.
+    """
+
+    image_shape: tuple[int, ...] | None
+
+    def begin_input(self, X: Any) -> Any:
+        """Learn the form of X, and return its images."""
+        self.is_table_ = not is_images(X)
+        if not self.is_table_:
+            return X
+        table = validate_data(self, X, dtype=np.float32)
+        self.low_, self.high_ = float(table.min()), float(table.max())
+        self.image_shape_ = tuple(self.image_shape or (1, table.shape[1]))
+        if prod(self.image_shape_) != table.shape[1]:
+            raise InputError(
+                f"image_shape {self.image_shape_} has {prod(self.image_shape_)} numbers, and a row of X has "
+                f"{table.shape[1]}"
+            )
+        return self.images_of(table)
+
+    def seen_input(self, X: Any) -> Any:
+        """Return the images of X, which must have the form that `fit` has seen."""
+        if self.is_table_ == is_images(X):
+            form = "a table of numbers" if self.is_table_ else "images"
+            raise InputError(f"X is not of the form that fit has seen: give {form}")
+        return self.images_of(validate_data(self, X, dtype=np.float32, reset=False)) if self.is_table_ else X
+
+    def images_of(self, table: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+        """Return the rows as images with values in 0 ... 1."""
+        scaled = (table - self.low_) / max(self.high_ - self.low_, 1e-12)
+        return list(scaled.clip(0, 1).reshape(-1, *self.image_shape_))
+
+
+def is_images(X: Any) -> bool:
+    """Return whether X is images, and not a table of numbers."""
+    if isinstance(X, str | Path | Image.Image):
+        return True
+    if isinstance(X, list | tuple) and len(X):
+        return isinstance(X[0], str | Path | Image.Image) or getattr(X[0], "ndim", 0) in (2, 3)
+    return getattr(X, "ndim", 0) in (3, 4)
+
+
+class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput):  # type: ignore[misc]
+    """Images to the features that the head of a model sees. Nothing is trained.
+
+    Args:
+        model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
+        image_shape: (H, W) or (H, W, C) of the rows of a table; by default one row of pixels.
+        batch_size: images of a step.
+        device: auto, cpu, cuda or cuda:N.
+        precision: fp32, bf16 or auto.
+    """
+
+    def __init__(
+        self,
+        model: Any = "ViT-Ti/16",
+        *,
+        image_shape: tuple[int, ...] | None = None,
+        batch_size: int = 64,
+        device: str = "auto",
+        precision: str = "fp32",
+    ) -> None:
+        self.model = model
+        self.image_shape = image_shape
+        self.batch_size = batch_size
+        self.device = device
+        self.precision = precision
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Open the model, and learn the form of X."""
+        self.begin_input(X)
+        self.model_ = resolve_model(self.model)
+        self._n_features_out = int(self.model_.config.width)
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Return the features of images, (N, D).
+
+        Raises:
+            InputError: an image cannot be read.
+        """
+        check_is_fitted(self)
+        features = embed(
+            self.model_,
+            self.seen_input(X),
+            batch_size=self.batch_size,
+            device=self.device,
+            precision=self.precision,
+            progress=False,
+        )
+        if features.failed:
+            first = features.failed[0]
+            raise InputError(f"{len(features.failed)} images cannot be read: {first.path} ({first.reason})")
+        return features.values

@@ -1,0 +1,54 @@
+"""ViTFeatures and ViTClassifier are estimators of scikit-learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+import vitreous as vt
+from vitreous.models.vit import ViT
+from vitreous.sklearn import ViTFeatures
+
+
+def test_features_in_a_pipeline(model: ViT, pixels: NDArray[np.uint8], labels: list[str]) -> None:
+    pipeline = make_pipeline(ViTFeatures(model), LogisticRegression())
+    assert cross_val_score(pipeline, pixels, labels, cv=3).mean() > 0.9
+    images = [Image.fromarray(image) for image in pixels]
+    assert pipeline.fit(images, labels).score(images, labels) > 0.9
+    np.testing.assert_allclose(pipeline[0].transform(images), vt.embed(model, pixels).values, atol=1e-5)
+
+
+def test_rows_of_a_table_are_images() -> None:
+    table, _ = load_digits(return_X_y=True)
+    model = vt.create(
+        "ViT-Ti/16", image_size=8, patch_size=4, channels=1, width=8, depth=1, heads=2, mlp_dim=8
+    )
+    features = ViTFeatures(model, image_shape=(8, 8)).fit_transform(table[:10])
+    expected = vt.embed(model, (table[:10] / 16).reshape(-1, 8, 8)).values
+    np.testing.assert_allclose(features, expected, atol=1e-5)
+    with pytest.raises(vt.InputError, match="image_shape"):
+        ViTFeatures(model, image_shape=(7, 8)).fit(table[:10])
+    with pytest.raises(vt.InputError, match="a table of numbers"):
+        ViTFeatures(model, image_shape=(8, 8)).fit(table[:10]).transform(np.zeros((2, 8, 8)))
+
+
+def test_a_torn_image_is_an_input_error(model: ViT, photos: Path) -> None:
+    (photos / "torn.png").write_bytes(b"not an image")
+    with pytest.raises(vt.InputError, match=r"torn\.png"):
+        ViTFeatures(model).fit_transform([*photos.glob("*/*.png"), photos / "torn.png"])
+
+
+def test_features_pass_the_checks_of_scikit_learn(model: ViT, tmp_path: Path) -> None:
+    vt.save(model, tmp_path / "model")
+    results = check_estimator(ViTFeatures(str(tmp_path / "model")), on_skip=None)
+    assert len(results) > 30
+    assert {result["status"] for result in results} <= {"passed", "skipped"}
