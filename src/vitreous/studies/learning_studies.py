@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitreous.pretraining.config import ObjectiveName
 from vitreous.studies.architecture_studies import EQUAL_COMPUTE, SMALL_IMAGES
 from vitreous.studies.study import Effect, Part, Scale, Study, Trial, Variant
+from vitreous.tasks.pretraining.config import ObjectiveName
 from vitreous.training.config import RunConfig
 
 # Adam against SGD (appendix D.1, Table 7): pre-training with one, fine-tuning with the other.
