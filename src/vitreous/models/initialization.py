@@ -70,4 +70,6 @@ def compute_buffers(model: nn.Module, device: str | torch.device = "cpu") -> Non
     for module in model.modules():
         if compute := getattr(module, "compute_buffers", None):
             here = next(module.buffers(recurse=False)).device
-            compute(torch.device(device) if here.type == "meta" else here)
+            compute(torch.device("cpu"))  # the same numbers on every device
+            for name, buffer in list(module.named_buffers(recurse=False)):
+                setattr(module, name, buffer.to(device if here.type == "meta" else here))
