@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from vitreous.pretraining.dino import DINO, DINOConfig
 
 from vitreous.data.image_samples import Batch
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_seed
+from vitreous.tasks.pretraining.dino import DINO, DINOConfig
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from vitreous.pretraining.config import PretrainingConfig
-from vitreous.pretraining.objectives import build_objective
 
 from vitreous.data.image_samples import Batch
 from vitreous.models.names import create
+from vitreous.tasks.pretraining.config import PretrainingConfig
+from vitreous.tasks.pretraining.objectives import build_objective
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner

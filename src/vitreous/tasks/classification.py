@@ -148,7 +148,7 @@ class Classification(ImageTask):
                 "Images": f"{height}x{width}, {config.model.channels} channels",
             },
             "predict RUN image.jpg",
-            "logits = model(model.preprocessing(image))  # a PIL image; the classes are model.labels",
+            "logits = model(model.preprocessing([image]))  # a PIL image; the classes are model.labels",
             "The accuracy holds for images like those it was measured on. The model gives one of its classes "
             "for every image, also for one that shows none of them.",
         )

@@ -173,7 +173,7 @@ class Pretraining(ImageTask):
             f"An encoder that was pre-trained without labels ({self.name}), to be fine-tuned or probed",
             {"Images": f"{height}x{width}, {config.model.channels} channels"},
             "train DATA --init RUN",
-            "features = model.features(model.preprocessing(image))",
+            "features = model.features(model.preprocessing([image]))",
             "A lower loss is not always a better encoder: probe it on labels, with vitreous probe.",
         )
 
