@@ -189,7 +189,7 @@ class Segmentation(ImageTask):
                 "Decoder": f"{model.decoder}, {model.cells}x{model.cells} logits of a class in a patch",
             },
             "predict RUN image.jpg --out masks/",
-            "logits = model(model.preprocessing([image]))  # (1, classes, H, W); the classes are model.labels",
+            "logits = model(model.preprocessing([image]))  # (1, classes, H, W) by model.labels",
             "The figures hold for images like those it was measured on. Every pixel gets one of the classes, "
             f"also where it shows none of them. An image is resized to {height}x{width} whatever its shape: "
             "what is smaller than a pixel there is lost.",
