@@ -214,8 +214,8 @@ def test_seeds_and_ranks_draw_different_masks(part: str) -> None:
 @pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim", "dino"])
 def test_seeds_and_ranks_pre_train_with_different_masks(name: Any) -> None:
     small = {"prototypes": 8, "head_hidden": 8, "head_bottleneck": 8}
-    config = PretrainingConfig.model_validate({"objective": name, "dino": small})
-    objective = build_objective(create("ViT-Ti/4", **SMALL), config, steps=10)
+    config = PretrainingConfig.model_validate({"dino": small})
+    objective = build_objective(create("ViT-Ti/4", **SMALL), name, config, steps=10)
     *different, again = losses(
         objective, lambda model, batch, generator: model(batch.images, generator), BATCH
     )
