@@ -151,13 +151,20 @@ def test_intermediates_of_other_models() -> None:
     [
         ({"stem": {"kind": "patch", "form": "convolution", "norm_before": True}}, "set form to linear"),
         ({"position": {"kind": "learned", "temperature": 100.0}}, "temperature has no effect on learned"),
-        ({"stem": {"norm_before": True}}, "set model.stem.kind to patch, convolution or resnet"),
         ({"stem": {"kind": "patches"}}, "set model.stem.kind to patch, convolution or resnet"),
     ],
 )
 def test_options_without_effect_are_refused(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         config_of("ViT-Ti/16", **fields)
+
+
+def test_a_part_of_a_named_stem_can_be_changed_alone() -> None:
+    assert config_of("ViT-Ti/16", stem={"norm_before": True}).stem.form == "linear"
+    hybrid = config_of("R50+ViT-B/16", stem={"norm_eps": 1e-5}).stem
+    assert (hybrid.kind, hybrid.norm_eps, hybrid.layers) == ("resnet", 1e-5, (3, 4, 9))
+    with pytest.raises(ValueError, match=r"set model\.stem\.kind to patch, convolution or resnet"):
+        ViTConfig(**SMALL, stem={"bias": False})
 
 
 def test_a_stem_with_norms_of_version_0_1_is_linear() -> None:

@@ -122,31 +122,22 @@ class PostNormBlock(nn.Module):
         return self.mlp_norm(z + self.mlp_branch(self.mlp(z)))
 
 
-class PositionedPreNormBlock(PreNormBlock):
-    """A block that adds positions to its input (appendix D.4, "every layer")."""
+class Positioned(nn.Module):
+    """Adds positions to the input of a block (appendix D.4, "every layer")."""
 
+    def __init__(self, *, position: nn.Module, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.position = position
+
+    def forward(
+        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        return super().forward(self.position(z), mask)
+
+
+class PositionedPreNormBlock(Positioned, PreNormBlock):
     described: ClassVar = {"position": ("positions", "D.4"), **PreNormBlock.described}
 
-    def __init__(self, *, position: nn.Module, **parts: Any) -> None:
-        super().__init__(**parts)
-        self.position = position
 
-    def forward(
-        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
-        return super().forward(self.position(z), mask)
-
-
-class PositionedPostNormBlock(PostNormBlock):
-    """A block that adds positions to its input (appendix D.4, "every layer")."""
-
+class PositionedPostNormBlock(Positioned, PostNormBlock):
     described: ClassVar = {"position": ("positions", "D.4"), **PostNormBlock.described}
-
-    def __init__(self, *, position: nn.Module, **parts: Any) -> None:
-        super().__init__(**parts)
-        self.position = position
-
-    def forward(
-        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
-        return super().forward(self.position(z), mask)

@@ -71,7 +71,7 @@ def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
     fields = {**SIZES[size]._asdict(), "patch_size": patch}
     if hybrid:
         fields["stem"] = hybrid_stem(hybrid, name, patch)
-    return build(ViTConfig, fields, overrides)
+    return build(ViTConfig, {}, merged({"stem": {"kind": "patch"}, **fields}, overrides))
 
 
 def segmenter_config(
@@ -83,7 +83,8 @@ def segmenter_config(
         raise InputError(f"unknown size {size!r} in {name!r}: {nearest(size, list(SIZES))}")
     decoder = "mask-transformer" if mask else "linear"
     fields = {**SIZES[size]._asdict(), "patch_size": (int(patch), int(patch)), "decoder": decoder}
-    config: SegmenterConfig = build(SegmenterConfig, fields, overrides)
+    tree = merged({"stem": {"kind": "patch"}, **fields}, overrides)
+    config: SegmenterConfig = build(SegmenterConfig, {}, tree)
     return config
 
 
