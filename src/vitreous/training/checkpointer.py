@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from safetensors import SafetensorError
@@ -38,6 +38,7 @@ class State(NamedTuple):
     facts: dict[str, Any]
 
 
+@runtime_checkable
 class Resumable(Protocol):
     """What is saved and restored: `vitreous.training.learner.Learner`."""
 
