@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from vitreous.tasks.text.plan import plan_translation
 
 from vitreous.data.config import DataConfig
 from vitreous.data.sources.bundled import open_digits
@@ -110,7 +109,7 @@ def test_letters_written_in_bytes_are_shown_as_letters():
 
 
 def test_the_bundled_numbers_are_the_default():
-    config, data = plan_translation(None, {})
+    config, _, data, _ = task_named("translation").plan(None, {})
     assert config.source == "numbers"
     assert len(data.test) > 1000
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from vitreous.training.sequence.averaging import LastCheckpoints
 
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
+from vitreous.tasks.text.task import LastCheckpoints
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.length import extend_run

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 HOMES = {
     "classification": "classification",
     "multilabel": "classification",
+    "regression": "regression",
     "segmentation": "segmentation.task",
     "captioning": "text.captioning",
     "translation": "text.translation",

@@ -42,9 +42,8 @@ from vitreous.training.run import Run
 
 OPENING = frozenset({"--image-size", "--set"})
 LABELING = {
-    "train": frozenset(
-        {"--model", "--init", "--recipe", "--image-size", "--minutes", "--batch-size auto", "--strict"}
-    ),
+    "train": frozenset({"--model", "--init", "--recipe", "--image-size", "--minutes", "--workers"})
+    | {"--batch-size auto", "--strict"},
     "evaluate": OPENING | {"--config", "--workers"},
     "predict": OPENING | {"--top", "--workers"},
     "serve": OPENING,

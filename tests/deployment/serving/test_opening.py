@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from vitreous.deployment.serving.examples import examples_of, image_examples
 
 from vitreous.checkpoints import save
 from vitreous.checkpoints.native import save_native
@@ -14,7 +13,8 @@ from vitreous.deployment.serving.endpoints import Question, parse
 from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.errors import InputError
-from vitreous.tasks.serving import license, open_served
+from vitreous.tasks import task_named
+from vitreous.tasks.serving import examples_of, license, open_served
 
 from .conftest import CPU, image, make_vit
 
@@ -31,7 +31,7 @@ def test_each_kind_is_found_by_its_content(
     save_native(reader.model, tmp_path / "a", tokenizer=reader.reader.tokenizer.to_json())
     save_native(translator.model, tmp_path / "b", tokenizer=translator.translator.tokenizer.to_json())
     save(segmenter.model, tmp_path / "c")
-    for name, task in (("a", "reading"), ("b", "translation"), ("c", "segmentation")):
+    for name, task in (("a", "captioning"), ("b", "translation"), ("c", "segmentation")):
         opened = open_served(str(tmp_path / name), device=CPU)
         assert opened.served.task == task
         assert opened.about["name"] == name
@@ -72,4 +72,4 @@ def test_the_license_is_what_the_card_names(checkpoint: Path, card: str, named: 
 
 def test_a_configuration_that_cannot_be_read_costs_the_examples_alone(checkpoint: Path) -> None:
     (checkpoint / "config.toml").write_text("source = 3\nstrange = true\n[model]\nwidth = 8\n")
-    assert examples_of(str(checkpoint), image_examples).images == ()
+    assert examples_of(str(checkpoint), task_named("classification")).images == ()

@@ -42,7 +42,7 @@ WORDS = {
         "The predicted classes and the attention map will appear here.",
         "Or try a held-out image",
     ),
-    "reading": Words(
+    "captioning": Words(
         "Image to text",
         "Upload an image of text to get the text and the attention of each token.",
         "The text of your image will appear here.",
@@ -94,7 +94,7 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
         about=about,
         task=served.task,
         takes=main.takes,
-        words=WORDS[served.task],
+        words=getattr(served, "words", None) or WORDS[served.task],
         facts=facts,
         offered=[each.name for each in served.endpoints],
         examples=examples,

@@ -75,7 +75,7 @@ class TextTokensAnswer(BaseModel):
 class ImageReader:
     """Answers for a Captioner."""
 
-    task = "reading"
+    task = "captioning"
 
     def __init__(self, reader: Reader, *, most_pixels: int) -> None:
         self.reader = reader

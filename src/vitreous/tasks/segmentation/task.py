@@ -80,7 +80,7 @@ class Segmentation(ImageTask):
     config = SegmentationConfig
     default_source = DIGIT_PAGES
     options: ClassVar[Mapping[str, frozenset[str]]] = {
-        "train": frozenset({"--model", "--init", "--image-size", "--minutes", "--strict"}),
+        "train": frozenset({"--model", "--init", "--image-size", "--minutes", "--strict", "--workers"}),
         "evaluate": OPENING | {"--config", "--workers"},
         "predict": OPENING | {"--out"},
         "serve": OPENING,
