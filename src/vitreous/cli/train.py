@@ -40,7 +40,7 @@ def train(
     *,
     task: Annotated[
         str | None,
-        Parameter(help="classification (the default), multilabel, segmentation, captioning"),
+        Parameter(help="classification (the default), regression, segmentation, captioning"),
     ] = None,
     model: Annotated[
         str | None, Parameter(help="ViT-Ti/16, R50+ViT-B/16; by default the data decide")

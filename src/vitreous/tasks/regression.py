@@ -31,11 +31,11 @@ from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
 from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
 from vitreous.inspection.page import Exhibit, Headline, write_run_page
-from vitreous.inspection.run_report import model_summary, sample_batch, training_facts
+from vitreous.inspection.run_report import SAMPLES, model_summary, training_facts
 from vitreous.models.config import Config
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
 from vitreous.tasks.classification import train_loader
-from vitreous.tasks.images import Base, ImageTask
+from vitreous.tasks.images import Base, ImageTask, readable
 from vitreous.tasks.task import Card, Material, Measure, Progress, Tree
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.distributed import World
@@ -334,7 +334,9 @@ class Regression(ImageTask):
     ) -> Path | None:
         if not isinstance(evaluation, RegressionEvaluation):
             return None
-        batch, names = sample_batch(answerer, examples)
+        shown = [(row, image) for row in sampled(examples, SAMPLES) if (image := readable(examples, row))]
+        batch = answerer.preprocessing([image for _, image in shown]).to(next(answerer.parameters()).device)
+        names = [f"{float(examples.targets[row]):.4g}" for row, _ in shown]
         rows, metrics = run.metrics(), evaluation.metrics
         low, high = metrics["r2"].interval or (float("nan"),) * 2
         error = metrics["mean_absolute_error"]

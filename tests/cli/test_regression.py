@@ -1,0 +1,130 @@
+"""`vitreous train --task regression`, and what other commands do with such a run."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitreous as vt
+from vitreous.tasks.regression import (
+    RegressionEvaluation,
+    RegressionSettings,
+    regression_loss,
+    scores_of,
+    unstandardize,
+)
+
+SMALL = ("--set", "model.depth=1", "--set", "model.width=32", "--set", "model.heads=2", "--image-size", "32")
+
+
+@pytest.fixture(scope="module")
+def manifest(workplace):
+    """Images whose brightness is the number."""
+    rng, rows = np.random.default_rng(0), ["path,label"]
+    (workplace / "gauges").mkdir()
+    for number in range(80):
+        value = float(rng.uniform(10, 90))
+        pixels = (rng.integers(0, 20, (32, 32, 3)) + 2 * value).astype(np.uint8)
+        Image.fromarray(pixels).save(workplace / "gauges" / f"{number}.png")
+        rows.append(f"gauges/{number}.png,{value:.3f}")
+    (workplace / "gauges.csv").write_text("\n".join(rows) + "\n")
+    return workplace / "gauges.csv"
+
+
+@pytest.fixture
+def run(manifest, command, workplace):
+    path = workplace / "runs" / "gauges"
+    if not path.exists():
+        options = ("--out", path, "--epochs", "25", "--set", "model.stem.kind=patch", "--json")
+        done = command("train", manifest, "--task", "regression", *SMALL, *options)
+        assert done.code == 0, done.err
+        result = json.loads(done.out)
+        assert result["task"] == "regression"
+        assert {"r2", "mean_absolute_error", "rmse"} == set(result["metrics"])
+        low, high = result["metrics"]["r2"]["interval"]
+        assert low <= result["test_r2"] <= high
+        assert result["test_count"] == 16
+    return path
+
+
+def test_the_model_predicts_in_the_unit_of_the_labels(run, command):
+    told = json.loads(command("predict", run, "gauges/0.png", "gauges/1.png", "missing.png", "--json").out)
+    assert [each["path"] for each in told["predictions"]] == ["gauges/0.png", "gauges/1.png"]
+    assert all(0 < each["value"] < 100 for each in told["predictions"])
+    assert [each["path"] for each in told["failed"]] == ["missing.png"]
+    model = vt.load(run)
+    assert model.task == "regression"
+    number = model(model.preprocessing(Image.open("gauges/0.png"))).item()
+    assert number == pytest.approx(told["predictions"][0]["value"], abs=1e-3)
+    assert json.loads(command("predict", run / "model", "gauges/0.png", "--json").out)["predictions"] == [
+        pytest.approx(told["predictions"][0])
+    ]
+
+
+def test_evaluate_repeats_what_training_measured(run, command):
+    told = json.loads(command("evaluate", run, "--json").out)
+    assert told["test_count"] == 16
+    assert "R2" in (run / "README.md").read_text()
+    assert "Predicted and true numbers" in (run / "report.html").read_text()
+    assert "largest errors" in command("evaluate", run).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("train", "gauges.csv"), "add --task regression"),
+        (("train", "--task", "regression"), "needs DATA"),
+        (
+            ("train", "gauges.csv", "--task", "regression", "--set", "augmentation.mixup=0.2"),
+            "mixup is for cl",
+        ),
+        (
+            ("train", "gauges.csv", "--task", "regression", "--set", "training.loss=sigmoid"),
+            "loss is for classes",
+        ),
+        (
+            ("train", "gauges.csv", "--task", "regression", "--set", "regression.huber_delta=2"),
+            "has no effect",
+        ),
+        (
+            ("predict", "runs/gauges", "gauges/0.png", "--top", "3"),
+            "--top does not apply to --task regression",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(run, command, arguments, said):
+    done = command(*arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_scores_by_hand():
+    targets, predictions = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 2.0])
+    r2, error, rmse = scores_of(targets, predictions)
+    assert (r2, error, rmse) == (pytest.approx(1 - 4 / 5), 0.5, 1.0)
+    metrics = RegressionEvaluation(("a", "b", "c", "d"), targets, predictions, {}, 0.0).metrics
+    low, high = metrics["mean_absolute_error"].interval
+    assert 0 <= low < 0.5 < high <= 2
+
+
+def test_the_head_undoes_the_standardization():
+    model = vt.create("ViT-Ti/16", num_classes=1, image_size=32, depth=1)
+    torch.nn.init.normal_(model.head.weight)
+    images = torch.randn(2, 3, 32, 32)
+    before = model(images)
+    unstandardize(model, RegressionSettings(center=50.0, scale=7.0))
+    torch.testing.assert_close(model(images), 7 * before + 50)
+
+
+def test_huber_is_less_than_the_square_for_large_errors():
+    class Batch:
+        images, targets = torch.zeros(1), torch.tensor([10.0])
+
+    def loss(kind):
+        settings = RegressionSettings(loss=kind)
+        return regression_loss(settings)(lambda images: torch.zeros(1, 1), Batch, torch.Generator())[0].item()
+
+    assert (loss("mse"), loss("huber")) == (100.0, 9.5)
