@@ -18,6 +18,8 @@ from vitreous.tasks.regression import (
 
 SMALL = ("--set", "model.depth=1", "--set", "model.width=32", "--set", "model.heads=2", "--image-size", "32")
 
+TRAIN = ("train", "gauges.csv", "--task", "regression")
+
 
 @pytest.fixture(scope="module")
 def manifest(workplace):
@@ -56,7 +58,7 @@ def test_the_model_predicts_in_the_unit_of_the_labels(run, command):
     assert [each["path"] for each in told["failed"]] == ["missing.png"]
     model = vt.load(run)
     assert model.task == "regression"
-    number = model(model.preprocessing(Image.open("gauges/0.png"))).item()
+    number = model(model.preprocessing([Image.open("gauges/0.png")])).item()
     assert number == pytest.approx(told["predictions"][0]["value"], abs=1e-3)
     assert json.loads(command("predict", run / "model", "gauges/0.png", "--json").out)["predictions"] == [
         pytest.approx(told["predictions"][0])

@@ -366,7 +366,7 @@ class Regression(ImageTask):
             "An image regression model: a Vision Transformer that gives each image a number",
             {"Images": f"{height}x{width}, {config.model.channels} channels"},
             "predict RUN image.jpg",
-            "number = model(model.preprocessing(image))  # (1, 1), in the unit of the training labels",
+            "number = model(model.preprocessing([image]))  # (1, 1), in the unit of the training labels",
             "The errors hold for images like those it was measured on; numbers outside the range of the "
             "training labels are extrapolated.",
         )

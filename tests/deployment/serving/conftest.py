@@ -26,6 +26,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
+from vitreous.tasks import task_named
 from vitreous.tasks.text.recipes import digit_lines_config, numbers_config
 from vitreous.training.settings import configure
 
