@@ -29,7 +29,6 @@ import torch
 from loader import PREPROCESSING, TRAINING, write_images
 from peers import import_timm
 from torch import nn
-from vitreous.models.costs import describe
 
 import vitreous as vt
 from vitreous.data.config import DataConfig
@@ -37,6 +36,7 @@ from vitreous.data.image_samples import Batch, image_loader
 from vitreous.data.packing import Packing, pack
 from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.data.sources import open_data
+from vitreous.models.description import describe
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
@@ -141,7 +141,7 @@ def compare(
             for _ in range(steps):
                 step(next(batches))
             wait(device)
-            rates[way].append(steps * loader.batch_size / (time.perf_counter() - began))
+            rates[way].append(steps * loader.loader.sampler.batch_size / (time.perf_counter() - began))
     return {
         way: {
             "images_per_second": round(statistics.median(taken), 1),
@@ -158,7 +158,7 @@ def alone(loader: DevicePrefetcher[Batch], steps: int) -> float:
     began = time.perf_counter()
     for _ in range(steps):
         next(batches)
-    return round(steps * loader.batch_size / (time.perf_counter() - began), 1)
+    return round(steps * loader.loader.sampler.batch_size / (time.perf_counter() - began), 1)
 
 
 def main() -> None:
@@ -195,7 +195,7 @@ def main() -> None:
             for way in ways.values():
                 way["share_of_peak"] = round(way["teraflops"] * 1e12 / peak, 3)  # type: ignore[index, operator]
             rows[name] = {
-                "batch": loader.batch_size,
+                "batch": loader.loader.sampler.batch_size,
                 "loader_alone_images_per_second": alone(loader, options.steps),
                 **ways,
             }

@@ -78,7 +78,7 @@ def models(folder: Path) -> dict[str, tuple[Path, bytes]]:
 
 def loop(path: Path, data: bytes, seconds: float) -> dict[str, float]:
     """Decode and classify, again and again, in this process."""
-    served = Classifier(vt.load(path), torch.device("cpu"), independent=False, most_pixels=10**9)
+    served = Classifier(vt.load(path), torch.device("cpu"), most_pixels=10**9)
     question = lambda: served.predict([Question("x", served.decode(data, "x"), Top())])  # noqa: E731
     question()  # warm
     latencies = []

@@ -1,9 +1,13 @@
 """The package has the structure that docs/architecture.md describes: layers, small modules, light imports."""
 
+import ast
 import json
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -52,6 +56,27 @@ def test_the_main_paths_pass_few_files() -> None:
     called = json.loads(done.stdout)
     assert called.keys() == MOST_CALLED.keys()
     assert {name: called[name] for name, most in MOST_CALLED.items() if called[name]["count"] > most} == {}
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "docs", "examples", "tests"])
+def test_programs_import_names_that_exist(folder: str) -> None:
+    """Those inside functions, too; nothing of the programs runs."""
+    missing = set()
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vitreous":
+                names = {f"{node.module}:{each.name}" for each in node.names}
+                missing |= {f"{path.relative_to(ROOT)}: {name}" for name in names if not exists(name)}
+    assert missing == set()
+
+
+@cache
+def exists(name: str) -> bool:
+    module, _, attribute = name.partition(":")
+    try:
+        return hasattr(import_module(module), attribute) or bool(find_spec(f"{module}.{attribute}"))
+    except ModuleNotFoundError:
+        return False
 
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["--version"]])
