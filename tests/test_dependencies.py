@@ -119,7 +119,7 @@ NEED_AN_EXTRA = {
         ["train"],
         ["train", "images"],
         ["train", "--task", "segmentation"],
-        ["train", "--task", "text"],
+        ["train", "--task", "captioning"],
         ["pretrain", "images"],
         ["translate", "train"],
         ["probe", "saved", "digits"],

@@ -46,8 +46,8 @@ def serve(
     check_installed()
     from vitreous.deployment.serving import running
     from vitreous.deployment.serving.app import Pace, build_app
+    from vitreous.deployment.serving.endpoints import Limits
     from vitreous.deployment.serving.page import page_of
-    from vitreous.deployment.serving.uploads import Limits
     from vitreous.tasks.running import task_of
     from vitreous.tasks.serving import open_served
     from vitreous.training.device import pick_device

@@ -18,9 +18,7 @@ from vitreous.data.loading import worker_count
 from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.data.sources import open_data
 from vitreous.deployment.predictor import Prediction, Predictor
-from vitreous.deployment.serving.classifying import Classifier
-from vitreous.deployment.serving.endpoints import Served
-from vitreous.deployment.serving.uploads import Limits
+from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.baselines import digits_baselines
 from vitreous.evaluation.classification import ClassificationEvaluation
@@ -28,7 +26,6 @@ from vitreous.evaluation.classification import evaluate as evaluate_classifier
 from vitreous.evaluation.monitor import monitor
 from vitreous.evaluation.multilabel import MultiLabelEvaluation, evaluate_multilabel
 from vitreous.evaluation.result import Evaluation
-from vitreous.inspection.run_report import write_training_report
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
 from vitreous.tasks.images import Base, ImageTask
 from vitreous.tasks.task import Card, Material, Measure, Progress, Tree
@@ -120,6 +117,8 @@ class Classification(ImageTask):
         if evaluation is None:
             return None
         assert isinstance(evaluation, ClassificationEvaluation | MultiLabelEvaluation)
+        from vitreous.inspection.run_report import write_training_report
+
         return write_training_report(
             run.path,
             model=answerer,
@@ -183,6 +182,8 @@ class Classification(ImageTask):
         failed |= dict(loader.bad)
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
+        from vitreous.deployment.serving.classifying import Classifier
+
         return Classifier(answerer, device, most_pixels=limits.pixels)
 
     def examples(self, run: Path, config: RunConfig, count: int) -> Sequence[Any]:

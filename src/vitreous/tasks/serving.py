@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question, Served, parse
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, Limits, Question, Served, parse
 from vitreous.deployment.serving.page import Examples
-from vitreous.deployment.serving.uploads import Limits
 from vitreous.errors import InputError
 from vitreous.evaluation.trained import has_weights
 from vitreous.inspection.images import data_uri

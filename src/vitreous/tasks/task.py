@@ -13,8 +13,7 @@ from PIL import Image
 from torch import nn
 
 from vitreous.data.dataset import BadFiles, ImageDataset
-from vitreous.deployment.serving.endpoints import Served
-from vitreous.deployment.serving.uploads import Limits
+from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
 from vitreous.training.config import CommandConfig

@@ -21,8 +21,8 @@ from PIL import Image
 from vitreous.deployment.predictor import Predictor
 from vitreous.deployment.serving.app import Pace
 from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.guard import Guard, Metrics
-from vitreous.deployment.serving.uploads import Limits
 from vitreous.inspection.model_figures import head_attention
 from vitreous.inspection.relevance import relevance
 from vitreous.models.bit import BiT, BiTConfig

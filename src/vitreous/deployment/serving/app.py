@@ -17,12 +17,20 @@ from vitreous import __version__
 from vitreous.data.dataset import BadImage
 from vitreous.data.loading import one_core, worker_count
 from vitreous.deployment.serving.batching import Batcher, Room
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, Failed, Problem, Question, Served, parse
+from vitreous.deployment.serving.endpoints import (
+    Answer,
+    Endpoint,
+    Failed,
+    Limits,
+    Problem,
+    Question,
+    Served,
+    parse,
+)
 from vitreous.deployment.serving.guard import LEFT, Guard, Metrics, refusal, say_errors
 from vitreous.deployment.serving.uploads import (
     Asked,
     ImageBody,
-    Limits,
     Refused,
     TextBody,
     Upload,

@@ -15,6 +15,20 @@ from vitreous.models.settings import explain
 MOST_BEAMS = 16
 
 
+class Limits(NamedTuple):
+    """How much a request may bring.
+
+    body: bytes. images: or texts. pixels: of one image. characters: of one text. seconds: until the whole
+    body is there.
+    """
+
+    body: int = 32 * 2**20
+    images: int = 64
+    pixels: int = 64_000_000
+    characters: int = 20_000
+    seconds: float = 120.0
+
+
 class Question(NamedTuple):
     """One image or text, what it is called, as the model's own `decode` made it, and how it is to be
     answered."""

@@ -16,7 +16,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitreous.deployment.serving.batching import Full
-from vitreous.deployment.serving.uploads import Limits, Refused
+from vitreous.deployment.serving.endpoints import Limits
+from vitreous.deployment.serving.uploads import Refused
 from vitreous.errors import InputError
 
 log = logging.getLogger(__name__)

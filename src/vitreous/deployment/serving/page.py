@@ -10,8 +10,7 @@ import torch
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from vitreous import __version__
-from vitreous.deployment.serving.endpoints import Served
-from vitreous.deployment.serving.uploads import Limits
+from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.inspection.images import heat
 
 DIGITS = "digits"

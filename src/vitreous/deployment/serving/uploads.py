@@ -11,23 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
+from vitreous.deployment.serving.endpoints import Limits
 from vitreous.models.settings import explain
 
 FIELDS = 32  # of a form, beside its files
-
-
-class Limits(NamedTuple):
-    """How much a request may bring.
-
-    body: bytes. images: or texts. pixels: of one image. characters: of one text. seconds: until the whole
-    body is there.
-    """
-
-    body: int = 32 * 2**20
-    images: int = 64
-    pixels: int = 64_000_000
-    characters: int = 20_000
-    seconds: float = 120.0
 
 
 class Refused(Exception):

@@ -18,7 +18,6 @@ from vitreous.data.loading import worker_count
 from vitreous.data.sources import Splits
 from vitreous.evaluation.monitor import fewshot_measure
 from vitreous.evaluation.result import Evaluation, Metric
-from vitreous.inspection.run_report import write_pretraining_report
 from vitreous.models.names import build_model
 from vitreous.tasks.classification import train_loader
 from vitreous.tasks.images import Base, ImageTask
@@ -157,6 +156,8 @@ class Pretraining(ImageTask):
     ) -> Path:
         images = examples or data.train
         answerer.cpu()
+        from vitreous.inspection.run_report import write_pretraining_report
+
         return write_pretraining_report(run.path, objective=answerer, config=run.config, images=images)
 
     def more(self, run: Run, answerer: Any, material: Material, data: Splits) -> dict[str, Any]:

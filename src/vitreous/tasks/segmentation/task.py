@@ -19,9 +19,7 @@ from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.segmentation.loading import mask_loader
 from vitreous.data.segmentation.masked import Mask, MaskedDataset, MaskSplits
 from vitreous.deployment.segmenting import SegmentPredictor
-from vitreous.deployment.serving.endpoints import Served
-from vitreous.deployment.serving.segmenting import ImageSegmenter
-from vitreous.deployment.serving.uploads import Limits
+from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.segmentation import (
@@ -29,7 +27,6 @@ from vitreous.evaluation.segmentation import (
     evaluate_segmenter,
     segmentation_monitor,
 )
-from vitreous.inspection.run_report import write_segmentation_report
 from vitreous.models.vit import ViT
 from vitreous.tasks.classification import named_classes
 from vitreous.tasks.images import Base, ImageTask
@@ -172,6 +169,8 @@ class Segmentation(ImageTask):
         if evaluation is None:
             return None
         assert isinstance(evaluation, SegmentationEvaluation)
+        from vitreous.inspection.run_report import write_segmentation_report
+
         return write_segmentation_report(run.path, model=answerer, evaluation=evaluation, images=examples)
 
     def more(self, run: Run, answerer: Any, material: Material, data: MaskSplits) -> dict[str, Any]:
@@ -234,6 +233,8 @@ class Segmentation(ImageTask):
         return {"classes": list(predictor.classes), "palette": predictor.palette.tolist()}
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
+        from vitreous.deployment.serving.segmenting import ImageSegmenter
+
         return ImageSegmenter(answerer, device, most_pixels=limits.pixels)
 
     def examples(self, run: Path, config: SegmentationConfig, count: int) -> Sequence[Image.Image]:

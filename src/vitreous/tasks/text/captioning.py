@@ -26,13 +26,10 @@ from vitreous.data.text.captions import (
 )
 from vitreous.data.text.digit_lines import DIGIT_LINES, compose, digit_line_loader
 from vitreous.data.text.tokenizer import Tokenizer, tokenizer_from_json
-from vitreous.deployment.serving.endpoints import Served
-from vitreous.deployment.serving.uploads import Limits
-from vitreous.deployment.serving.writing import ImageReader
+from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.evaluation.reading import CaptioningEvaluation, evaluate_reader
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.text_models import Reader
-from vitreous.inspection.sequence_report import write_reading_report
 from vitreous.models.captioner import Captioner
 from vitreous.tasks.segmentation.task import image_batches
 from vitreous.tasks.task import Card, Material, Progress
@@ -134,6 +131,8 @@ class Captioning(TextTask):
         self, run: Run, answerer: Any, evaluation: Evaluation | None, examples: Any, data: Any, **more: Any
     ) -> Path:
         images = readable_images(examples.images, SHOWN)
+        from vitreous.inspection.sequence_report import write_reading_report
+
         return write_reading_report(answerer, images, run.path, name=run.path.name).report
 
     def sample_images(self, data: CaptionSplits, count: int) -> list[Image.Image]:
@@ -174,6 +173,8 @@ class Captioning(TextTask):
                 yield Caption(images.name(row), text, score)
 
     def serve(self, answerer: Reader, device: torch.device, limits: Limits) -> Served:
+        from vitreous.deployment.serving.writing import ImageReader
+
         return ImageReader(answerer, most_pixels=limits.pixels)
 
     def examples(self, run: Path, config: CaptioningConfig, count: int) -> Sequence[Image.Image]:

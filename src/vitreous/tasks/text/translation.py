@@ -12,13 +12,10 @@ from torch import nn
 from vitreous.data.text.batches import encode_pairs, pair_loader
 from vitreous.data.text.parallel import NUMBERS, Pair, Parallel, open_parallel
 from vitreous.data.text.tokenizer import Tokenizer, tokenizer_from_json
-from vitreous.deployment.serving.endpoints import Served
-from vitreous.deployment.serving.uploads import Limits
-from vitreous.deployment.serving.writing import TextTranslator
+from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.text_models import Translator
 from vitreous.evaluation.translation import TranslationEvaluation, evaluate_translator
-from vitreous.inspection.sequence_report import write_translation_report
 from vitreous.models.transformer import Transformer
 from vitreous.tasks.task import Card, Material, Progress
 from vitreous.tasks.text.captioning import text_facts
@@ -99,6 +96,8 @@ class Translation(TextTask):
         self, run: Run, answerer: Any, evaluation: Evaluation | None, examples: Any, data: Any, **more: Any
     ) -> Path:
         texts = short_sources(examples)
+        from vitreous.inspection.sequence_report import write_translation_report
+
         return write_translation_report(answerer, texts, run.path, name=run.path.name).report
 
     def more(self, run: Run, answerer: Any, material: Material, data: Parallel) -> dict[str, Any]:
@@ -121,6 +120,8 @@ class Translation(TextTask):
         return Translator.load(Path(spec).expanduser())
 
     def serve(self, answerer: Translator, device: torch.device, limits: Limits) -> Served:
+        from vitreous.deployment.serving.writing import TextTranslator
+
         return TextTranslator(answerer)
 
     def examples(self, run: Path, config: TranslationConfig, count: int) -> Sequence[str]:
