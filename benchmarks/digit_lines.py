@@ -22,6 +22,7 @@ import torch
 
 from vitreous.evaluation.reading import evaluate_reader
 from vitreous.tasks import running, task_named
+from vitreous.training.run import Run
 
 
 def learn(seed: int) -> dict[str, object]:

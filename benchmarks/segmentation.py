@@ -21,17 +21,18 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from vitreous.training.loop import Surroundings, fit
 
 from vitreous.data.segmentation.digit_pages import CLASSES
 from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
+from vitreous.tasks.running import learn
 from vitreous.tasks.segmentation.objective import segmentation
 from vitreous.tasks.task import Plan
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.run import Run
+from vitreous.training.trainer import Trainer
 
 PROBE = 8  # steps by which the U-Net's speed is told
 
@@ -97,16 +98,16 @@ def train_unet(planned: Plan, path: Path, *, seconds: float, width: int, lr: flo
     run = Run(path, planned.config)  # names the data and the batches; nothing is written
     model = UNet(len(CLASSES), width, planned.config.preprocessing)
     training = planned.config.training.model_copy(update={"peak_lr": lr, "ema_decay": None})
-    objective, surroundings = segmentation(training), Surroundings()
+    objective = segmentation(training)
     task = task_named("segmentation")
     loader = task.prepare(run.config, planned.data, device=torch.device("cpu"), world=World()).loader
     trial = Learner.begin(UNet(len(CLASSES), width, planned.config.preprocessing), training)
     begun = time.process_time()
-    fit(trial, loader, objective, training.model_copy(update={"steps": PROBE}), surroundings)
+    Trainer(trial, loader, objective, training.model_copy(update={"steps": PROBE})).fit()
     steps = round(seconds * PROBE / (time.process_time() - begun))
     learner = Learner.begin(model, training)
     begun = time.process_time()
-    fit(learner, loader, objective, training.model_copy(update={"steps": steps}), surroundings)
+    Trainer(learner, loader, objective, training.model_copy(update={"steps": steps})).fit()
     took = time.process_time() - begun
     assert planned.data.test is not None
     found = evaluate_segmenter(model, planned.data.test)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.tasks.regression import (
+from vitreous.tasks.regression.task import (
     RegressionEvaluation,
     RegressionSettings,
     regression_loss,

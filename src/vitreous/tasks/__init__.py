@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HOMES = {
     "classification": "classification",
     "multilabel": "classification",
-    "regression": "regression",
+    "regression": "regression.task",
     "segmentation": "segmentation.task",
     "captioning": "text.captioning",
     "translation": "text.translation",

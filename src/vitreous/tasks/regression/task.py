@@ -21,21 +21,15 @@ from vitreous.data.image_samples import Batch, evaluation_loader
 from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
 from vitreous.deployment.serving.classifying import Classifier
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, NoParameters, Question, Served
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, Limits, NoParameters, Question, Served
 from vitreous.deployment.serving.page import Words
-from vitreous.deployment.serving.uploads import Limits
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval
-from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
-from vitreous.inspection.evaluation_figures import curves_figure
-from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
-from vitreous.inspection.page import Exhibit, Headline, write_run_page
-from vitreous.inspection.run_report import SAMPLES, model_summary, training_facts
 from vitreous.models.config import Config
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
 from vitreous.tasks.classification import train_loader
-from vitreous.tasks.images import Base, ImageTask, readable
+from vitreous.tasks.images import Base, ImageTask
 from vitreous.tasks.task import Card, Material, Measure, Progress, Tree
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.distributed import World
@@ -46,9 +40,6 @@ from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
 RESAMPLES = 1000  # of the bootstrap
-PANELS = {"loss": "Loss", "mean_error": "Mean absolute error", "lr": "Learning rate"}
-SCATTER = "Each held-out image: its true number and the predicted one. On the line the two are equal."
-CURVES = "Loss: of numbers in units of the training set's standard deviation."
 
 
 class RegressionSettings(Config):
@@ -334,31 +325,9 @@ class Regression(ImageTask):
     ) -> Path | None:
         if not isinstance(evaluation, RegressionEvaluation):
             return None
-        shown = [(row, image) for row in sampled(examples, SAMPLES) if (image := readable(examples, row))]
-        batch = answerer.preprocessing([image for _, image in shown]).to(next(answerer.parameters()).device)
-        names = [f"{float(examples.targets[row]):.4g}" for row, _ in shown]
-        rows, metrics = run.metrics(), evaluation.metrics
-        low, high = metrics["r2"].interval or (float("nan"),) * 2
-        error = metrics["mean_absolute_error"]
-        return write_run_page(
-            run.path,
-            eyebrow="Training report, regression",
-            lead=f"{model_summary(answerer)}.",
-            headline=Headline(
-                metrics["r2"].text(),
-                f"R2 on {evaluation.count:,} held-out images; 95 % confidence interval (bootstrap): "
-                f"{low:.4g} to {high:.4g}. Mean absolute error: {error.text()}.",
-            ),
-            facts=training_facts(answerer, rows),
-            parts=[
-                scatter_figure(evaluation),
-                curves_figure(rows, shown=PANELS, caption=CURVES),
-                attention_figure(answerer, batch, names),
-                positions_figure(answerer),
-                filters_figure(answerer),
-            ],
-            command="vitreous train --config config.toml",
-        )
+        from vitreous.tasks.regression.report import write_regression_report
+
+        return write_regression_report(run, answerer, evaluation, examples)
 
     def card(self, config: RegressionConfig, result: Mapping[str, Any]) -> Card:
         height, width = config.model.image_size
@@ -445,25 +414,6 @@ def answers_of(
     model.train(training)
     found.failed.update(dict(loader.bad))
     return found
-
-
-def scatter_figure(evaluation: RegressionEvaluation) -> Exhibit:
-    """Plot the predicted number over the true one."""
-    ends = [
-        float(min(evaluation.targets.min(), evaluation.predictions.min())),
-        float(max(evaluation.targets.max(), evaluation.predictions.max())),
-    ]
-    with canvas(4.2, 4.0) as (figure, (axes,)):
-        axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-        axes.plot(evaluation.targets, evaluation.predictions, "o", color=FIRST, markersize=3, alpha=0.6)
-        axes.set_xlabel("true number")
-        axes.set_ylabel("predicted number")
-    return Exhibit.of_chart(
-        Chart(figure),
-        name="scatter",
-        title="Predicted and true numbers",
-        caption=SCATTER,
-    )
 
 
 DEFINED = (Regression(),)

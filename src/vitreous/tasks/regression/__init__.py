@@ -1,0 +1,1 @@
+"""Image regression: one number for each image."""

@@ -1,0 +1,72 @@
+"""The report of a regression run, and its figure: the predicted numbers over the true ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vitreous.data.dataset import sampled
+from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
+from vitreous.inspection.evaluation_figures import curves_figure
+from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
+from vitreous.inspection.page import Exhibit, Headline, write_run_page
+from vitreous.inspection.run_report import SAMPLES, model_summary, training_facts
+from vitreous.tasks.images import readable
+from vitreous.tasks.regression.task import RegressionEvaluation
+from vitreous.training.run import Run
+
+PANELS = {"loss": "Loss", "mean_error": "Mean absolute error", "lr": "Learning rate"}
+CURVES = "Loss: of numbers in units of the training set's standard deviation."
+SCATTER = "Each held-out image: its true number and the predicted one. On the line the two are equal."
+
+
+def write_regression_report(run: Run, answerer: Any, evaluation: RegressionEvaluation, examples: Any) -> Path:
+    """Write report.html into the run.
+
+    Args:
+        examples: the held-out images; some are shown with the model's attention.
+    """
+    shown = [(row, image) for row in sampled(examples, SAMPLES) if (image := readable(examples, row))]
+    batch = answerer.preprocessing([image for _, image in shown]).to(next(answerer.parameters()).device)
+    names = [f"{float(examples.targets[row]):.4g}" for row, _ in shown]
+    rows, metrics = run.metrics(), evaluation.metrics
+    low, high = metrics["r2"].interval or (float("nan"),) * 2
+    error = metrics["mean_absolute_error"]
+    return write_run_page(
+        run.path,
+        eyebrow="Training report, regression",
+        lead=f"{model_summary(answerer)}.",
+        headline=Headline(
+            metrics["r2"].text(),
+            f"R2 on {evaluation.count:,} held-out images; 95 % confidence interval (bootstrap): "
+            f"{low:.4g} to {high:.4g}. Mean absolute error: {error.text()}.",
+        ),
+        facts=training_facts(answerer, rows),
+        parts=[
+            scatter_figure(evaluation),
+            curves_figure(rows, shown=PANELS, caption=CURVES),
+            attention_figure(answerer, batch, names),
+            positions_figure(answerer),
+            filters_figure(answerer),
+        ],
+        command="vitreous train --config config.toml",
+    )
+
+
+def scatter_figure(evaluation: RegressionEvaluation) -> Exhibit:
+    """Plot the predicted number over the true one."""
+    ends = [
+        float(min(evaluation.targets.min(), evaluation.predictions.min())),
+        float(max(evaluation.targets.max(), evaluation.predictions.max())),
+    ]
+    with canvas(4.2, 4.0) as (figure, (axes,)):
+        axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.plot(evaluation.targets, evaluation.predictions, "o", color=FIRST, markersize=3, alpha=0.6)
+        axes.set_xlabel("true number")
+        axes.set_ylabel("predicted number")
+    return Exhibit.of_chart(
+        Chart(figure),
+        name="scatter",
+        title="Predicted and true numbers",
+        caption=SCATTER,
+    )
