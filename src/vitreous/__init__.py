@@ -13,6 +13,9 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vitreous.api.asking import evaluate as evaluate
+    from vitreous.api.asking import predict as predict
+    from vitreous.api.asking import serve as serve
     from vitreous.api.catalog import describe as describe
     from vitreous.api.catalog import list_models as list_models
     from vitreous.api.catalog import list_recipes as list_recipes
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import inspect as inspect
+    from vitreous.api.learning import Run as Run
+    from vitreous.api.learning import pretrain as pretrain
+    from vitreous.api.learning import train as train
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
     from vitreous.checkpoints import list_formats as list_formats
@@ -55,6 +61,7 @@ _MODULES = {
     "InputError": "errors",
     "Preprocessing": "models.preprocessing",
     "Reader": "evaluation.text_models",
+    "Run": "api.learning",
     "Segmenter": "models.segmenter",
     "SegmenterConfig": "models.segmenter",
     "Transformer": "models.transformer",
@@ -69,18 +76,23 @@ _MODULES = {
     "describe": "api.catalog",
     "doctor": "api.checking",
     "embed": "api.features",
+    "evaluate": "api.asking",
     "export": "api.deployment",
     "inspect": "api.inspecting",
+    "list_formats": "checkpoints",
     "list_models": "api.catalog",
     "list_recipes": "api.catalog",
     "list_studies": "api.studying",
-    "pack_data": "api.checking",
-    "probe": "api.features",
-    "list_formats": "checkpoints",
     "load": "checkpoints",
+    "pack_data": "api.checking",
+    "predict": "api.asking",
+    "pretrain": "api.learning",
+    "probe": "api.features",
     "resize": "checkpoints.resizing",
     "save": "checkpoints",
+    "serve": "api.asking",
     "study": "api.studying",
+    "train": "api.learning",
 }
 
 __all__ = ["__version__", *sorted(_MODULES)]

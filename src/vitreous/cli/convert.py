@@ -8,8 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import ImageSize, Json, Settings, parse_size, print_json, settings_tree
-from vitreous.errors import InputError
+from vitreous.cli.options import ImageSize, Json, Settings, parse_settings, parse_size, print_json
 
 
 def convert(
@@ -40,16 +39,12 @@ def convert(
     drop
         A part that the format cannot hold and that is left out: representation, head, norm_eps, mlp.
     """
+    from vitreous.api.arguments import model_fields, settings_tree
     from vitreous.checkpoints import open_model, save
     from vitreous.checkpoints.saving import check_free
     from vitreous.training.run import check_finished
 
-    tree = settings_tree(None, settings)
-    if unknown := [name for name in tree if name != "model"]:
-        raise InputError(f"convert has no setting {unknown[0]!r}: write --set model.heads=12")
-    overrides = dict(tree.get("model", {}))
-    if size := parse_size(image_size):
-        overrides["image_size"] = size
+    overrides = model_fields(settings_tree(parse_settings(settings)), parse_size(image_size))
     check_free(destination, "nothing is overwritten")
     check_finished(Path(source))
     target = format or ("google" if destination.suffix == ".npz" else "vitreous")

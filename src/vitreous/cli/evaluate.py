@@ -11,9 +11,9 @@ from vitreous.cli.options import (
     Precision,
     Settings,
     Workers,
+    parse_settings,
+    parse_size,
     print_json,
-    resized,
-    settings_tree,
 )
 
 
@@ -40,31 +40,21 @@ def evaluate(
     data
         By default the held-out part of what the run was trained on.
     """
-    from vitreous.api.arguments import progress_bar
+    import vitreous as vt
     from vitreous.cli.tables import print_table
     from vitreous.cli.training import print_metrics
-    from vitreous.data.loading import worker_count
-    from vitreous.tasks import task_named
-    from vitreous.tasks.running import evaluate_model, task_of
-    from vitreous.training.device import pick_device
 
-    task = task_of(run) or task_named("classification")
-    given = {"--image-size": image_size, "--workers": workers, "--set": set, "--config": config}
-    task.check_options("evaluate", given)
-    settings = settings_tree(config, set)
-    overrides = {**settings.pop("model", {}), **resized(image_size)}
-    with progress_bar("evaluating") as progress:
-        found = evaluate_model(
-            run,
-            data,
-            settings,
-            device=pick_device(device),
-            precision=precision,
-            batch_size=batch_size,
-            workers=worker_count(workers),
-            progress=progress,
-            overrides=overrides,
-        )
+    found = vt.evaluate(
+        run,
+        data,
+        image_size=parse_size(image_size),
+        batch_size=batch_size,
+        workers=workers,
+        device=device,
+        precision=precision,
+        settings=parse_settings(set),
+        config=config,
+    )
     if json:
         print_json(found.to_json())
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
@@ -77,53 +76,10 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[-1])
 
 
-def resized(text: str | None) -> dict[str, Any]:
-    """Return the field of the model that --image-size changes: nothing where it is not given."""
-    size = parse_size(text)
-    return {"image_size": size} if size else {}
-
-
-def opening(image_size: str | None, settings: Sequence[str] | None) -> dict[str, Any]:
-    """Return the fields of the model that --image-size and --set change."""
-    from vitreous.api.arguments import model_fields
-
-    return model_fields(settings_tree(None, settings), parse_size(image_size))
-
-
-def check_shard(shard: bool | None) -> None:
-    """Raises InputError where there are no processes to share the weights."""
-    if shard and "TORCHELASTIC_RUN_ID" not in os.environ:
-        raise InputError(
-            "--shard spreads the weights over processes, and there is one: begin them with torchrun "
-            "--nproc-per-node 2 -m vitreous ..., or leave it out"
-        )
-
-
-def check_resume(resume: Path | None, *given: object) -> None:
-    """Raises InputError where a run that goes on is told anything else: its config.toml says it all."""
-    if resume and any(given):
+def check_resume(*given: object) -> None:
+    """Raise InputError where a run that is resumed gets settings: its config.toml has them all."""
+    if any(given):
         raise InputError("--resume goes on with the run's own configuration: give no other settings")
-
-
-def chosen(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of the configuration that have an option of their own, where it was given."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def with_leaves(settings: dict[str, Any], leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with leaves laid over them, each by its dotted name: options win over --set."""
-    from vitreous.models.settings import set_leaf
-
-    for name, value in leaves.items():
-        set_leaf(settings, name, value)
-    return settings
-
-
-def settings_tree(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
-    """Return the settings of a TOML file and of --set as one tree; --set wins."""
-    from vitreous.api import arguments
-
-    return arguments.settings_tree(parse_settings(settings), config)
 
 
 def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from vitreous.cli.options import (
     BatchSize,
+    ConfigFile,
     Device,
     ImageSize,
     Json,
@@ -16,9 +16,10 @@ from vitreous.cli.options import (
     Precision,
     Settings,
     Workers,
-    chosen,
-    opening,
+    parse_settings,
+    parse_size,
     print_json,
+    tell_failed,
 )
 from vitreous.errors import InputError
 
@@ -35,6 +36,7 @@ def predict(
     device: Device = "auto",
     precision: Precision = "fp32",
     set: Settings = None,
+    config: ConfigFile = None,
     json: Json = False,
 ) -> int:
     """Classify images, write their text, or find the class of each pixel, each seen exactly as in training.
@@ -48,40 +50,25 @@ def predict(
     """
     if not images:
         raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
-    if top is not None and top < 1:
-        raise InputError(f"--top {top} names no label: use 1 or more")
-    from vitreous.api.arguments import progress_bar
-    from vitreous.data.image_list import ImageList, find_images
-    from vitreous.data.loading import worker_count
-    from vitreous.tasks import task_named
-    from vitreous.tasks.running import predict as ask
-    from vitreous.tasks.running import task_of
-    from vitreous.training.device import pick_device
+    import vitreous as vt
+    from vitreous.data.image_list import Failure
 
-    task = task_of(model) or task_named("classification")
-    given = {"--top": top, "--out": out, "--image-size": image_size, "--workers": workers, "--set": set}
-    task.check_options("predict", given)
-    paths, missing = find_images(images)
-    options = chosen({"top": top, "out": out or task.default_out(model)})
-    with progress_bar("predicting") as progress:
-        found = ask(
-            model,
-            ImageList(paths),
-            device=pick_device(device),
-            precision=precision,
-            batch_size=batch_size,
-            workers=worker_count(workers),
-            progress=progress,
-            overrides=opening(image_size, set),
-            **options,
-        )
-    told = found.to_json()
-    told["failed"] = [{"path": each.path, "reason": each.reason} for each in missing] + told["failed"]
+    found = vt.predict(
+        model,
+        list(images),
+        top=top,
+        out=out,
+        image_size=parse_size(image_size),
+        batch_size=batch_size,
+        workers=workers,
+        device=device,
+        precision=precision,
+        settings=parse_settings(set),
+        config=config,
+    )
     if json:
-        print_json(told)
+        print_json(found.to_json())
     else:
         for answer in found.answers:
             print(answer.line())
-    for each in told["failed"]:
-        print(f"vitreous: {each['path']}: {each['reason']}", file=sys.stderr)
-    return 1 if told["failed"] else 0
+    return tell_failed(Failure(*each) for each in found.failed.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -21,19 +21,13 @@ from vitreous.cli.options import (
     Shard,
     Workers,
     check_resume,
-    check_shard,
-    chosen,
+    parse_settings,
     parse_size,
-    settings_tree,
-    with_leaves,
 )
-from vitreous.cli.training import carry_out
+from vitreous.cli.training import print_run
 
 if TYPE_CHECKING:
-    import torch
-
-    from vitreous.tasks.running import RunResult, Started
-    from vitreous.training.distributed import World
+    from vitreous.tasks.running import RunResult
 
 
 def pretrain(
@@ -68,37 +62,34 @@ def pretrain(
     data
         digits, any folder of images, a manifest, shards, cifar10:PATH
     """
-    from vitreous.errors import InputError, nearest
+    import vitreous as vt
+    from vitreous.api.learning import resume_run
 
-    options = {
-        "model.name": model,
-        "model.image_size": parse_size(image_size),
-        "training.epochs": None if resume else epochs,
-        "training.batch_size": batch_size,
-        "training.precision": precision,
-        "training.shard": None if resume else shard,
-        "data.workers": workers,
+    options: dict[str, Any] = {
+        "objective": objective,
+        "model": model,
+        "init": init,
+        "image_size": parse_size(image_size),
+        "batch_size": batch_size,
+        "out": out,
+        "precision": precision,
         "seed": seed,
+        "workers": workers,
+        "settings": parse_settings(set),
+        "config": config,
     }
-    given = chosen(options)
-    check_resume(resume, data, objective, given, set, config, init, out)
-    check_shard(shard)
-    settings = settings_tree(config, set)
-
-    def start(here: torch.device, world: World) -> Started:
-        from vitreous.tasks.pretraining.config import OBJECTIVES
-        from vitreous.tasks.running import resume_run, start_run
-
-        if resume:
-            return resume_run(resume, command="pretrain", world=world, shard=shard, epochs=epochs)
-        name = str(objective or settings.get("task", "mae"))
-        if name not in OBJECTIVES:
-            raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
-        return start_run(
-            name, data, with_leaves(settings, given), init=init, out=out, device=here, world=world
+    if resume:
+        check_resume(data, *options.values())
+        return print_run(
+            lambda: resume_run(resume, command="pretrain", epochs=epochs, shard=shard, device=device),
+            json=json,
+            after=print_next,
         )
-
-    return carry_out(start, device=device, json=json, after=print_next)
+    return print_run(
+        lambda: vt.pretrain(data, epochs=epochs, shard=shard, device=device, **options),
+        json=json,
+        after=print_next,
+    )
 
 
 def print_next(result: RunResult) -> None:

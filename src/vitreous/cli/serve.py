@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import Device, ImageSize, Json, Settings, opening, print_json
-from vitreous.errors import InputError
+from vitreous.cli.options import (
+    ConfigFile,
+    Device,
+    ImageSize,
+    Json,
+    Settings,
+    parse_settings,
+    parse_size,
+    print_json,
+)
 
 
 def serve(
@@ -28,6 +36,7 @@ def serve(
     image_size: ImageSize = None,
     device: Device = "auto",
     set: Settings = None,
+    config: ConfigFile = None,
     json: Json = False,
 ) -> int:
     """Answer over HTTP what a model says of images or texts; with a web page.
@@ -38,42 +47,28 @@ def serve(
         A run directory of vitreous train (of any task) or translate train, a checkpoint in
         any format, or a model's name.
     """
-    for name, value, least in (("max-batch", max_batch, 1), ("max-wait", max_wait, 0), ("queue", queue, 1)):
-        if value < least:
-            raise InputError(f"--{name} {value:g} is too low: use {least} or more")
-    from vitreous.deployment.serving import check_installed
+    import vitreous as vt
 
-    check_installed()
-    from vitreous.deployment.serving import running
-    from vitreous.deployment.serving.app import Pace, build_app
-    from vitreous.deployment.serving.endpoints import Limits
-    from vitreous.deployment.serving.page import page_of
-    from vitreous.tasks.running import task_of
-    from vitreous.tasks.serving import open_served
-    from vitreous.training.device import pick_device
-
-    if task := task_of(model):
-        task.check_options("serve", {"--image-size": image_size, "--set": set})
-    address, chosen = running.bind(host, port), pick_device(device)
-    with running.one_thread() as thread:
-        opened = thread.submit(
-            open_served, model, device=chosen, precision=precision, **opening(image_size, set)
-        ).result()
-        app = build_app(
-            opened.served,
-            about=opened.about,
-            page=page_of(opened.served, opened.about, opened.examples, Limits()),
-            model_thread=thread,
-            pace=Pace(max_batch, max_wait / 1000, queue),
-        )
-        if not opened.about["trained"]:
+    def ready(url: str, about: dict[str, Any]) -> None:
+        if not about["trained"]:
             print(f"vitreous: {model} has fresh weights: its answers mean nothing yet", file=sys.stderr)
+        if json:
+            print_json({"url": url, **about})
+        else:
+            print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
 
-        def ready(url: str) -> None:
-            if json:
-                print_json({"url": url, "task": opened.served.task, **opened.about})
-            else:
-                print(f"{opened.about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
-
-        running.run(app, address, ready=ready)
+    vt.serve(
+        model,
+        host=host,
+        port=port,
+        max_batch=max_batch,
+        max_wait=max_wait,
+        queue=queue,
+        precision=precision,
+        image_size=parse_size(image_size),
+        device=device,
+        settings=parse_settings(set),
+        config=config,
+        ready=ready,
+    )
     return 0

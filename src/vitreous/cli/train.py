@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -19,19 +19,10 @@ from vitreous.cli.options import (
     Shard,
     Workers,
     check_resume,
-    check_shard,
-    chosen,
+    parse_settings,
     parse_size,
-    settings_tree,
-    with_leaves,
 )
-from vitreous.cli.training import carry_out, check_minutes
-
-if TYPE_CHECKING:
-    import torch
-
-    from vitreous.tasks.running import Started
-    from vitreous.training.distributed import World
+from vitreous.cli.training import print_run
 
 
 def train(
@@ -77,59 +68,29 @@ def train(
         with --task captioning a manifest whose label is the text (default: lines of handwritten digits); with
         --task segmentation a folder with images/ and masks/ (default: pages of handwritten digits)
     """
-    from vitreous.errors import InputError
-    from vitreous.tasks import task_named
+    import vitreous as vt
+    from vitreous.api.learning import resume_run
 
-    check_minutes(minutes, epochs)
-    fit_memory = batch_size == "auto"
-    options = {
-        "model.name": model,
-        "model.image_size": parse_size(image_size),
-        "training.epochs": None if resume else epochs,
-        "training.batch_size": None if fit_memory else batch_size,
-        "training.precision": precision,
-        "training.shard": None if resume else shard,
-        "data.strict": strict or None,
-        "data.workers": workers,
+    options: dict[str, Any] = {
+        "model": model,
+        "init": init,
+        "recipe": recipe,
+        "image_size": parse_size(image_size),
+        "minutes": minutes,
+        "batch_size": batch_size,
+        "out": out,
+        "precision": precision,
         "seed": seed,
+        "workers": workers,
+        "strict": strict,
+        "settings": parse_settings(set),
+        "config": config,
     }
-    given = chosen(options)
-    check_resume(resume, data, given, set, config, init, recipe, out, fit_memory, minutes)
-    settings = settings_tree(config, set)
-    named = task_named(str(task or settings.get("task", "classification")))
-    if named.config.command != "train":
-        raise InputError(f"--task {named.name} is trained by vitreous {named.config.command}")
-    named.check_options(
-        "train",
-        {
-            "--model": model,
-            "--init": init,
-            "--recipe": recipe,
-            "--image-size": image_size,
-            "--minutes": minutes,
-            "--batch-size auto": fit_memory,
-            "--workers": workers,
-            "--strict": strict,
-        },
-    )
-    check_shard(shard)
-
-    def start(here: torch.device, world: World) -> Started:
-        from vitreous.tasks.running import resume_run, start_run
-
-        if resume:
-            return resume_run(resume, task=task, world=world, shard=shard, epochs=epochs)
-        return start_run(
-            named,
-            data,
-            with_leaves(settings, given),
-            recipe=recipe,
-            init=init,
-            out=out,
-            device=here,
-            world=world,
-            fit_memory=fit_memory,
-            minutes=minutes,
+    if resume:
+        check_resume(data, *options.values())
+        return print_run(
+            lambda: resume_run(resume, task=task, epochs=epochs, shard=shard, device=device), json=json
         )
-
-    return carry_out(start, device=device, json=json)
+    return print_run(
+        lambda: vt.train(data, task=task, epochs=epochs, shard=shard, device=device, **options), json=json
+    )

@@ -1,86 +1,45 @@
-"""What the commands do alike that train: begin or resume a run in all processes, stop, print the result."""
+"""What the commands do alike that train: print the result of a run, or how to resume it."""
 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.options import print_json
 from vitreous.cli.tables import print_table
-from vitreous.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
-
+    from vitreous.api.learning import Run
     from vitreous.evaluation.result import Evaluation
-    from vitreous.tasks.running import RunResult, Started
-    from vitreous.training.distributed import World
+    from vitreous.tasks.running import RunResult
 
 STOPPED = 130  # the exit code of what Ctrl-C has ended
 
 
-def carry_out(
-    start: Callable[[torch.device, World], Started],
-    *,
-    device: str,
-    json: bool,
-    after: Callable[[RunResult], None] | None = None,
-    **options: Any,
+def print_run(
+    train: Callable[[], Run], *, json: bool, after: Callable[[RunResult], None] | None = None
 ) -> int:
-    """Train in all processes that torchrun has begun, and print the result in the first.
+    """Train, and print the result in the first of the processes that torchrun has started.
 
     Args:
-        start: makes or opens the run.
+        train: returns the run.
         after: prints what else the command has to say.
-        options: of the evaluation.
 
     Returns:
         The exit code.
     """
-    from vitreous.api.arguments import progress_bar
     from vitreous.errors import require_packages
-    from vitreous.tasks.running import train_run
-    from vitreous.training.callbacks import Display
-    from vitreous.training.device import pick_device
-    from vitreous.training.distributed import process_group
-    from vitreous.training.trainer import Interrupted
 
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
-    warnings.showwarning = one_line
-    with process_group(pick_device(device)) as (world, here):
-        started = start(here, world)
+    from vitreous.training.trainer import Interrupted
 
-        def tell(note: str) -> None:
-            if world.first:
-                print(note, file=sys.stderr)
-
-        for note in started.notes:
-            tell(note)
-        callbacks = [Display(started.task.training_words)] if world.first else []
-        try:
-            with progress_bar("evaluating") as progress:
-                result = train_run(
-                    started,
-                    device=here,
-                    world=world,
-                    callbacks=callbacks,
-                    progress=progress,
-                    tell=tell,
-                    **options,
-                )
-        except Interrupted as stopped:
-            if world.first:
-                run = started.run
-                print(
-                    f"vitreous: stopped at step {stopped.step}, and the state is saved: resume with "
-                    f"vitreous {run.config.command} --resume {quote(str(run.path))}",
-                    file=sys.stderr,
-                )
-            return STOPPED
+    try:
+        result = train().result
+    except Interrupted as stopped:
+        for note in getattr(stopped, "__notes__", ()):  # in the first process
+            print(f"vitreous: {note}", file=sys.stderr)
+        return STOPPED
     if result is None:
         return 0
     if json:
@@ -124,25 +83,3 @@ def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]]
         low, high = each["interval"]
         rows.append((each["name"], f"{each['accuracy']:.2%}", f"{low:.2%} to {high:.2%}"))
     print_table((f"held-out {evaluation.of}: {evaluation.count}", "value", "95 % interval"), rows)
-
-
-def check_minutes(minutes: float | None, epochs: float | None) -> None:
-    if minutes is None:
-        return
-    if epochs is not None:
-        raise InputError("--minutes and --epochs both say how long: give one of them")
-    if not minutes > 0:
-        raise InputError(f"--minutes {minutes:g} leaves no time to train: give a number above 0")
-
-
-def one_line(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Print the project's own warnings as a sentence; those of libraries are not for users."""
-    if "vitreous" in Path(filename).parts:
-        print(f"vitreous: {message}", file=sys.stderr)

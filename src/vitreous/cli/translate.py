@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -20,20 +20,14 @@ from vitreous.cli.options import (
     Settings,
     Shard,
     check_resume,
-    check_shard,
-    chosen,
+    parse_settings,
     print_json,
-    settings_tree,
-    with_leaves,
 )
-from vitreous.cli.training import carry_out
+from vitreous.cli.training import print_run
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
-
-    from vitreous.tasks.running import RunResult, Started
-    from vitreous.training.distributed import World
+    from vitreous.tasks.running import RunResult
 
 
 def translate(
@@ -63,17 +57,16 @@ def translate(
     """
     if not words:
         raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
-    options = {
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "out": out,
+        "precision": precision,
         "seed": seed,
-        "training.steps": None if resume else steps,
-        "training.epochs": None if resume else epochs,
-        "training.precision": precision,
-        "training.batch_size": batch_size,
-        "training.shard": None if resume else shard,
+        "settings": parse_settings(set),
+        "config": config,
     }
-    given = chosen(options)
     if words[0] != "train":
-        check_translating(given, set, config, out, resume)
+        check_translating(*options.values(), steps, epochs, shard, resume)
         return translate_texts(
             Path(words[0]),
             words[1:],
@@ -82,23 +75,23 @@ def translate(
             device=device,
             json=json,
         )
-    check_resume(resume, words[1:], given, set, config, out)
     check_beams(beams)
-    check_shard(shard)
-    settings = settings_tree(config, set)
+    from vitreous.api.learning import resume_run, train_translator
 
-    def start(here: torch.device, world: World) -> Started:
-        from vitreous.tasks.running import resume_run, start_run
-
-        if resume:
-            return resume_run(
-                resume, command="translate train", world=world, shard=shard, epochs=epochs, steps=steps
-            )
-        source, leaves = ",".join(words[1:]) or None, with_leaves(settings, given)
-        return start_run("translation", source, leaves, out=out, device=here, world=world)
-
-    search = {"beams": beams, "length_penalty": length_penalty}
-    return carry_out(start, device=device, json=json, after=print_example, **search)
+    lengths: dict[str, Any] = {"steps": steps, "epochs": epochs, "shard": shard, "device": device}
+    search: dict[str, Any] = {"beams": beams, "length_penalty": length_penalty}
+    if resume:
+        check_resume(words[1:], *options.values())
+        return print_run(
+            lambda: resume_run(resume, command="translate train", **lengths, **search),
+            json=json,
+            after=print_example,
+        )
+    return print_run(
+        lambda: train_translator(",".join(words[1:]) or None, **lengths, **options, **search),
+        json=json,
+        after=print_example,
+    )
 
 
 def check_translating(*given: object) -> None:

@@ -6,7 +6,7 @@ Nothing here prints, and nothing reads a command line: commands and the Python f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +25,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.text_models import Reader, Translator
 from vitreous.evaluation.trained import has_weights
+from vitreous.results import Result, scalars
 from vitreous.tasks import HOMES, task_named
 from vitreous.tasks.card import write_card
 from vitreous.tasks.task import Answer, HeldOut, Material, Progress, Task, Tree, count_parameters_of
@@ -438,7 +439,7 @@ def open_answerer(model: Any, *, fresh: bool = False, **overrides: Any) -> tuple
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluated(Result):
     """An evaluation, and what it was made on."""
 
     model: str
@@ -448,6 +449,18 @@ class Evaluated:
 
     def to_json(self) -> dict[str, Any]:
         return {"run": self.model, "data": self.source, "part": self.part, **self.evaluation.to_json()}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each metric: its value and 95 % interval."""
+        return [
+            {
+                "metric": metric.label,
+                "value": metric.value,
+                "low": metric.interval[0] if metric.interval else None,
+                "high": metric.interval[1] if metric.interval else None,
+            }
+            for metric in self.evaluation.metrics.values()
+        ]
 
 
 def evaluate_model(
@@ -492,7 +505,7 @@ def evaluate_model(
 
 
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(Result):
     """The answers to images, in order, and the images that could not be read, with the reason."""
 
     task: str
@@ -507,6 +520,19 @@ class Predictions:
             "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
             **self.about,
         }
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.answers)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.answers[index]
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each image."""
+        return [scalars(each.to_json()) for each in self.answers]
 
 
 def predict(
