@@ -175,7 +175,7 @@ def test_a_run_that_goes_on_hears_of_shards(run, command, monkeypatch):
         raise InputError("enough heard")
 
     monkeypatch.setattr("vitreous.training.run.Run.spread", listening)
-    monkeypatch.setattr("vitreous.cli.train.check_shard", lambda shard: None)  # as under torchrun
+    monkeypatch.setattr("vitreous.api.learning.check_shard", lambda shard: None)  # as under torchrun
     for shard in ((), ("--no-shard",), ("--shard",)):
         assert "enough heard" in command("train", "--resume", run, *shard).err
     assert heard == [None, False, True]
@@ -199,7 +199,7 @@ def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workp
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("photos",), "no folder of images and masks"),
+        (("photos",), "not a folder of images and masks"),
         (("nowhere",), "there is no folder nowhere"),
         (("photo.jpg",), "there is no folder photo.jpg"),
         (("streets", "--recipe", "deit"), "--recipe does not apply to --task segmentation"),
@@ -221,7 +221,7 @@ def test_bad_input_is_one_sentence(streets, command, arguments, said):
 def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
     for arguments, said in (
         (("convert", run, tmp_path / "model.npz", "--format", "google"), "save its encoder"),
-        (("evaluate", run, "photos"), "no folder of images and masks"),
+        (("evaluate", run, "photos"), "not a folder of images and masks"),
         (("evaluate", run, "--workers", "2"), "--workers does not apply to --task segmentation"),
         (("predict", "runs/mine", "photo.jpg", "--out", tmp_path), "--out is where masks go"),
         (("inspect", run, "photo.jpg", "--label", "car"), "--label does not go with a segmenter"),

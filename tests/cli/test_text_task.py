@@ -102,7 +102,7 @@ def test_inspect_shows_where_letters_were_read(reader, command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--task", "captioning", "photo.jpg"), "no manifest"),
+        (("--task", "captioning", "photo.jpg"), "not a manifest"),
         (("--task", "captioning", "--model", "ViT-B/16"), "--model does not apply to --task captioning"),
         (("--task", "captioning", "--resume", "runs/mine"), "runs/mine is a run of --task classification"),
         (("--task", "captioning", "--set", "model.encoder.widht=3"), "model.encoder.width"),

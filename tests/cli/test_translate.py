@@ -39,7 +39,7 @@ def test_train_on_pairs(pairs, command, tmp_path):
     assert {
         "run",
         "test_exact_match",
-        "exact_match_interval",
+        "test_exact_match_interval",
         "test_count",
         "test_bleu",
         "test_chrf",
@@ -122,7 +122,7 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
         (("translate",), "say what: vitreous translate train"),
         (("translate", "nowhere", "text"), "no such run"),
         (("predict", "runs/pairs", "photo.jpg"), "use vitreous translate"),
-        (("translate", "runs/mine", "text"), "which does not translate"),
+        (("translate", "runs/mine", "text"), "where a Transformer is needed"),
         (("translate", "runs/pairs", ""), "no text to translate"),
         (("translate", "runs/pairs", "word " * 500), "sentence by sentence"),
         (("translate", "runs/pairs", "two", "--beams", "0"), "--beams 0"),

@@ -114,6 +114,7 @@ def inspect(
             folder that is not empty or cannot be written.
     """
     require_packages("matplotlib", extra="train", what="inspect")
+    from vitreous.tasks.running import task_of
     from vitreous.training.device import pick_device
     from vitreous.training.precision import answering_precision, computing
 
@@ -121,6 +122,8 @@ def inspect(
     tree = settings_tree(settings, config)
     fields = model_fields(tree, image_size)
     given = {"label": label, "patch": patch, "compare": compare, "image_size": image_size, "settings": tree}
+    if (task := task_of(getattr(model, "path", model))) and task.name in ("captioning", "translation"):
+        refuse_options("Captioner", given)
     opened = resolve_model(model, text=True, **fields).to(here)
     kind = type(opened).__name__
     refuse_options(kind, given)
