@@ -35,7 +35,7 @@ def test_each_kind_is_found_by_its_content(
         opened = open_served(str(tmp_path / name), device=CPU)
         assert opened.served.task == task
         assert opened.about["name"] == name
-    with pytest.raises(InputError, match="its image size cannot be changed"):
+    with pytest.raises(InputError, match="its image_size cannot be changed"):
         open_served(str(tmp_path / "a"), device=CPU, image_size=(8, 8))
 
 
