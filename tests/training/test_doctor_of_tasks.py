@@ -147,7 +147,7 @@ def test_a_stopped_run_is_examined_without_its_model(translation: Run) -> None:
 
 def test_the_command_says_it(translation: Run, capsys: pytest.CaptureFixture[str]) -> None:
     write(translation, (2.5, 2.5, 2.5, 2.5))
-    assert command(["doctor", str(translation.path), "--json"]) == 0
+    assert command(["doctor", str(translation.path), "--json"]) == 1
     checks = [finding["check"] for finding in json.loads(capsys.readouterr().out)["findings"]]
     assert checks == ["learning rate", "origin of NaN"]
 

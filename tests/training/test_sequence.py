@@ -90,15 +90,22 @@ def test_padding_counts_nowhere_in_the_loss(tiny):
     model = fresh_model(tiny).eval()
     source, target = padded([[5, 6, 2], [7, 2]]), padded([[1, 8, 9, 2], [1, 8, 2]])
     objective = next_token(0.1)
-    tokens = tokens_to_write([[1, 8, 9, 2], [1, 8, 2]], 2)
-    together, _ = objective(model, TextBatch(source, target, tokens))
+    tokens = tokens_per_target([[1, 8, 9, 2], [1, 8, 2]], 2)
+    together, _ = objective(model, TextBatch(source, target, tokens), torch.Generator())
     alone = [
-        objective(model, TextBatch(source[i : i + 1, :n], target[i : i + 1, :m], torch.tensor([m - 1.0])))[0]
+        objective(
+            model,
+            TextBatch(source[i : i + 1, :n], target[i : i + 1, :m], torch.tensor([m - 1.0])),
+            torch.Generator(),
+        )[0]
         for i, n, m in ((0, 3, 4), (1, 2, 3))
     ]
     expected = (3 * alone[0] + 2 * alone[1]) / 5
     torch.testing.assert_close(together, expected, atol=1e-5, rtol=1e-5)
-    parts = [objective(model, TextBatch(source[i:][:1], target[i:][:1], tokens[:1]))[0] for i in (0, 1)]
+    parts = [
+        objective(model, TextBatch(source[i:][:1], target[i:][:1], tokens[:1]), torch.Generator())[0]
+        for i in (0, 1)
+    ]
     torch.testing.assert_close(sum(parts) / 2, expected, atol=1e-5, rtol=1e-5)
     assert target[1, -1] == PAD
 
@@ -107,7 +114,7 @@ def test_label_smoothing_is_the_papers(tiny):
     model = fresh_model(tiny).eval()
     source, target = padded([[5, 6, 2]]), padded([[1, 8, 2]])
     batch = TextBatch(source, target, torch.tensor([2.0]))
-    plain, smooth = (next_token(s)(model, batch)[0] for s in (0.0, 0.1))
+    plain, smooth = (next_token(s)(model, batch, torch.Generator())[0] for s in (0.0, 0.1))
     log_p = model(source, target[:, :-1]).log_softmax(dim=-1)
     torch.testing.assert_close(smooth, 0.9 * plain - 0.1 * log_p.mean())
 
@@ -282,15 +289,15 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path, tiny, d
     def broken(smoothing):
         whole = next_token(smoothing)
 
-        def objective(model, batch):
+        def objective(model, batch, generator):
             calls.append(0)
-            loss, measures = whole(model, batch)
+            loss, measures = whole(model, batch, generator)
             return loss * (1 if len(calls) < 3 else float("nan")), measures
 
         return objective
 
     monkeypatch.setattr("vitreous.tasks.text.task.next_token", broken)
-    config = configure(tiny, {"training": {"steps": 99}})
+    config = configure_sequence(tiny, {"training": {"steps": 99}})
     with (
         pytest.warns(UserWarning, match="not finite"),
         pytest.raises(NotFinite, match=r"they are in .*model"),
@@ -303,7 +310,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path, tiny, d
 
 def test_pairs_of_every_length_learn_nothing_from_each_other(tiny):
     pairs = [Pair("zwei", "two", i) for i in range(20)]
-    with pytest.raises(vt.InputError, match="less than one batch"):
+    with pytest.raises(vt.InputError, match="a batch of 32 is more than the 20"):
         task_named("translation").prepare(
             configure(tiny, {"training": {"batch_size": 32}}),
             Parallel(pairs, [], 0, "x"),
