@@ -150,7 +150,7 @@ def test_study_prints_paper_ours_and_what_differs(command: Call, tmp_path: Path)
     ]
     code, out, err = command("study", "positions", "--seeds", "1", "--out", tmp_path, *tiny)
     assert code == 0, err
-    for word in ("paper", "ours", "what differs", "0.64206", "one seed cannot tell", "table.md"):
+    for word in ("paper", "ours", "what differs", "0.64206", "not testable with one seed", "table.md"):
         assert word in out
     assert err.count("\n") == 8, "a line for each trial"
     assert (tmp_path / "plot.png").exists()
