@@ -27,7 +27,7 @@ from vitreous.tasks import task_named
 from vitreous.tasks.running import learn, resume_run
 from vitreous.tasks.segmentation.config import SegmentationConfig
 from vitreous.tasks.segmentation.objective import segmentation
-from vitreous.training.callbacks import Display
+from vitreous.training.callbacks import Callback
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.run import Run
@@ -122,15 +122,14 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(folder, tmp_path)
     assert all(torch.isfinite(weight).all() for weight in weights(run.path).values())
 
 
-class StopAt(Display):
-    """Asks for a stop, as Ctrl-C does, when a step is shown."""
+class StopAt(Callback):
+    """Asks for a stop, as Ctrl-C does, after a step."""
 
     def __init__(self, at: int) -> None:
-        super().__init__()
         self.at = at
 
-    def step(self, step, total, numbers):
-        if step == self.at:
+    def on_step_end(self, trainer):
+        if trainer.learner.step == self.at:
             os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -146,7 +146,8 @@ def as_pil(image: ImageLike) -> Image.Image:
         pixels = image
     else:
         raise InputError(
-            f"a {type(image).__name__} is not an image: give a PIL image, a path, a NumPy array or a tensor"
+            f"an object of type {type(image).__name__} is not an image: give a PIL image, a path, a NumPy "
+            "array or a tensor"
         )
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[..., 0]

@@ -124,7 +124,7 @@ class MaskReader:
             pixels = change_colors(pixels, self.augmentation, rng)
         return pixels, np.array(values, dtype=np.uint8)
 
-    def read_for_evaluation(self, index: int, rng: None) -> Pair:
+    def read_for_evaluation(self, index: int, rng: None) -> tuple[UInt8[Tensor, "C h w"], Mask]:
         """Return an image at the model's size and its mask as it is. Raises BadImage."""
         image, mask = self.opened(index)
         return to_tensor(self.preprocessing.image(image)), mask
