@@ -24,6 +24,7 @@ from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor, upright
 
 Pair = tuple[UInt8[Tensor, "C H W"], Mask]
+EvaluationPair = tuple[UInt8[Tensor, "C H W"], UInt8[np.ndarray, "_ _"]]  # the mask of its own size
 
 
 class MaskBatch(NamedTuple):
@@ -150,6 +151,8 @@ def collate_masks(samples: Sequence[Pair], indices: Indices, rows: Rows) -> Mask
     return MaskBatch(torch.stack(pixels), torch.from_numpy(np.stack(masks)))
 
 
-def collate_for_evaluation(samples: Sequence[Pair], indices: Indices, rows: Rows) -> MaskEvaluationBatch:
+def collate_for_evaluation(
+    samples: Sequence[EvaluationPair], indices: Indices, rows: Rows
+) -> MaskEvaluationBatch:
     pixels, masks = zip(*samples, strict=True)
     return MaskEvaluationBatch(torch.stack(pixels), masks, torch.from_numpy(indices))
