@@ -10,7 +10,7 @@ import torch
 
 import vitreous as vt
 from vitreous.checkpoints.native import save_native
-from vitreous.data.text.batches import TextBatch, padded
+from vitreous.data.text.batches import TextBatch, padded, tokens_per_target
 from vitreous.data.text.parallel import Pair, Parallel, number_pairs
 from vitreous.data.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.evaluation.text_models import Reader, Translator
@@ -297,7 +297,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path, tiny, d
         return objective
 
     monkeypatch.setattr("vitreous.tasks.text.task.next_token", broken)
-    config = configure_sequence(tiny, {"training": {"steps": 99}})
+    config = configure(tiny, {"training": {"steps": 99}})
     with (
         pytest.warns(UserWarning, match="not finite"),
         pytest.raises(NotFinite, match=r"they are in .*model"),
