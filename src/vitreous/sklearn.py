@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -21,13 +22,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn.base import (
     BaseEstimator,
+    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from vitreous.api.arguments import resolve_model
+from vitreous.api.arguments import ImageSize, Settings, resolve_model
+from vitreous.api.asking import predict
 from vitreous.api.features import embed
+from vitreous.api.learning import train
 from vitreous.errors import InputError
 
 
@@ -133,3 +138,88 @@ class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput)
             first = features.failed[0]
             raise InputError(f"{len(features.failed)} images cannot be read: {first.path} ({first.reason})")
         return features.values
+
+
+class ViTClassifier(ClassifierMixin, ImageInput):  # type: ignore[misc]
+    """A model that `vitreous.train` trains or fine-tunes; all of X is learned from.
+
+    Args:
+        model: a model name such as "ViT-S/16"; by default the data decide.
+        init: a checkpoint or a run to fine-tune.
+        recipe, image_size, epochs, batch_size, settings, seed, device: see `vitreous.train`.
+        image_shape: (H, W) or (H, W, C) of the rows of a table; by default one row of pixels.
+        out: the run directory; by default a temporary one, of which only the model is kept.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        init: Any = None,
+        recipe: str | None = None,
+        image_size: ImageSize | None = None,
+        epochs: int | float | None = None,
+        batch_size: int | None = None,
+        image_shape: tuple[int, ...] | None = None,
+        settings: Settings | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        out: str | Path | None = None,
+    ) -> None:
+        self.model = model
+        self.init = init
+        self.recipe = recipe
+        self.image_size = image_size
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.image_shape = image_shape
+        self.settings = settings
+        self.seed = seed
+        self.device = device
+        self.out = out
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on images and their classes."""
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        images = self.begin_input(X)
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"a classifier needs two classes or more, and y has one class: {self.classes_}")
+        # Names that stay names: 20 different numbers would be taken for numbers to predict.
+        labels = [f"class {number:06d}" for number in numbers.tolist()]
+        whole = {"data.test_fraction": 0.0, "data.validation_fraction": 0.0}
+        with TemporaryDirectory() as folder:
+            run = train(
+                (images, labels),
+                model=self.model,
+                init=self.init,
+                recipe=self.recipe,
+                image_size=self.image_size,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                settings={**whole, **(self.settings or {})},
+                seed=self.seed,
+                device=self.device,
+                out=self.out or Path(folder) / "run",
+                progress=False,
+            )
+            self.model_ = run.model
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probability of each class of `classes_`, (N, classes)."""
+        check_is_fitted(self)
+        images = self.seen_input(X)
+        answers = predict(self.model_, images, top=len(self.classes_), device=self.device, progress=False)
+        if answers.failed:
+            path, reason = next(iter(answers.failed.items()))
+            raise InputError(f"{len(answers.failed)} images cannot be read: {path} ({reason})")
+        found = [{each.label: each.probability for each in answer.top} for answer in answers]
+        return np.array([[row[label] for label in self.model_.labels] for row in found])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of each image."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(axis=1)]

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import vitreous as vt
 from vitreous.models.vit import ViT
-from vitreous.sklearn import ViTFeatures
+from vitreous.sklearn import ViTClassifier, ViTFeatures
 
 
 def test_features_in_a_pipeline(model: ViT, pixels: NDArray[np.uint8], labels: list[str]) -> None:
@@ -52,3 +52,39 @@ def test_features_pass_the_checks_of_scikit_learn(model: ViT, tmp_path: Path) ->
     results = check_estimator(ViTFeatures(str(tmp_path / "model")), on_skip=None)
     assert len(results) > 30
     assert {result["status"] for result in results} <= {"passed", "skipped"}
+
+
+TINY = {
+    "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
+}
+
+
+def test_a_classifier_learns(pixels: NDArray[np.uint8], labels: list[str]) -> None:
+    classifier = ViTClassifier(image_size=16, epochs=20, settings={"model": TINY["model"]}, batch_size=8)
+    classifier.fit(pixels, labels)
+    assert list(classifier.classes_) == ["bright", "dark"]
+    assert classifier.score(pixels, labels) > 0.8
+    probabilities = classifier.predict_proba(pixels)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    with pytest.raises(ValueError, match="two classes"):
+        classifier.fit(pixels, ["dark"] * len(pixels))
+
+
+@pytest.mark.slow
+def test_a_classifier_passes_the_checks_of_scikit_learn() -> None:
+    """But for those that ask for an accuracy on a table that is not of images, or that pickle a whole run."""
+    settings = {"model": TINY["model"], "training": {"batch_size": 4, "steps": 2}}
+    unlike_images = "the rows are not images, and two steps of training are too few"
+    results = check_estimator(
+        ViTClassifier(image_size=16, settings=settings),
+        on_skip=None,
+        on_fail=None,
+        expected_failed_checks={
+            "check_classifiers_train": unlike_images,
+            "check_classifiers_classes": unlike_images,
+            "check_classifiers_one_label": "one class is refused",
+            "check_classifiers_one_label_sample_weights": "one class is refused",
+        },
+    )
+    failed = {each["check_name"]: each["exception"] for each in results if each["status"] == "failed"}
+    assert not failed, failed

@@ -135,7 +135,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     max_batch: int = 32,
-    max_wait: float = 5.0,
+    max_wait: int | float = 5.0,
     queue: int = 256,
     precision: Literal["auto", "fp32", "bf16"] = "fp32",
     image_size: ImageSize | None = None,

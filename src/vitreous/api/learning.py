@@ -82,7 +82,7 @@ class Run(Result):
     def resume(
         self,
         *,
-        epochs: float | None = None,
+        epochs: int | float | None = None,
         steps: int | None = None,
         shard: bool | None = None,
         device: str = "auto",
@@ -147,8 +147,8 @@ def train(
     init: Any = None,
     recipe: str | None = None,
     image_size: ImageSize | None = None,
-    epochs: float | None = None,
-    minutes: float | None = None,
+    epochs: int | float | None = None,
+    minutes: int | float | None = None,
     batch_size: int | Literal["auto"] | None = None,
     out: str | Path | None = None,
     device: str = "auto",
@@ -247,7 +247,7 @@ def pretrain(
     model: str | None = None,
     init: Any = None,
     image_size: ImageSize | None = None,
-    epochs: float | None = None,
+    epochs: int | float | None = None,
     batch_size: int | None = None,
     out: str | Path | None = None,
     device: str = "auto",
@@ -300,7 +300,7 @@ def train_translator(
     pairs: str | None = None,
     *,
     steps: int | None = None,
-    epochs: float | None = None,
+    epochs: int | float | None = None,
     batch_size: int | None = None,
     out: str | Path | None = None,
     device: str = "auto",
@@ -348,7 +348,7 @@ def resume_run(
     *,
     command: str = "train",
     task: str | None = None,
-    epochs: float | None = None,
+    epochs: int | float | None = None,
     steps: int | None = None,
     shard: bool | None = None,
     device: str = "auto",
@@ -365,10 +365,11 @@ def resume_run(
     from vitreous.tasks import running
 
     check_shard(shard)
+    total = None if epochs is None else float(epochs)
 
     def start(here: torch.device, world: World) -> Started:
         return running.resume_run(
-            Path(path), command=command, task=task, world=world, shard=shard, epochs=epochs, steps=steps
+            Path(path), command=command, task=task, world=world, shard=shard, epochs=total, steps=steps
         )
 
     return train_in_processes(start, device=device, callbacks=callbacks, progress=progress, **options)
@@ -450,7 +451,7 @@ def checkpoint_path(init: Any) -> str | None:
     )
 
 
-def check_minutes(minutes: float | None, epochs: float | None) -> None:
+def check_minutes(minutes: int | float | None, epochs: int | float | None) -> None:
     """Raise InputError for two lengths, or one of nothing."""
     if minutes is None:
         return
