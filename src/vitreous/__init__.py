@@ -5,6 +5,8 @@
     model = vt.load("B_16.npz")                  # any published format; detected from the content
     vt.save(model, "out.npz", format="google")
     logits = model(model.preprocessing(images))
+    run = vt.train("images/")                    # vt.Run: .model, .metrics, .evaluation, .report, .resume()
+    vt.predict(run, "photo.jpg"); vt.inspect(run); vt.embed(model, images)
 
 Everything is imported on first use, so that `import vitreous` itself costs next to nothing.
 """
@@ -13,6 +15,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vitreous import sklearn as sklearn
     from vitreous.api.asking import evaluate as evaluate
     from vitreous.api.asking import predict as predict
     from vitreous.api.asking import serve as serve
@@ -95,10 +98,12 @@ _MODULES = {
     "train": "api.learning",
 }
 
-__all__ = ["__version__", *sorted(_MODULES)]
+__all__ = ["__version__", "sklearn", *sorted(_MODULES)]
 
 
 def __getattr__(name: str) -> object:
+    if name == "sklearn":
+        return _import_module("vitreous.sklearn")
     if name not in _MODULES:
         raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
     value: object = getattr(_import_module(f"vitreous.{_MODULES[name]}"), name)
