@@ -8,7 +8,7 @@ at the bottom and the right).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -132,26 +132,19 @@ class ResNet(nn.Module):
             channels, root_width, 7, stride=2, standardization=standardization, eps=standardization_eps
         )
         self.root_norm = nn.GroupNorm(32, root_width, eps=norm_eps)
-        stages: list[nn.Module] = []
-        inputs = root_width
-        for stage, (units, width) in enumerate(zip(layers, widths, strict=True)):
-            stages.append(
-                nn.Sequential(
-                    *(
-                        Bottleneck(
-                            inputs if unit == 0 else width,
-                            width,
-                            stride=2 if stage and unit == 0 else 1,
-                            norm_eps=norm_eps,
-                            standardization=standardization,
-                            eps=standardization_eps,
-                        )
-                        for unit in range(units)
-                    )
-                )
-            )
-            inputs = width
-        self.stages = nn.Sequential(*stages)
+        self.stages = resnet_stages(
+            lambda inputs, outputs, stride: Bottleneck(
+                inputs,
+                outputs,
+                stride=stride,
+                norm_eps=norm_eps,
+                standardization=standardization,
+                eps=standardization_eps,
+            ),
+            inputs=root_width,
+            layers=layers,
+            widths=widths,
+        )
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
         return self.stages(self.root_features(images))
@@ -163,6 +156,22 @@ class ResNet(nn.Module):
     @property
     def described(self) -> dict[str, tuple[str, str]]:
         return described_resnet(self.stages)
+
+
+def resnet_stages(
+    unit: Callable[[int, int, int], nn.Module], *, inputs: int, layers: Sequence[int], widths: Sequence[int]
+) -> nn.Sequential:
+    """Build stages of units; each stage but the first halves the feature map in its first unit.
+
+    Args:
+        unit: makes a unit of its input channels, output channels and stride.
+    """
+    stages: list[nn.Module] = []
+    for count, width in zip(layers, widths, strict=True):
+        first = unit(inputs, width, 2 if stages else 1)
+        stages.append(nn.Sequential(first, *(unit(width, width, 1) for _ in range(count - 1))))
+        inputs = width
+    return nn.Sequential(*stages)
 
 
 def described_resnet(stages: nn.Sequential) -> dict[str, tuple[str, str]]:

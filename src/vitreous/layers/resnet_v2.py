@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.layers.resnet import StandardizedConvolution, described_resnet
+from vitreous.layers.resnet import StandardizedConvolution, described_resnet, resnet_stages
 
 
 class CenteredConvolution(StandardizedConvolution):
@@ -76,26 +76,14 @@ class PreActivationResNet(nn.Module):
     ) -> None:
         super().__init__()
         self.root = CenteredConvolution(channels, root_width, 7, stride=2, eps=standardization_eps)
-        stages: list[nn.Module] = []
-        inputs = root_width
-        for stage, (units, width) in enumerate(zip(layers, widths, strict=True)):
-            strides = [2 if stage else 1] + [1] * (units - 1)
-            stages.append(
-                nn.Sequential(
-                    *(
-                        PreActivationBottleneck(
-                            inputs if unit == 0 else width,
-                            width,
-                            stride=stride,
-                            norm_eps=norm_eps,
-                            standardization_eps=standardization_eps,
-                        )
-                        for unit, stride in enumerate(strides)
-                    )
-                )
-            )
-            inputs = width
-        self.stages = nn.Sequential(*stages)
+        self.stages = resnet_stages(
+            lambda inputs, outputs, stride: PreActivationBottleneck(
+                inputs, outputs, stride=stride, norm_eps=norm_eps, standardization_eps=standardization_eps
+            ),
+            inputs=root_width,
+            layers=layers,
+            widths=widths,
+        )
         self.norm = nn.GroupNorm(32, widths[-1], eps=norm_eps)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
