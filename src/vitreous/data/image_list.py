@@ -92,7 +92,8 @@ def is_many(images: Any) -> bool:
     if isinstance(images, str | Path | Image.Image):
         return False
     if hasattr(images, "ndim"):
-        gray = images.ndim == 3 and not {images.shape[0], images.shape[-1]} & {1, 3, 4}
+        sides = {images.shape[-1]} if isinstance(images, np.ndarray) else {images.shape[0], images.shape[-1]}
+        gray = images.ndim == 3 and not sides & {1, 3, 4}
         return bool(images.ndim == 4 or gray)
     return isinstance(images, Iterable)
 
