@@ -11,7 +11,6 @@ import copy
 import math
 import re
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -123,9 +122,9 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
     shapes = on_meta(model)
     inputs = example_inputs(shapes.config, 1)
     image = [] if isinstance(shapes, Transformer) else [Stage("image", "x", tuple(inputs[0].shape))]
-    stages = [*image, *StageRecorder(shapes.requires_grad_(False)).run(inputs)]
     n_and_d = sequence_of(shapes.config)
-    memory = memory_of(shapes.requires_grad_(True), example_inputs(shapes.config, batch_size))
+    memory = memory_of(shapes, example_inputs(shapes.config, batch_size))
+    stages = [*image, *StageRecorder(shapes.eval().requires_grad_(False)).run(inputs)]
     return Description(tuple(stages), memory, n_and_d, layer_costs(*n_and_d), batch_size)
 
 
@@ -163,6 +162,8 @@ def example_inputs(config: Config, batch: int) -> tuple[Tensor, ...]:
 class StageRecorder(TorchFunctionMode):
     """Runs a model and records each part that its layers describe as a `Stage`.
 
+    The model is changed for good: it is the copy of `on_meta`.
+
     `described` of a class maps its parts (children by their dotted name, or methods) to (name, equation). A
     class with `described_as` is one stage as a whole: nothing inside is recorded.
     """
@@ -177,79 +178,66 @@ class StageRecorder(TorchFunctionMode):
         self.known: set[int] = set()
         self.hooked: set[int] = set()  # layers may share a part
         self.inside: list[str] = []  # attention layers that are running
-        self.whole = 0  # parts that are one stage and are running
+        self.whole: list[str] = []  # the part that is one stage and is running
         self.extra = 0  # operations of the fused kernel, which the counter does not see
 
     def run(self, inputs: tuple[Tensor, ...]) -> list[Stage]:
         """The stages of one forward pass."""
-        with ExitStack() as undo, torch.no_grad():
-            for path, module in self.model.named_modules(remove_duplicate=False):
-                self.watch(path, module, undo)
-            undo.enter_context(FusedAttention())
-            undo.enter_context(self.flops)
-            undo.enter_context(self)
+        for path, module in self.model.named_modules(remove_duplicate=False):
+            self.watch(path, module)
+        with torch.no_grad(), FusedAttention(), self.flops, self:
             self.model(*inputs)
         return list(self.stages.values())
 
-    def watch(self, path: str, module: nn.Module, undo: ExitStack) -> None:
+    def watch(self, path: str, module: nn.Module) -> None:
         """Hook the described parts of one module."""
         if isinstance(module, PatchStem):  # one convolution computes what is two steps in Eq. 1
-            self.before(module, f"{path}.flat", ("patches, flat", "x_p"), undo, self.flat_patches(module))
+            rows, columns = module.projection.kernel_size
+            self.before(
+                module, f"{path}.flat", ("patches, flat", "x_p"), lambda x: to_patches(x, (rows, columns))
+            )
         if label := getattr(module, "described_as", None):
-            undo.callback(module.register_forward_pre_hook(self.enter_whole).remove)
-            undo.callback(module.register_forward_hook(self.leave_whole).remove)
-            self.after(module, path, label, undo)
+            module.register_forward_pre_hook(lambda *_: self.whole.append(path))
+            module.register_forward_hook(lambda *_: self.whole.clear())
+            self.after(module, path, label)
         if isinstance(module, Attention | CrossAttention):
-            undo.callback(module.register_forward_pre_hook(lambda *_: self.inside.append(path)).remove)
-            self.before(module.out, f"{path}.heads", ("heads side by side", "[SA_1; ...], Eq. 8"), undo)
+            module.register_forward_pre_hook(lambda *_: self.inside.append(path))
+            self.before(module.out, f"{path}.heads", ("heads side by side", "[SA_1; ...], Eq. 8"))
         for name, label in getattr(module, "described", {}).items():
             *parents, last = name.split(".")
             owner = module.get_submodule(".".join(parents))
             part, where = getattr(owner, last), f"{path}.{name}".strip(".")
             if isinstance(part, nn.Module):
                 if not isinstance(part, nn.Identity):
-                    self.after(part, where, label, undo)
+                    self.after(part, where, label)
             elif part is not None:
                 setattr(owner, last, self.recorded(where, label, part))
-                undo.callback(delattr, owner, last)
 
-    def after(self, part: nn.Module, path: str, label: tuple[str, str], undo: ExitStack) -> None:
+    def after(self, part: nn.Module, path: str, label: tuple[str, str]) -> None:
         """Record the result of a module."""
         if id(part) not in self.hooked:
             self.hooked.add(id(part))
-            hook = part.register_forward_hook(lambda _, __, result: self.end(path, label, result))
-            undo.callback(hook.remove)
+            part.register_forward_hook(lambda _, __, result: self.end(path, label, result))
 
     def before(
         self,
         part: nn.Module,
         path: str,
         label: tuple[str, str],
-        undo: ExitStack,
-        change: Callable[[Tensor], Tensor] = lambda z: z,
+        change: Callable[[Tensor], Tensor] = Tensor.detach,
     ) -> None:
         """Record the input of a module, changed by a function."""
-        hook = part.register_forward_pre_hook(lambda _, args: self.end(path, label, change(args[0])))
-        undo.callback(hook.remove)
-
-    @staticmethod
-    def flat_patches(stem: PatchStem) -> Callable[[Tensor], Tensor]:
-        rows, columns = stem.projection.kernel_size
-        return lambda images: to_patches(images, (rows, columns))
+        part.register_forward_pre_hook(lambda _, args: self.end(path, label, change(args[0])))
 
     def recorded(self, path: str, label: tuple[str, str], method: Callable[..., Tensor]) -> Any:
+        """Wrap a method so that its result is recorded."""
+
         def call(*args: Any, **kwargs: Any) -> Tensor:
             result = method(*args, **kwargs)
             self.end(path, label, result)
             return result
 
         return call
-
-    def enter_whole(self, *_: Any) -> None:
-        self.whole += 1
-
-    def leave_whole(self, *_: Any) -> None:
-        self.whole -= 1
 
     def end(
         self, path: str, label: tuple[str, str], result: Tensor, *, macs: int = 0, heads: bool = False
