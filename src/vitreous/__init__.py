@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import inspect as inspect
-    from vitreous.api.learning import Run as Run
     from vitreous.api.learning import pretrain as pretrain
     from vitreous.api.learning import train as train
+    from vitreous.api.run import Run as Run
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
     from vitreous.checkpoints import list_formats as list_formats
@@ -64,7 +64,7 @@ _MODULES = {
     "InputError": "errors",
     "Preprocessing": "models.preprocessing",
     "Reader": "evaluation.text_models",
-    "Run": "api.learning",
+    "Run": "api.run",
     "Segmenter": "models.segmenter",
     "SegmenterConfig": "models.segmenter",
     "Transformer": "models.transformer",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +112,7 @@ class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput)
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None) -> ViTFeatures:
         """Open the model, and learn the form of X."""
         self.begin_input(X)
         self.model_ = resolve_model(self.model)
@@ -178,7 +178,7 @@ class ViTClassifier(ClassifierMixin, ImageInput):  # type: ignore[misc]
         self.device = device
         self.out = out
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> ViTClassifier:
         """Train on images and their classes."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")

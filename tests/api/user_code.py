@@ -39,6 +39,16 @@ def attention(images: list[Path]) -> None:
     print(first.shape)
 
 
+def training(photos: Path) -> None:
+    run = vt.train(photos, model="ViT-S/16", epochs=50, settings={"training.peak_lr": 1e-3})
+    print(run.path.name, run.metrics[-1]["loss"], run.report)
+    if run.evaluation:
+        print(run.evaluation.metrics["accuracy"].value + 1.0)
+    longer: vt.Run = run.resume(epochs=90)
+    print(vt.evaluate(longer).evaluation.count, len(vt.predict(longer, [photos / "a.jpg"], top=3)))
+    print(vt.pretrain(photos, objective="dino").task.upper())
+
+
 def results(pixels: NDArray[np.uint8]) -> None:
     embeddings = vt.embed("runs/mine", pixels, batch_size=8)
     print(embeddings.values.mean(), embeddings.paths[0].upper(), embeddings.to_json()["width"])

@@ -57,4 +57,4 @@ def test_probe_in_bf16_agrees_and_is_kept_apart(
 def test_a_precision_that_is_none(command: Command, words: tuple[str, ...]) -> None:
     outcome = command(*words, "--precision", "fp8", "--device", "cpu")
     assert outcome.code == 2
-    assert "--precision fp8 is none that a model can answer in: use auto, fp32 or bf16" in outcome.err
+    assert "--precision fp8 is not available for inference: use auto, fp32 or bf16" in outcome.err

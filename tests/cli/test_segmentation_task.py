@@ -175,7 +175,7 @@ def test_a_run_that_goes_on_hears_of_shards(run, command, monkeypatch):
         raise InputError("enough heard")
 
     monkeypatch.setattr("vitreous.training.run.Run.spread", listening)
-    monkeypatch.setattr("vitreous.api.learning.check_shard", lambda shard: None)  # as under torchrun
+    monkeypatch.setattr("vitreous.api.run.check_shard", lambda shard: None)  # as under torchrun
     for shard in ((), ("--no-shard",), ("--shard",)):
         assert "enough heard" in command("train", "--resume", run, *shard).err
     assert heard == [None, False, True]
@@ -222,8 +222,10 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
     for arguments, said in (
         (("convert", run, tmp_path / "model.npz", "--format", "google"), "save its encoder"),
         (("evaluate", run, "photos"), "not a folder of images and masks"),
-        (("evaluate", run, "--workers", "2"), "--workers does not apply to --task segmentation"),
-        (("predict", "runs/mine", "photo.jpg", "--out", tmp_path), "--out is where masks go"),
+        (
+            ("predict", "runs/mine", "photo.jpg", "--out", tmp_path),
+            "--out does not apply to --task classification",
+        ),
         (("inspect", run, "photo.jpg", "--label", "car"), "--label does not go with a segmenter"),
         (("inspect", run, "photo.jpg", "--set", "model.heads=2"), "--set does not go with a segmenter"),
         (("predict", "Seg-Ti/16", "photo.jpg"), "a name without weights"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ def export(
     image_size: ImageSize | None = None,
     settings: Settings | None = None,
     config: str | Path | None = None,
+    progress: bool = True,
 ) -> Exported:
     """Write a model as a program for other engines, and compare the outputs of both.
 
@@ -33,6 +35,7 @@ def export(
         out: the file: .onnx (ONNX) or .pt2 (torch.export); by default the model's name with .onnx.
         format: "onnx" or "torch", where the suffix of `out` does not say.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        progress: print on stderr that it has begun, since it takes a while.
 
     Raises:
         InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
@@ -46,7 +49,10 @@ def export(
         Path(out) if out else Path(file_stem(model_name(model)) + (".pt2" if format == "torch" else ".onnx"))
     )
     format = format_of(path, format)
-    return export_program(resolve_model(model, **fields), path, format)
+    opened = resolve_model(model, **fields)
+    if progress:
+        print(f"vitreous: tracing the model and writing {path} ...", file=sys.stderr)
+    return export_program(opened, path, format)
 
 
 def file_stem(model: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 from vitreous.cli.options import (
@@ -44,7 +43,6 @@ def export(
     """
     import vitreous as vt
 
-    print("vitreous: tracing the model ...", file=sys.stderr)
     started = time.perf_counter()
     written = vt.export(
         model,

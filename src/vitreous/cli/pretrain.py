@@ -63,7 +63,7 @@ def pretrain(
         digits, any folder of images, a manifest, shards, cifar10:PATH
     """
     import vitreous as vt
-    from vitreous.api.learning import resume_run
+    from vitreous.api.run import resume_run
 
     options: dict[str, Any] = {
         "objective": objective,

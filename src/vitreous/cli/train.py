@@ -69,7 +69,7 @@ def train(
         --task segmentation a folder with images/ and masks/ (default: pages of handwritten digits)
     """
     import vitreous as vt
-    from vitreous.api.learning import resume_run
+    from vitreous.api.run import resume_run
 
     options: dict[str, Any] = {
         "model": model,

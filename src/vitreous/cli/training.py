@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vitreous.cli.options import print_json
-from vitreous.cli.tables import print_table
+from vitreous.cli.tables import percent, print_table
 
 if TYPE_CHECKING:
-    from vitreous.api.learning import Run
+    from vitreous.api.run import Run
     from vitreous.evaluation.result import Evaluation
     from vitreous.tasks.running import RunResult
 
@@ -81,5 +81,5 @@ def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]]
         rows.append((metric.label, metric.text(), f"{low} to {high}" if metric.interval else ""))
     for each in baselines:
         low, high = each["interval"]
-        rows.append((each["name"], f"{each['accuracy']:.2%}", f"{low:.2%} to {high:.2%}"))
+        rows.append((each["name"], percent(each["accuracy"]), f"{percent(low)} to {percent(high)}"))
     print_table((f"held-out {evaluation.of}: {evaluation.count}", "value", "95 % interval"), rows)

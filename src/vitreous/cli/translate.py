@@ -76,7 +76,8 @@ def translate(
             json=json,
         )
     check_beams(beams)
-    from vitreous.api.learning import resume_run, train_translator
+    from vitreous.api.learning import train_translator
+    from vitreous.api.run import resume_run
 
     lengths: dict[str, Any] = {"steps": steps, "epochs": epochs, "shard": shard, "device": device}
     search: dict[str, Any] = {"beams": beams, "length_penalty": length_penalty}

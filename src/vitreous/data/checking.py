@@ -69,7 +69,7 @@ class DataReport(Result):
         return tuple(each for each in self.findings if each.severity == "error")
 
 
-def check_source(source: str, *, workers: int | None = None) -> DataReport:
+def check_source(source: Any, *, workers: int | None = None) -> DataReport:
     """Open DATA and look at every image. A class folder without one, with which nothing can be trained, is
     a finding like others here."""
     empty: list[Path] = []

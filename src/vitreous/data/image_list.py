@@ -84,6 +84,9 @@ def image_list(images: Any) -> tuple[ImageList, list[Failure]]:
             raise InputError("paths and images in memory are mixed: give one kind of them")
         found, missing = find_images([str(path) for path in paths])
         return ImageList(found), missing
+    for each in many:
+        if not (isinstance(each, Image.Image | np.ndarray) or hasattr(each, "detach")):
+            raise InputError(f"an image is a path, a PIL image, an array or a tensor, not {each!r:.60}")
     return ImageList([as_pil(each) for each in many]), []
 
 

@@ -26,7 +26,7 @@ from vitreous.training.session import model_so_far
 SAMPLE = 32  # images that are looked at
 
 
-def examine_data(source: str) -> list[Finding]:
+def examine_data(source: Any) -> list[Finding]:
     """Return what is wrong with a data set, as `vitreous train` would split it."""
     empty: list[Path] = []
     splits = open_data(source, DataConfig(), empty=empty)

@@ -1,0 +1,255 @@
+"""`vitreous.Run`: a run directory, and how a run is trained in all processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, TextIO
+
+from vitreous.api.arguments import progress_bar
+from vitreous.errors import InputError, require_packages
+from vitreous.results import Result
+
+if TYPE_CHECKING:
+    import torch
+    from matplotlib.figure import Figure
+
+    from vitreous.evaluation.result import Evaluation
+    from vitreous.tasks.running import RunResult, Started
+    from vitreous.training.distributed import World
+
+Start = Callable[["torch.device", "World"], "Started"]
+
+
+class Run(Result):
+    """A run directory: what `train` and `pretrain` return, or an existing one, `Run("runs/photos")`.
+
+    Attributes:
+        path: the directory.
+        result: what the training of this session gave; None for an existing run, and in every process of a
+            distributed training but the first.
+
+    Raises:
+        InputError: the path is not a run directory.
+    """
+
+    def __init__(self, path: str | Path, result: RunResult | None = None) -> None:
+        from vitreous.tasks.running import open_run
+
+        self.path = Path(path)
+        self.result = result
+        self.config = open_run(self.path).config
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        return str(self.config.task)
+
+    @cached_property
+    def model(self) -> Any:
+        """The trained model, in evaluation mode. Raises InputError where training has not finished."""
+        from vitreous.checkpoints import load
+
+        return load(self.path)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl: step, epoch, loss, learning rate and what validation measured."""
+        from vitreous.tasks.running import open_run
+
+        return open_run(self.path).metrics()
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation of the held-out part after this session; None where the run was opened."""
+        return self.result.evaluation if self.result else None
+
+    @property
+    def report(self) -> Path | None:
+        """The HTML report; None where there is none yet."""
+        path = self.path / "report.html"
+        return path if path.is_file() else None
+
+    def resume(
+        self,
+        *,
+        epochs: int | float | None = None,
+        steps: int | None = None,
+        shard: bool | None = None,
+        device: str = "auto",
+        callbacks: Iterable[Any] = (),
+        progress: bool = True,
+    ) -> Run:
+        """Continue from the newest checkpoint; extend the run if it is to have more epochs or steps.
+
+        Args:
+            epochs, steps: the total number; None: as it was planned.
+            shard: whether the weights are sharded from now on; None: as it was.
+            callbacks: see `train`.
+
+        Raises:
+            InputError: the run has already trained as long, or its data are gone.
+            Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
+        """
+        return resume_run(
+            self.path,
+            command=str(self.config.command),
+            epochs=epochs,
+            steps=steps,
+            shard=shard,
+            device=device,
+            callbacks=callbacks,
+            progress=progress,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        if self.result:
+            return self.result.to_json()
+        return {"run": str(self.path), "task": self.task}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return `metrics`."""
+        return self.metrics
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the learning curves: each logged number over the steps."""
+        require_packages("matplotlib", extra="train", what="figures")
+        from matplotlib.figure import Figure
+
+        rows = self.metrics
+        names = sorted({name for row in rows for name in row} - {"step", "epoch"})
+        drawn = {}
+        for name in names:
+            points = [(row["step"], row[name]) for row in rows if isinstance(row.get(name), int | float)]
+            figure = Figure(figsize=(5, 3), layout="constrained")
+            axes = figure.subplots()
+            axes.plot(*zip(*points, strict=True))
+            axes.set_xlabel("step")
+            axes.set_ylabel(name)
+            drawn[name] = figure
+        return drawn
+
+
+def resume_run(
+    path: str | Path,
+    *,
+    command: str = "train",
+    task: str | None = None,
+    epochs: int | float | None = None,
+    steps: int | None = None,
+    shard: bool | None = None,
+    device: str = "auto",
+    callbacks: Iterable[Any] = (),
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Continue a run of a command; see `Run.resume`.
+
+    Args:
+        task: that is expected; None: the run's.
+        options: of the evaluation.
+    """
+    from vitreous.tasks import running
+
+    check_shard(shard)
+    total = None if epochs is None else float(epochs)
+
+    def start(here: torch.device, world: World) -> Started:
+        return running.resume_run(
+            Path(path), command=command, task=task, world=world, shard=shard, epochs=total, steps=steps
+        )
+
+    return train_in_processes(start, device=device, callbacks=callbacks, progress=progress, **options)
+
+
+def train_in_processes(
+    start: Start,
+    *,
+    device: str,
+    callbacks: Iterable[Any],
+    progress: bool,
+    **options: Any,
+) -> Run:
+    """Train in every process that torchrun has started; evaluate in the first.
+
+    Args:
+        start: makes or opens the run.
+        options: of the evaluation.
+    """
+    require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
+    from vitreous.tasks.running import train_run
+    from vitreous.training.callbacks import Display
+    from vitreous.training.device import pick_device
+    from vitreous.training.distributed import process_group
+    from vitreous.training.trainer import Interrupted
+
+    with own_warnings(), process_group(pick_device(device)) as (world, here):
+        started = start(here, world)
+
+        def tell(note: str) -> None:
+            if progress and world.first:
+                print(note, file=sys.stderr)
+
+        for note in started.notes:
+            tell(note)
+        shown = [Display(started.task.training_words)] if progress and world.first else []
+        try:
+            with progress_bar("evaluating", progress) as advance:
+                result = train_run(
+                    started,
+                    device=here,
+                    world=world,
+                    callbacks=[*shown, *callbacks],
+                    progress=advance,
+                    tell=tell,
+                    **options,
+                )
+        except Interrupted as stopped:
+            command, path = started.run.config.command, quote(str(started.run.path))
+            if world.first:
+                stopped.add_note(
+                    f"stopped at step {stopped.step}, and the state is saved: resume with "
+                    f"vitreous {command} --resume {path}"
+                )
+            raise
+        return Run(started.run.path, result)
+
+
+def check_shard(shard: bool | None) -> None:
+    """Raise InputError where there are no processes to shard the weights over."""
+    if shard and "TORCHELASTIC_RUN_ID" not in os.environ:
+        raise InputError(
+            "--shard spreads the weights over processes, and there is one: begin them with torchrun "
+            "--nproc-per-node 2 -m vitreous ..., or leave it out"
+        )
+
+
+@contextmanager
+def own_warnings() -> Iterator[None]:
+    """Print the package's warnings as a sentence on stderr; those of libraries are not for users."""
+
+    def one_line(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if "vitreous" in Path(filename).parts:
+            print(f"vitreous: {message}", file=sys.stderr)
+
+    before, warnings.showwarning = warnings.showwarning, one_line
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
