@@ -111,7 +111,7 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        learn(run, splits, device=device, display=Strike())
+        learn(run, splits, device=device, callbacks=[Strike()])
     assert run.states.steps() == [0, 6]
     again = learn(Run.open(run.path), splits, device=device).model
     for (name, mine), theirs in zip(whole.named_parameters(), again.parameters(), strict=True):

@@ -34,23 +34,23 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 from test_sequence_distributed import data_of
-from vitreous.training.callbacks import Display
+from vitreous.training.callbacks import Callback
 from vitreous.training.distributed import process_group
 from vitreous.tasks.running import learn, open_run
 from vitreous.training.trainer import Interrupted
 
-class Strike(Display):
-    def step(self, step, *rest):
-        if step == stop:
+class Strike(Callback):
+    def on_step_end(self, trainer):
+        if trainer.learner.step == stop:
             os.kill(os.getpid(), signal.SIGINT)
 
 with process_group(torch.device("cpu")) as (world, device):
     for argument in sys.argv[2:]:
         folder, _, step = argument.partition("@")
         run, stop = open_run(Path(folder)), int(step or -1)
-        display, data = Strike() if stop > 0 else None, data_of(run.config)
+        callbacks, data = [Strike()] if stop > 0 else [], data_of(run.config)
         try:
-            learn(run, data, device=device, world=world, display=display)
+            learn(run, data, device=device, world=world, callbacks=callbacks)
         except Interrupted:
             pass
     world.barrier()

@@ -56,7 +56,7 @@ with process_group(torch.device("cpu")) as (world, device):
         folder, _, step = argument.partition("@")
         run, stop = Run.open(Path(folder)), int(step or -1)
         try:
-            learn(run, splits, device=device, world=world, display=Strike() if stop > 0 else None)
+            learn(run, splits, device=device, world=world, callbacks=[Strike()] if stop > 0 else [])
         except (InputError, Interrupted) as error:
             (run.path / f"error-{world.rank}.txt").write_text(str(error))
     world.barrier()
