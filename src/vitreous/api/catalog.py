@@ -89,7 +89,7 @@ def list_models(pattern: str = "*") -> list[str]:
     """Return the names that `create` takes.
 
     Args:
-        pattern: with * for any characters and ? for one: "ViT-*".
+        pattern: with `*` for any characters and `?` for one: `ViT-*`.
     """
     from vitreous.models.names import list_models as known_models
 
