@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.data.image_samples import Batch
 from vitreous.tasks.regression.task import (
     RegressionEvaluation,
     RegressionSettings,
@@ -122,11 +123,11 @@ def test_the_head_undoes_the_standardization():
 
 
 def test_huber_is_less_than_the_square_for_large_errors():
-    class Batch:
-        images, targets = torch.zeros(1), torch.tensor([10.0])
+    batch = Batch(torch.zeros(1, 1, 1, 1), torch.tensor([10.0]), torch.arange(1))
+    answers_zero = torch.nn.Flatten()  # of an image that is 0
 
     def loss(kind):
         settings = RegressionSettings(loss=kind)
-        return regression_loss(settings)(lambda images: torch.zeros(1, 1), Batch, torch.Generator())[0].item()
+        return regression_loss(settings)(answers_zero, batch, torch.Generator())[0].item()
 
     assert (loss("mse"), loss("huber")) == (100.0, 9.5)

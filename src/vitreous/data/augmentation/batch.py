@@ -214,10 +214,10 @@ def between(length: int, first: Tensor, number: Tensor) -> Shaped[Tensor, "B len
 
 def mix(
     images: Float[Tensor, "B C H W"],
-    targets: Float[Tensor, "B classes"],
+    targets: Float[Tensor, "B *classes"],
     config: AugmentationConfig,
     random: BatchRandom,
-) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B classes"]]:
+) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B *classes"]]:
     """Mix each image with its neighbor, 0 with 1, 2 with 3 ..., and their targets alike; an odd last one
     stays.
 
@@ -252,6 +252,6 @@ def span(center: int, length: float, limit: int) -> tuple[int, int]:
     return max(round(center - length / 2), 0), min(round(center + length / 2), limit)
 
 
-def soft(targets: Tensor, classes: int) -> Float[Tensor, "B classes"]:
+def soft(targets: Shaped[Tensor, "B *classes"], classes: int) -> Float[Tensor, "B ..."]:
     """Return class numbers as one-hot rows; rows, and numbers to predict, stay."""
     return targets if targets.is_floating_point() else F.one_hot(targets, classes).float()
