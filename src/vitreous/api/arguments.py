@@ -69,10 +69,7 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     """
     others = [name for name in tree if name != "model"]
     if others:
-        raise InputError(
-            f"--set {others[0]} is none of the model's settings: the settings here begin with model., such "
-            "as --set model.heads=12"
-        )
+        raise InputError(f"--set {others[0]} is none of the model's settings: write --set model.heads=12")
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
 
 

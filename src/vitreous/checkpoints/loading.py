@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitreous.checkpoints.format import Format, Overrides, Reading, Source, model_folder, open_source
 from vitreous.checkpoints.formats import FORMATS
@@ -22,7 +22,7 @@ from vitreous.models.names import Model
 from vitreous.models.transformer import EncoderDecoder, Transformer
 from vitreous.models.vit import ViT
 
-Checkpoint = str | Path | Mapping[str, Tensor] | nn.Module
+Checkpoint = str | Path | Mapping[str, Any] | nn.Module  # a state dict may be wrapped: {"state_dict": ...}
 Device = str | torch.device | None
 Kind = TypeVar("Kind", bound=nn.Module)
 log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ def open_path(source: str | Path) -> Source:
     return open_source(model_folder(path))
 
 
-def open_state_dict(state: Mapping[str, Tensor]) -> Source:
+def open_state_dict(state: Mapping[str, Any]) -> Source:
     """Weights in memory. They are copied, so that training the model does not change them."""
     from vitreous.checkpoints.torch_files import unwrapped
 

@@ -27,6 +27,7 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
+from vitreous.tasks.regression.task import Regressor
 from vitreous.tasks.text.recipes import digit_lines_config, numbers_config
 from vitreous.training.settings import configure
 
@@ -52,7 +53,8 @@ def make_vit(classes: int | None = 3) -> ViT:
     config = ViTConfig(
         image_size=16, patch_size=4, width=16, depth=2, heads=2, mlp_dim=16, num_classes=classes
     )
-    model = ViT(config, preprocessing=Preprocessing(size=(16, 16)), labels=["ant", "bee", "cat"][:classes])
+    labels = ["ant", "bee", "cat"] if classes == 3 else None
+    model = ViT(config, preprocessing=Preprocessing(size=(16, 16)), labels=labels)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
@@ -62,6 +64,11 @@ def make_vit(classes: int | None = 3) -> ViT:
 @pytest.fixture(scope="session")
 def classifier() -> Classifier:
     return Classifier(make_vit(), CPU, most_pixels=MOST_PIXELS)
+
+
+@pytest.fixture(scope="session")
+def regressor() -> Regressor:
+    return Regressor(make_vit(classes=1), CPU, most_pixels=MOST_PIXELS)
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,9 @@ from vitreous.deployment.serving.running import address_of, bind, serve
 from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.inspection.images import data_uri
+from vitreous.tasks.regression.task import Regressor
 
-from .conftest import ABOUT, CPU, MOST_PIXELS, THREAD, image, make_vit
+from .conftest import ABOUT, CPU, MOST_PIXELS, THREAD, app_of, form, image, make_vit, post
 
 PATIENCE = 1_000_000  # milliseconds: the machine may be busy
 
@@ -35,9 +36,13 @@ def uri(height: int, width: int) -> str:
 
 
 def test_the_page_of_every_task_asks_nobody_else(
-    classifier: Classifier, reader: ImageReader, translator: TextTranslator, segmenter: ImageSegmenter
+    classifier: Classifier,
+    regressor: Regressor,
+    reader: ImageReader,
+    translator: TextTranslator,
+    segmenter: ImageSegmenter,
 ) -> None:
-    for served in (classifier, reader, translator, segmenter):
+    for served in (classifier, regressor, reader, translator, segmenter):
         page = page_of(served, ABOUT | {"name": "<b>mine</b>"}, Examples(texts=("<de> & co",)), Limits())
         assert "&lt;b&gt;mine&lt;/b&gt;" in page
         assert "<b>mine" not in page
@@ -152,6 +157,17 @@ def test_an_image_is_classified_and_looked_at(browser: Any, classifier: Classifi
         page.wait_for_selector("#sight-words:has-text('Relevance for')")
         seen.append(visitor.pixels())
         assert len(set(seen)) == len(seen)
+
+
+def test_a_number_is_shown_without_classes(browser: Any, regressor: Regressor) -> None:
+    with visit(browser, regressor) as visitor:
+        page = visitor.page
+        page.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": image()}])
+        page.wait_for_selector("#answer:not(:empty)")
+        (answer,) = post(app_of(regressor), "/v1/predict", **form(("x.png", image()))).json()["predictions"]
+        assert float(page.inner_text("#answer")) == pytest.approx(answer["value"], rel=1e-3)
+        assert page.locator("#bars li").count() == 0
+        assert page.locator("#kind option[value=evidence]").count() == 0
 
 
 def test_what_is_no_image_is_told_in_words(browser: Any, classifier: Classifier) -> None:

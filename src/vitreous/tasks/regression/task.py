@@ -187,6 +187,9 @@ class Regressor(Classifier):
         )
         return [number, *(each for each in super().offered() if each.name != "predict")]
 
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | {"labels": []}  # the output is a number, not a class
+
     @torch.inference_mode()
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
         values = self.model(self.images(questions)).float().flatten().tolist()

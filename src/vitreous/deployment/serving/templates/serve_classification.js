@@ -1,8 +1,8 @@
-// --- labels with bars, and where the model looked ----------------------------------------------------------
+// --- labels with bars or a number, and where the model looked ----------------------------------------------
 
 const looks = Boolean(byId("sight"));
 let sight = null;  // what is shown: { image, told }
-const brief = (answer) => answer.label;
+const brief = (answer) => answer.label ?? Number(answer.value.toPrecision(4)).toString();  // a regression's value
 
 function wanted() {
   const kind = valueOf("kind");
@@ -20,8 +20,8 @@ async function work(item) {
 }
 
 function drawBars(answer) {
-  byId("answer").textContent = answer.label;
-  byId("bars").replaceChildren(...answer.top.map(({ label, probability }) => {
+  byId("answer").textContent = brief(answer);
+  byId("bars").replaceChildren(...(answer.top ?? []).map(({ label, probability }) => {
     const bar = make("span", { class: "bar" });
     bar.style.width = 100 * probability + "%";
     return make("li", {}, make("span", { class: "name" }, label), make("span", { class: "track" }, bar),

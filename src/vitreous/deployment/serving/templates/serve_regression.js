@@ -1,0 +1,1 @@
+{% include "serve_classification.js" %}
