@@ -19,7 +19,7 @@ WRONG = {
     "no size": (["describe", "ViT-B/16", "--image-size", "2o"], "384x512"),
     "unknown setting": (["describe", "ViT-B/16", "--set", "model.widht=3"], "did you mean 'width'"),
     "setting without value": (["describe", "ViT-B/16", "--set", "model.width"], "--set training.peak_lr"),
-    "setting of another command": (["describe", "ViT-B/16", "--set", "seed=1"], "begin with model."),
+    "setting of another command": (["describe", "ViT-B/16", "--set", "seed=1"], "write --set model.heads"),
     "value that does not fit": (["describe", "ViT-B/16", "--set", "model.heads=5"], "multiple of 5 heads"),
     "value of another kind": (["describe", "ViT-B/16", "--set", "model.depth=deep"], "model.depth"),
     "no such config file": (["describe", "ViT-B/16", "--config", "gone.toml"], "gone.toml"),
