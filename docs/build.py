@@ -1,6 +1,6 @@
 """`make docs`: the site in both languages, into build/docs. A warning is an error.
 
-Nothing is kept from the build before (-E): pages change with the program, not only with their own files.
+Nothing is cached from an earlier build (-E): pages change with the program, not only with their own files.
 """
 
 from __future__ import annotations

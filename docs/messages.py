@@ -1,5 +1,5 @@
 """The messages of the pages and their Korean: `make docs-messages` after a page has changed, then fill in
-what is new in docs/locale/ko. What the program prints (help, recipes, docstrings, results) stays English."""
+what is new in docs/locale/ko. Help, recipes, docstrings and results stay English."""
 
 from __future__ import annotations
 

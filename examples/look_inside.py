@@ -1,9 +1,9 @@
-"""Where does a model look? Attention captured while the model runs as it always does.
+"""The entropy of the class token's attention, layer by layer, captured while the model runs.
 
     python examples/look_inside.py [MODEL] [IMAGE]
 
-MODEL is a run directory or a checkpoint of any format; without one a model with fresh weights shows what an
-untrained attention looks like: nearly even.
+MODEL is a run directory or a checkpoint of any format; by default a model with random weights, whose
+attention is nearly uniform.
 """
 
 import sys
@@ -15,7 +15,6 @@ import vitreous as vt
 
 
 def main(model_path: str | None = None, image_path: str | None = None) -> None:
-    torch.manual_seed(0)
     model = vt.load(model_path) if model_path else vt.create("ViT-Ti/16", image_size=64, num_classes=10)
     image = Image.open(image_path) if image_path else Image.linear_gradient("L")
     images = model.preprocessing([image])
@@ -23,10 +22,12 @@ def main(model_path: str | None = None, image_path: str | None = None) -> None:
         model.eval()(images)
     rows, columns = model.config.grid
     for layer, maps in enumerate(attention.maps, start=1):
-        # (heads, patches): how the class token (or the mean token) divides its attention over the patches
-        looked = maps[0, :, 0, model.config.num_prefix_tokens :]
-        entropy = -(looked * looked.log()).nansum(-1).mean() / torch.log(torch.tensor(rows * columns))
-        print(f"layer {layer:2d}: attention spread over {entropy:.0%} of what an even look would be")
+        # (heads, patches): how the class token (or the mean token) distributes its attention over the patches
+        attention_weights = maps[0, :, 0, model.config.num_prefix_tokens :]
+        entropy = -(attention_weights * attention_weights.log()).nansum(-1).mean() / torch.log(
+            torch.tensor(rows * columns)
+        )
+        print(f"layer {layer:2d}: attention entropy {entropy:.0%} of a uniform distribution's")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One model, four files: the same weights in the formats of four codebases, each read back and compared.
+"""One model, four files: the same weights in the formats of four codebases, each loaded again and compared.
 
 python examples/weights_in_weights_out.py
 """
@@ -14,10 +14,10 @@ import vitreous as vt
 
 def main() -> None:
     logging.disable()  # what a file does not say is reported as a warning
-    torch.manual_seed(0)
     model = vt.create("ViT-Ti/16", num_classes=10, image_size=64, mlp="gelu_tanh").eval()
-    torch.nn.init.normal_(model.head.weight)
-    images = torch.randn(2, 3, 64, 64)
+    generator = torch.Generator().manual_seed(0)
+    torch.nn.init.normal_(model.head.weight, generator=generator)  # the head of a fresh model is zero
+    images = torch.randn(2, 3, 64, 64, generator=generator)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         for format, name in {"google": "model.npz", "timm": "timm", "huggingface": "hf"}.items():
             path = Path(folder) / name

@@ -1,4 +1,4 @@
-"""What the program says of itself, as parts of a page: help of the commands, recipes, docstrings, results."""
+"""Parts of a page that are generated from the program: help of the commands, recipes, docstrings, results."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def help_of(call: list[str]) -> str:
 
 def docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """The project's docstrings are plain text with `names`: as reStructuredText, with blocks of code."""
-    told: list[str] = []
+    result: list[str] = []
     code = False
     for number, line in enumerate(lines):
         indented = line.startswith("    ")
@@ -83,9 +83,9 @@ def docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines
             code = False
         elif indented and number and not lines[number - 1].strip() and not code and not headed(lines, number):
             code = True
-            told += ["::", ""]
-        told.append(line if code else re.sub(r"`([^`]+)`", r"``\1``", line))
-    lines[:] = told
+            result += ["::", ""]
+        result.append(line if code else re.sub(r"`([^`]+)`", r"``\1``", line))
+    lines[:] = result
 
 
 def headed(lines: list[str], number: int) -> bool:

@@ -47,7 +47,7 @@ def train(
         data: a folder with a sub-folder for each class, a manifest, shards, "cifar10:PATH", "hf:NAME"; or in
             memory: a torch Dataset, a Hugging Face dataset, (images, labels), a list of (image, label). By
             default the task's own small data: the digits.
-        task: classification (the default), multilabel, segmentation, captioning ...
+        task: classification (the default), multilabel, regression, segmentation or captioning.
         model: a name such as "ViT-S/16"; by default the data decide.
         init: a checkpoint or a run to fine-tune.
         recipe: one of `list_recipes()`; by default the data decide.
@@ -56,7 +56,7 @@ def train(
         out: the run directory; by default a new one in runs/.
         precision: auto, fp32, bf16 or fp8.
         shard: under torchrun, shard the weights over the processes (FSDP).
-        seed: of weights, order and augmentation.
+        seed: the random seed of initialization, shuffling and augmentation.
         workers: threads that decode.
         strict: an image that cannot be read is an error.
         settings: any leaf of the configuration, {"training.peak_lr": 1e-3}; and a TOML file of them.

@@ -32,7 +32,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command(
-        "Train or fine-tune a classifier on your images.",
+        "Train or fine-tune a model on your images.",
         ("vitreous train", "vitreous train photos/ --set training.epochs=20"),
     ),
     "recipe": Command(
@@ -40,15 +40,15 @@ COMMANDS = {
         ("vitreous recipe deit", "vitreous recipe deit --diff s16-baseline"),
     ),
     "doctor": Command(
-        "Why is it not learning? Findings about a run or a data set, each with its fix.",
+        "Why is it not learning? Findings about a run or a dataset, each with its fix.",
         ("vitreous doctor runs/mine", "vitreous doctor photos/ --json"),
     ),
     "evaluate": Command(
-        "Accuracy, per-class scores, confusion and calibration on held-out images.",
+        "Accuracy, per-class metrics, confusion matrix and calibration on held-out images.",
         ("vitreous evaluate runs/mine", "vitreous evaluate runs/mine photos/ --json"),
     ),
     "predict": Command(
-        "Classify files, folders and globs.",
+        "Predict files, folders and globs.",
         ("vitreous predict runs/mine photo.jpg", "vitreous predict runs/mine photos/ --top 3 --json"),
     ),
     "serve": Command(
@@ -78,7 +78,7 @@ COMMANDS = {
         ("vitreous inspect runs/mine", "vitreous inspect ViT-Ti/16 photo.jpg --json"),
     ),
     "study": Command(
-        "Re-make an experiment of the paper at small scale.",
+        "Reproduce an experiment of the paper at small scale.",
         ("vitreous study positions --quick", "vitreous study head photos/ --quick --seeds 2 --json"),
     ),
     "describe": Command(
@@ -107,7 +107,7 @@ COMMANDS = {
         ),
     ),
     "data": Command(
-        "Check a data set, or pack it into shards for fast epochs.",
+        "Check a dataset, or pack it into shards for fast epochs.",
         ("vitreous data check photos/", "vitreous data pack photos/ packed/"),
     ),
     "list-models": Command(
@@ -134,7 +134,7 @@ app = App(
 )
 DATA_COMMANDS = {
     "check": Command(
-        "What is wrong with a data set: broken files, duplicates, leaks, imbalance, doubtful labels.",
+        "What is wrong with a dataset: broken files, duplicates, leaks, imbalance, doubtful labels.",
         ("vitreous data check photos/", "vitreous data check digits --json"),
     ),
     "pack": Command(

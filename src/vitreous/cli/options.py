@@ -50,14 +50,14 @@ Workers = Annotated[
     ),
 ]
 Seed = Annotated[int, Parameter(name="--seed")]
-Epochs = Annotated[
-    float | None, Parameter(name="--epochs", help="passes over the data; with --resume in all")
-]
+Epochs = Annotated[float | None, Parameter(name="--epochs", help="number of epochs (total, when resuming)")]
 BatchSize = Annotated[
     int,
     Parameter(name="--batch-size", help="images in one step", validator=at_least("--batch-size", 1)),
 ]
-Resume = Annotated[Path | None, Parameter(name="--resume", help="a run directory: go on where it stopped")]
+Resume = Annotated[
+    Path | None, Parameter(name="--resume", help="a run directory: resume from its last checkpoint")
+]
 ImageSize = Annotated[str | None, Parameter(name="--image-size", help="pixels: 384, or 384x512 (HxW)")]
 Settings = Annotated[
     list[str] | None,
@@ -72,7 +72,7 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
         return None
     parts = text.lower().split("x")
     if len(parts) > 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise InputError(f"--image-size {text!r} is no size: write 384, or 384x512 for height x width")
+        raise InputError(f"--image-size {text!r} is not a size: write 384, or 384x512 for height x width")
     return int(parts[0]), int(parts[-1])
 
 

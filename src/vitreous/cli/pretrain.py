@@ -47,7 +47,7 @@ def pretrain(
     device: Device = "auto",
     precision: Precision | None = None,
     shard: Shard = None,
-    seed: Annotated[int | None, Parameter(help="of weights, order and masks")] = None,
+    seed: Annotated[int | None, Parameter(help="random seed (initialization, shuffling, masks)")] = None,
     workers: Workers = None,
     set: Settings = None,
     config: ConfigFile = None,

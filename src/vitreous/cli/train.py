@@ -52,7 +52,9 @@ def train(
     device: Device = "auto",
     precision: Precision | None = None,
     shard: Shard = None,
-    seed: Annotated[int | None, Parameter(help="of weights, order and augmentation")] = None,
+    seed: Annotated[
+        int | None, Parameter(help="random seed (initialization, shuffling, augmentation)")
+    ] = None,
     workers: Workers = None,
     set: Settings = None,
     config: ConfigFile = None,

@@ -33,12 +33,14 @@ if TYPE_CHECKING:
 def translate(
     *words: str,
     out: Out = None,
-    resume: Annotated[Path | None, Parameter(help="a translator's run: go on where it stopped")] = None,
-    steps: Annotated[int | None, Parameter(help="training steps; with --resume in all")] = None,
+    resume: Annotated[
+        Path | None, Parameter(help="a translator's run: resume from its last checkpoint")
+    ] = None,
+    steps: Annotated[int | None, Parameter(help="training steps (total, when resuming)")] = None,
     epochs: Epochs = None,
     batch_size: Annotated[int | None, Parameter(help="pairs in one step")] = None,
     shard: Shard = None,
-    seed: Annotated[int | None, Parameter(help="of weights, order and split")] = None,
+    seed: Annotated[int | None, Parameter(help="random seed (initialization, shuffling, split)")] = None,
     set: Settings = None,
     config: ConfigFile = None,
     precision: Precision | None = None,
