@@ -138,10 +138,6 @@ def freeze(model: Model, parts: Sequence[str]) -> None:
                 parameter.requires_grad_(False)
 
 
-def count_parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def absolute_source(source: str) -> str:
     """Return DATA with an absolute path, so that config.toml runs from any folder."""
     kind, colon, path = source.partition(":")
