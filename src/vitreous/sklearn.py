@@ -221,5 +221,4 @@ class ViTClassifier(ClassifierMixin, ImageInput):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of each image."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(axis=1)]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]

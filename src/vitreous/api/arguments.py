@@ -73,13 +73,12 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
 
 
-def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fields: Any) -> Any:
+def resolve_model(model: Any, *, text: bool = False, **fields: Any) -> Any:
     """Return the model that MODEL means, in evaluation mode.
 
     Args:
         model: a run directory, a checkpoint in any format, `hf:org/name`, a model name such as "ViT-B/16", a
             `Run`, or a module of vitreous, timm, transformers ...
-        weights: whether a mere name, whose weights are fresh, is refused.
         text: whether a model that writes text is loaded, too.
         fields: of the model's configuration, to be changed.
 
@@ -89,7 +88,6 @@ def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fi
     from torch import nn
 
     from vitreous.checkpoints import load, open_model
-    from vitreous.evaluation.trained import has_weights
     from vitreous.training.run import check_finished
 
     if not isinstance(model, str | Path | nn.Module) and hasattr(model, "path"):
@@ -108,13 +106,7 @@ def resolve_model(model: Any, *, weights: bool = False, text: bool = False, **fi
             f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {model!r:.60}"
         )
     check_finished(Path(model))
-    if text and has_weights(str(model)):
-        return load(model, **fields)
-    if weights and not has_weights(str(model)):
-        raise InputError(
-            f"{model} is a name without weights, and its answers mean nothing: give a run or a checkpoint"
-        )
-    return open_model(str(model), **fields)
+    return load(model, **fields) if text and not is_fresh(str(model)) else open_model(str(model), **fields)
 
 
 def is_fresh(model: Any) -> bool:

@@ -13,7 +13,7 @@ from vitreous.data.image_list import image_list
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
-    from vitreous.tasks.running import Evaluated, Predictions
+    from vitreous.tasks.results import Evaluated, Predictions
 
 
 def evaluate(

@@ -48,7 +48,8 @@ def cache_use() -> CacheUse:
     from vitreous.evaluation.features import cache_folder
 
     folder = cache_folder()
-    return CacheUse(folder, {kind: folder_bytes(folder / kind) for kind in KINDS})
+    files = {kind: [file for file in (folder / kind).rglob("*") if file.is_file()] for kind in KINDS}
+    return CacheUse(folder, {kind: sum(file.stat().st_size for file in files[kind]) for kind in KINDS})
 
 
 def clear_cache(kind: str | None = None) -> CacheUse:
@@ -71,11 +72,6 @@ def clear_cache(kind: str | None = None) -> CacheUse:
         except OSError as error:
             raise InputError(f"cannot delete {use.folder / name}: {error.strerror}") from error
     return CacheUse(use.folder, deleted)
-
-
-def folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files below a folder; 0 where it does not exist."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def list_recipes() -> dict[str, str]:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vitreous.evaluation.result import Evaluation
-    from vitreous.tasks.running import RunResult, Started
+    from vitreous.tasks.results import RunResult
+    from vitreous.tasks.running import Started
     from vitreous.training.distributed import World
 
 Start = Callable[["torch.device", "World"], "Started"]

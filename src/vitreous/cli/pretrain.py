@@ -27,7 +27,7 @@ from vitreous.cli.options import (
 from vitreous.cli.training import print_run
 
 if TYPE_CHECKING:
-    from vitreous.tasks.running import RunResult
+    from vitreous.tasks.results import RunResult
 
 
 def pretrain(

@@ -53,9 +53,9 @@ def probe(
         What `vitreous train` takes; by default the data of the run, and else the digits.
     """
     import vitreous as vt
-    from vitreous.evaluation.trained import has_weights
+    from vitreous.api.arguments import is_fresh
 
-    if not has_weights(model):
+    if is_fresh(model):
         print(
             f"vitreous: {model} has fresh weights: this is what features are worth untrained", file=sys.stderr
         )

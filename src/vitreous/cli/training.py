@@ -12,7 +12,7 @@ from vitreous.cli.tables import percent, print_table
 if TYPE_CHECKING:
     from vitreous.api.run import Run
     from vitreous.evaluation.result import Evaluation
-    from vitreous.tasks.running import RunResult
+    from vitreous.tasks.results import RunResult
 
 STOPPED = 130  # the exit code of what Ctrl-C has ended
 

@@ -27,7 +27,7 @@ from vitreous.cli.training import print_run
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
-    from vitreous.tasks.running import RunResult
+    from vitreous.tasks.results import RunResult
 
 
 def translate(

@@ -10,7 +10,7 @@ from vitreous.checkpoints.whole_files import write_text
 from vitreous.tasks.task import Task
 
 if TYPE_CHECKING:
-    from vitreous.tasks.running import RunResult
+    from vitreous.tasks.results import RunResult
 
 
 def write_card(task: Task, result: RunResult) -> None:

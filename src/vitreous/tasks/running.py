@@ -6,9 +6,9 @@ Nothing here prints, and nothing reads a command line: commands and the Python f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -22,12 +22,11 @@ from vitreous.checkpoints.native import stored_task
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree
 from vitreous.data.dataset import BadFiles, ImageDataset
 from vitreous.errors import InputError
-from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.text_models import Reader, Translator
 from vitreous.evaluation.trained import has_weights
-from vitreous.results import Result, scalars
 from vitreous.tasks import HOMES, task_named
 from vitreous.tasks.card import write_card
+from vitreous.tasks.results import Evaluated, Predictions, RunResult
 from vitreous.tasks.task import Answer, HeldOut, Material, Progress, Task, Tree, count_parameters_of
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.distributed import World
@@ -55,58 +54,6 @@ class Started:
     run: Run
     data: Any
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a training gave.
-
-    Attributes:
-        answerer: the trained model; of tasks that write text, with its tokenizer.
-        evaluation: on the held-out part; None where there is none.
-        held_out: which part that is: "test" or "validation".
-        seconds: of training, over all sessions.
-        waiting: the share of this session's training time in which it waited for data.
-        bad: examples that could not be read, with the reason.
-        more: what else the task has to say.
-    """
-
-    task: str
-    run: Run
-    answerer: Any
-    evaluation: Evaluation | None
-    held_out: str | None
-    seconds: float
-    waiting: float
-    train_count: int
-    parameters: int
-    bad: Mapping[str, str]
-    report: Path | None
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        empty = {"task": self.task, "metrics": {}, "count": 0, "failed": []}
-        measured = self.evaluation.to_json() if self.evaluation else empty
-        return {
-            "run": str(self.run.path),
-            **measured,
-            "held_out": self.held_out,
-            "evaluation_seconds": measured.get("seconds"),
-            "seconds": self.seconds,
-            "waiting": self.waiting,
-            "train_count": self.train_count,
-            "parameters": self.parameters,
-            "bad_files": [{"path": path, "reason": reason} for path, reason in self.bad.items()],
-            **({"report": str(self.report)} if self.report else {}),
-            **{name: plain_json(value) for name, value in self.more.items()},
-        }
-
-
-def plain_json(value: Any) -> Any:
-    """Return lists of named tuples as lists of objects."""
-    if isinstance(value, list | tuple) and value and hasattr(value[0], "_asdict"):
-        return [each._asdict() for each in value]
-    return value
 
 
 def start_run(
@@ -438,31 +385,6 @@ def open_answerer(model: Any, *, fresh: bool = False, **overrides: Any) -> tuple
     return task_named("classification") if task is None or encoder else task, model
 
 
-@dataclass(frozen=True)
-class Evaluated(Result):
-    """An evaluation, and what it was made on."""
-
-    model: str
-    source: str
-    part: str
-    evaluation: Evaluation
-
-    def to_json(self) -> dict[str, Any]:
-        return {"run": self.model, "data": self.source, "part": self.part, **self.evaluation.to_json()}
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each metric: its value and 95 % interval."""
-        return [
-            {
-                "metric": metric.label,
-                "value": metric.value,
-                "low": metric.interval[0] if metric.interval else None,
-                "high": metric.interval[1] if metric.interval else None,
-            }
-            for metric in self.evaluation.metrics.values()
-        ]
-
-
 def evaluate_model(
     model: str | Path,
     data: Any | None = None,
@@ -502,37 +424,6 @@ def evaluate_model(
             **options,
         )
     return Evaluated(str(model), held.source, held.part, evaluation)
-
-
-@dataclass(frozen=True)
-class Predictions(Result):
-    """The answers to images, in order, and the images that could not be read, with the reason."""
-
-    task: str
-    answers: Sequence[Answer]
-    failed: Mapping[str, str]
-    about: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "task": self.task,
-            "predictions": [each.to_json() for each in self.answers],
-            "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
-            **self.about,
-        }
-
-    def __len__(self) -> int:
-        return len(self.answers)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.answers)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.answers[index]
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each image."""
-        return [scalars(each.to_json()) for each in self.answers]
 
 
 def predict(
