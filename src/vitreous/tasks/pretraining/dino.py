@@ -53,7 +53,7 @@ class ProjectionHead(nn.Module):
         frozen: whether the prototypes stand still, as they do at first.
     """
 
-    def __init__(self, width: int, config: DINOConfig) -> None:
+    def __init__(self, width: int, config: DINOConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.mlp = nn.Sequential(
             nn.Linear(width, config.head_hidden),
@@ -62,8 +62,11 @@ class ProjectionHead(nn.Module):
             nn.GELU(),
             nn.Linear(config.head_hidden, config.head_bottleneck),
         )
-        init_weights(self.mlp, torch_generator(0, "dino head"), "timm")
-        self.prototypes = nn.Parameter(torch.randn(config.prototypes, config.head_bottleneck))
+        rng = torch_generator(seed, "dino head")
+        init_weights(self.mlp, rng, "timm")
+        self.prototypes = nn.Parameter(
+            torch.empty(config.prototypes, config.head_bottleneck).normal_(generator=rng)
+        )
         self.frozen = False
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B prototypes"]:
@@ -88,14 +91,14 @@ class DINO(nn.Module):
 
     gathered_at_once = True
 
-    def __init__(self, model: Model, config: DINOConfig | None = None, *, steps: int) -> None:
+    def __init__(self, model: Model, config: DINOConfig | None = None, *, steps: int, seed: int = 0) -> None:
         super().__init__()
         self.config = config or DINOConfig()
         self.steps = steps
         self.crops = MultiCrop(model, self.config.views)
         self.model = model
         self.small_features = FeaturesAt(model, self.crops.small_size)
-        self.head = ProjectionHead(feature_width(model), self.config)
+        self.head = ProjectionHead(feature_width(model), self.config, seed=seed)
         self.teacher = copy.deepcopy(model).requires_grad_(False).eval()
         self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
         # Parameters that no gradient moves: a saved state holds parameters.

@@ -56,7 +56,7 @@ class Decoder(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, encoder: ViTConfig, config: MAEConfig) -> None:
+    def __init__(self, encoder: ViTConfig, config: MAEConfig, *, seed: int = 0) -> None:
         super().__init__()
         vit = ViTConfig(
             image_size=encoder.image_size,
@@ -71,15 +71,15 @@ class Decoder(nn.Module):
         )
         self.prefix = encoder.num_prefix_tokens
         self.embedding = nn.Linear(encoder.width, vit.width)
-        self.mask = nn.Parameter(torch.randn(vit.width) * 0.02)
+        rng = torch_generator(seed, "mae decoder")
+        self.mask = nn.Parameter(torch.empty(vit.width).normal_(std=0.02, generator=rng))
         table = torch.cat([torch.zeros(self.prefix, vit.width), sincos_of_mae(vit.grid, vit.width)])
         self.register_buffer("positions", table)  # kept in files: published weights bring their own
         self.blocks = parts.build_blocks(vit)
         self.norm = parts.build_norm(vit)
         self.prediction = nn.Linear(vit.width, patch_dim(encoder))
-        generator = torch_generator(0, "mae decoder")
         for part in (self.embedding, self.blocks, self.prediction):
-            init_weights(part, generator)
+            init_weights(part, rng)
 
     def forward(self, tokens: Float[Tensor, "B S D"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
         z = self.embedding(tokens)
@@ -96,7 +96,7 @@ class MAE(nn.Module):
     """The objective around `model`, which must have its positions at the stem: those of every layer or inside
     the attention would not know which patches were removed."""
 
-    def __init__(self, model: Model, config: MAEConfig | None = None) -> None:
+    def __init__(self, model: Model, config: MAEConfig | None = None, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config or MAEConfig()
         self.model = maskable(model)
@@ -106,7 +106,7 @@ class MAE(nn.Module):
                 f"MAE removes tokens, and {position.kind} positions ({position.where}) count all of them: "
                 "use learned or sincos-2d positions at the stem, or another --objective"
             )
-        self.decoder = Decoder(self.model.config, self.config)
+        self.decoder = Decoder(self.model.config, self.config, seed=seed)
 
     @property
     def encoder(self) -> Model:

@@ -23,8 +23,10 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models.config import Config, Probability
+from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.masking import (
     Reconstruction,
     encode_patches,
@@ -65,7 +67,7 @@ class MaskedPatchPrediction(nn.Module):
     """The objective around `model`. The paper does not say where the other patch's embedding comes from: here
     from the same image."""
 
-    def __init__(self, model: Model, config: MaskedPatchConfig | None = None) -> None:
+    def __init__(self, model: Model, config: MaskedPatchConfig | None = None, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config or MaskedPatchConfig()
         self.model = maskable(model)
@@ -80,8 +82,10 @@ class MaskedPatchPrediction(nn.Module):
             "small-colors": SMALL * SMALL * LEVELS**vit.channels,
             "pixels": patch_dim(vit),
         }
-        self.mask = nn.Parameter(torch.randn(vit.width) * 0.02)
+        rng = torch_generator(seed, "masked-patch head")
+        self.mask = nn.Parameter(torch.empty(vit.width).normal_(std=0.02, generator=rng))
         self.prediction = nn.Linear(vit.width, outputs[self.config.target])
+        init_weights(self.prediction, rng)
 
     @property
     def encoder(self) -> Model:

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models.config import Config, Positive, Probability
+from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model
+from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.masking import (
     Reconstruction,
     encode_patches,
@@ -34,12 +36,14 @@ class SimMIMConfig(Config):
 class SimMIM(nn.Module):
     """The objective around `model`. Unlike MAE's, the encoder sees all places and needs no decoder."""
 
-    def __init__(self, model: Model, config: SimMIMConfig | None = None) -> None:
+    def __init__(self, model: Model, config: SimMIMConfig | None = None, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config or SimMIMConfig()
         self.model = maskable(model)
-        self.mask = nn.Parameter(torch.randn(self.model.config.width) * 0.02)
+        rng = torch_generator(seed, "simmim head")
+        self.mask = nn.Parameter(torch.empty(self.model.config.width).normal_(std=0.02, generator=rng))
         self.prediction = nn.Linear(self.model.config.width, patch_dim(self.model.config))
+        init_weights(self.prediction, rng)
 
     @property
     def encoder(self) -> Model:

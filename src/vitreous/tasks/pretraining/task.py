@@ -104,9 +104,7 @@ class Pretraining(ImageTask):
     def build(self, config: PretrainingRunConfig, data: Splits, *, steps: int) -> SelfSupervision:
         model = starting_model(config, labels=())
         model.labels, model.task = None, self.name
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)  # the mask token and the heads
-            return build_objective(model, self.objective_name, config.pretraining, steps=steps)
+        return build_objective(model, self.objective_name, config.pretraining, steps=steps, seed=config.seed)
 
     def begin(self, learner: Learner) -> None:
         if isinstance(learner.model, DINO):
