@@ -106,7 +106,7 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
     toml = runs[0].path / "config.toml"
     toml.write_text(toml.read_text().replace("steps = 8 ", "steps = 9 "))
     alone = learn(Run.open(runs[0].path, PretrainingRunConfig), splits, device=torch.device("cpu"))
-    assert int(alone.objective.step) == 9
+    assert int(alone.model.step) == 9
 
 
 def test_shards_without_processes_are_an_input_error(tmp_path, capsys):
