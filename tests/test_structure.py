@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "vitreous"
 
 # Limits only fall: when you make the package smaller, lower the number.
 MOST_LINES = 39_600  # on the way to 33,000
-MOST_FILES = 275  # on the way to 260
+MOST_FILES = 274  # on the way to 260
 MOST_IN_TRAINING = 33
 MOST_IN_A_FOLDER = 25
 MOST_LINES_IN_A_MODULE = 545  # on the way to 350

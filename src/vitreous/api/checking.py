@@ -12,7 +12,7 @@ from vitreous.results import Result
 if TYPE_CHECKING:
     from vitreous.data.checking import DataReport
     from vitreous.data.packing import Packed
-    from vitreous.training.diagnosis.findings import Finding
+    from vitreous.training.diagnosis import Finding
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from vitreous.models.names import Model
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.running import task_of_run
-from vitreous.training.diagnosis.findings import Finding
+from vitreous.training.diagnosis import Finding
 from vitreous.training.diagnosis.of_course import course_findings, left_out
 from vitreous.training.diagnosis.of_data import data_findings, empty_classes
 from vitreous.training.diagnosis.of_model import geometry, model_findings, normalization, origin_of_nan

@@ -23,7 +23,6 @@ from vitreous.checkpoints.runs import check_finished, command_of, read_tree
 from vitreous.data.dataset import BadFiles, ImageDataset
 from vitreous.errors import InputError
 from vitreous.evaluation.text_models import Reader, Translator
-from vitreous.evaluation.trained import has_weights
 from vitreous.tasks import HOMES, task_named
 from vitreous.tasks.card import write_card
 from vitreous.tasks.results import Evaluated, Predictions, RunResult
@@ -40,6 +39,11 @@ from vitreous.training.step import TrainStep
 
 Callbacks = Sequence[Callback | Callable[[Row], object]]
 WARMING, TIMED = 3, 8  # steps that measure how long one takes
+
+
+def has_weights(spec: str) -> bool:
+    """Return whether MODEL means weights from somewhere, and not a mere name."""
+    return Path(spec).exists() or ":" in spec
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from torch import nn
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Limits, Question, Served, parse
 from vitreous.deployment.serving.page import Examples
 from vitreous.errors import InputError
-from vitreous.evaluation.trained import has_weights
 from vitreous.inspection.images import data_uri
-from vitreous.tasks.running import open_answerer
+from vitreous.tasks.running import has_weights, open_answerer
 from vitreous.tasks.task import Task
 from vitreous.training.precision import pick_precision
 from vitreous.training.run import Run

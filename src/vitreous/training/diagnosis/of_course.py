@@ -10,7 +10,7 @@ from typing import Any
 
 from vitreous.data.config import DataConfig
 from vitreous.training.config import TrainingConfig
-from vitreous.training.diagnosis.findings import Finding
+from vitreous.training.diagnosis import Finding
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from vitreous.data.checking import IMBALANCE, looks_masked
 from vitreous.data.dataset import BadImage, ImageDataset, Splits
-from vitreous.training.diagnosis.findings import Finding
+from vitreous.training.diagnosis import Finding
 
 OTHER_CLASSES = 0.4  # of the held-out part, in classes that the training part shows less often
 LEAKED = 0.005  # of the held-out images

@@ -15,7 +15,7 @@ from vitreous.data.dataset import BadImage, ImageDataset, Subset
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
-from vitreous.training.diagnosis.findings import Finding
+from vitreous.training.diagnosis import Finding
 
 SAMPLE = 128  # images that are looked at
 FEWEST_TOKENS = 4
