@@ -119,9 +119,9 @@ class LastCheckpoints:
     """The mean of the weights at `count` points, `every` steps apart, the last one at the end of training
     (1706.03762, section 6.1: "averaging the last 5 checkpoints").
 
-    It can be used in place of an exponential average (`training.average.Average`). The mean grows as the
-    points come, so that no checkpoint is stored; before the first of the `count` points it is the newest
-    checkpoint.
+    It can be used in place of an exponential average (`training.learner.ExponentialAverage`). The mean grows
+    as the points come, so that no checkpoint is stored; before the first of the `count` points it is the
+    newest checkpoint.
     """
 
     def __init__(
