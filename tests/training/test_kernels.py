@@ -22,9 +22,9 @@ def test_short_sequences_take_the_open_formula_and_long_ones_what_pytorch_choose
 
 
 def test_both_compute_the_same() -> None:
-    model = vt.create("ViT-Ti/16", image_size=64, depth=2, num_classes=3)
+    model = vt.create("ViT-Ti/16", image_size=64, depth=2, num_classes=3).double()
     torch.nn.init.normal_(model.head.weight)
-    images = torch.randn(2, 3, 64, 64)
+    images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
     plain = model(images)
     with attention_kernel(model, CPU):
         torch.testing.assert_close(model(images), plain, atol=1e-5, rtol=1e-5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -73,12 +73,12 @@ class Splits(NamedTuple):
     summary: DataSummary
 
 
-def blocks_of(images: ImageDataset) -> NDArray[np.int32] | None:
+def blocks_of(images: Sized) -> NDArray[np.int32] | None:
     """(N,) the block that each image is read with; None where any order costs the same."""
     return getattr(images, "blocks", None)
 
 
-def sampled(images: ImageDataset, count: int) -> list[int]:
+def sampled(images: Sized, count: int) -> list[int]:
     """Some images to look at, evenly spread; of a source that reads whole blocks, from the first block."""
     blocks = blocks_of(images)
     among = np.arange(len(images)) if blocks is None else np.flatnonzero(blocks == blocks[0])
