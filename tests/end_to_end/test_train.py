@@ -69,7 +69,7 @@ def test_digits_in_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture
     }
     assert any(path.name.startswith("events.out.tfevents") for path in out.iterdir())
     assert [row["epoch"] for row in Run.open(out).metrics()] == [1.0, 2.0]
-    assert f"{result['test_accuracy']:.2%}" in (out / "README.md").read_text()
+    assert f"{100 * result['test_accuracy']:.2f} %" in (out / "README.md").read_text()
 
 
 def test_config_toml_runs_again_and_gives_the_same_weights(
@@ -150,7 +150,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()
     assert process.wait() == 130
-    assert f"go on with vitreous train --resume {stopped}" in rest
+    assert f"resume with vitreous train --resume {stopped}" in rest
     assert "Traceback" not in rest
     assert not (stopped / "report.html").exists()
     result = call(capsys, "train", "--resume", stopped)
