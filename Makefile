@@ -8,7 +8,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-lowest docs docs-messages lint format clean
+.PHONY: demo test test-slow test-lowest docs lint format clean
 
 .venv/train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -47,10 +47,6 @@ test-lowest:
 docs: .venv/dev
 	$(PIP) --editable '.[dev,docs]'
 	$(BIN)/python docs/build.py
-
-docs-messages: .venv/dev
-	$(PIP) --editable '.[dev,docs]'
-	$(BIN)/python docs/messages.py
 
 lint: .venv/dev
 	$(BIN)/ruff check .

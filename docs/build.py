@@ -11,6 +11,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 SITE = DOCS.parent / "build" / "docs"
+LANGUAGES = ("en", "ko")
 START = """<!doctype html>
 <meta charset="utf-8">
 <title>vitreous</title>
@@ -22,12 +23,12 @@ START = """<!doctype html>
 
 
 def build(site: Path) -> None:
-    for language in ("en", "ko"):
+    for language in LANGUAGES:
         subprocess.run(
             [
                 *(sys.executable, "-m", "sphinx", "-q", "-W", "-E", "--keep-going", "-b", "html"),
-                *("-D", f"language={language}", "-d", site / "trees" / language),
-                *(DOCS, site / language),
+                *("-c", DOCS, "-D", f"language={language}", "-d", site / "trees" / language),
+                *(DOCS / language, site / language),
             ],
             check=True,
         )

@@ -1,4 +1,4 @@
-"""The documentation site: `make docs` builds it, English and Korean, into build/docs."""
+"""The documentation site: `make docs` builds docs/en and docs/ko, a site for each language."""
 
 import sys
 from pathlib import Path
@@ -11,33 +11,41 @@ project = "vitreous"
 author = "the vitreous authors"
 version = release = __version__
 html_title = f"vitreous {__version__}"
+language = "en"  # build.py sets it for each of the two folders of pages
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinxcontrib.katex",
     "from_program",
+    "korean_search",
 ]
-exclude_patterns = ["extensions"]
 myst_heading_anchors = 3
+myst_enable_extensions = ["amsmath", "attrs_block", "colon_fence", "deflist", "dollarmath", "html_image"]
+myst_links_external_new_tab = True
+
+# Lessons are notebooks with their outputs, which a test compares with what their cells compute today.
+nb_execution_mode = "off"
+nb_merge_streams = True
+
+# KaTeX's style and fonts lie here, so that the site needs no network.
+katex_css_path = "katex/katex.min.css"
+copybutton_prompt_text = r"\$ |>>> "
+copybutton_prompt_is_regexp = True
 
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
-language = "en"
-locale_dirs = ["locale"]
-gettext_compact = False  # one file of messages for each page
-gettext_uuid = False
-gettext_location = False
-gettext_last_translator = ""
-gettext_language_team = ""
-
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_theme = "furo"
 html_copy_source = False
 html_show_sourcelink = False

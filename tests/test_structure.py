@@ -1,4 +1,4 @@
-"""The package has the structure that docs/architecture.md describes: layers, small modules, light imports."""
+"""The package has the structure of the architecture page: layers, light imports, small modules."""
 
 import ast
 import json

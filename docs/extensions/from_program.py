@@ -1,76 +1,237 @@
-"""Parts of a page that are generated from the program: help of the commands, recipes, docstrings, results."""
+"""Parts of pages, generated from the program: commands, configurations, recipes, models, docstrings."""
 
 from __future__ import annotations
 
-import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from docutils import nodes
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pygments.lexers.special import TextLexer
-from rich.console import Console
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import vitreous
 from vitreous.cli import COMMANDS, DATA_COMMANDS, app
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import Config
+from vitreous.tasks import TASKS
 from vitreous.training.recipes import NAMES, recipe
 
-ROOT = Path(__file__).parents[2]
+ZOO = (
+    *("ViT-Ti/16", "ViT-S/16", "ViT-S/32", "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14"),
+    *("R26+ViT-S/32", "R50+ViT-B/16", "R50+ViT-L/32", "BiT-R50x1", "BiT-R101x3", "Seg-S-Mask/16"),
+)
+HEADS = {
+    "en": {
+        "commands": ("Option", "Value", "Default", "Meaning"),
+        "fields": ("Field", "Type", "Default", "Meaning"),
+        "zoo": ("Name", "Image", "Parameters (M)", "GMACs", "Weights in fp32 (MB)"),
+    },
+    "ko": {
+        "commands": ("옵션", "값", "기본값", "설명"),
+        "fields": ("필드", "타입", "기본값", "설명"),
+        "zoo": ("이름", "이미지", "파라미터(백만)", "GMACs", "fp32 가중치(MB)"),
+    },
+}
 
 
-class CommandHelp(SphinxDirective):
-    """A section for each command: what `vitreous COMMAND --help` prints."""
+class Generated(SphinxDirective):
+    """A directive whose tables have headings in the language of the page."""
+
+    def heads(self, kind: str) -> tuple[str, ...]:
+        return HEADS[self.config.language][kind]
+
+
+class CommandReference(Generated):
+    """A section for each command: its usage, a table of its options with an anchor each, its examples."""
 
     def run(self) -> list[nodes.Node]:
-        calls = [[name] for name in COMMANDS] + [["data", name] for name in DATA_COMMANDS]
-        calls.append(["translate", "train"])
-        return [section(" ".join(["vitreous", *call]), help_of(call)) for call in calls]
+        calls = [(name,) for name in COMMANDS] + [("data", name) for name in DATA_COMMANDS]
+        return [self.of_command(call) for call in calls]
+
+    def of_command(self, call: tuple[str, ...]) -> nodes.section:
+        command = app
+        for word in call:
+            command = command[word]
+        title = " ".join(("vitreous", *call))
+        parts: list[nodes.Node] = [paragraph(each) for each in (command.help or "").split("\n\n")]
+        rows = []
+        if command.default_command:
+            for argument in command.assemble_argument_collection(parse_docstring=True):
+                if argument.show:
+                    anchor = nodes.make_id(f"{title} {argument.name}")
+                    names = [*argument.names, *argument.negatives]
+                    default = argument.field_info.default
+                    known = default not in (argument.field_info.empty, None, False, ())
+                    rows.append(
+                        [
+                            nodes.paragraph("", "", *literals(names, anchor)),
+                            paragraph(f"`{type_name(argument.hint)}`"),
+                            paragraph(f"`{default}`" if known else ""),
+                            paragraph(argument.parameter.help or ""),
+                        ]
+                    )
+        if rows:
+            parts.append(table(self.heads("commands"), rows))
+        examples = (command.help_epilogue or "").removeprefix("Examples:").split("\n")
+        lines = "\n".join(line.strip() for line in examples if line.strip())
+        if lines:
+            parts.append(nodes.literal_block(lines, lines, language="sh"))
+        return section(title, parts)
 
 
-class Recipes(SphinxDirective):
-    """A section for each recipe: its docstring."""
+class ConfigReference(Generated):
+    """Every field of every configuration, by the name that `--set` takes, with a table for each class."""
 
     def run(self) -> list[nodes.Node]:
-        return [section(name, recipe(name).text) for name in NAMES]
+        return [self.of_class(each) for each in configurations()]
+
+    def of_class(self, kind: type[BaseModel]) -> nodes.section:
+        about = (kind.__doc__ or "").strip()
+        parts: list[nodes.Node] = [paragraph(each) for each in about.split("\n\n") if each.strip()]
+        rows = []
+        for name, field in kind.model_fields.items():
+            anchor = nodes.make_id(f"{kind.__name__} {name}")
+            rows.append(
+                [
+                    nodes.paragraph("", "", *literals([name], anchor)),
+                    paragraph(f"`{type_name(field.annotation)}`"),
+                    paragraph(f"`{shown(field)}`"),
+                    paragraph(field.description or ""),
+                ]
+            )
+        if rows:
+            parts.append(table(self.heads("fields"), rows))
+        return section(kind.__name__, parts)
 
 
-class ConfigFields(SphinxDirective):
-    """Every field of a configuration: its name, its default, what it is."""
+def configurations() -> list[type[BaseModel]]:
+    """Return every configuration that a run or a model can have, those of runs first."""
+    found: dict[type[BaseModel], None] = {}
 
-    required_arguments = 1
+    def add(kind: type[BaseModel]) -> None:
+        if kind in found:
+            return
+        found[kind] = None
+        for field in kind.model_fields.values():
+            for part in classes_in(field.annotation):
+                add(part)
+
+    for task in TASKS.values():
+        add(task.config)
+    for kind in (BiTConfig, vitreous.Preprocessing, vitreous.SegmenterConfig, vitreous.TransformerConfig):
+        add(kind)
+    return list(found)
+
+
+def classes_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, Config | BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from classes_in(part)
+
+
+class ModelZoo(Generated):
+    """What the published sizes cost, as `vitreous describe` measures it."""
 
     def run(self) -> list[nodes.Node]:
-        items = nodes.bullet_list()
-        for name, field in getattr(vitreous, self.arguments[0]).model_fields.items():
-            text = nodes.paragraph("", "", nodes.strong("", name), nodes.Text(" = "))
-            text += nodes.literal("", shown(field))
-            if field.description:
-                text += nodes.Text(f": {field.description}")
-            items += nodes.list_item("", text)
-        return [items]
+        rows = []
+        for name in ZOO:
+            found = vitreous.describe(name)
+            size = found.stages[0].shape[-2:]
+            cells = (
+                f"`{name}`",
+                f"{size[0]} x {size[1]}",
+                f"{found.parameters / 1e6:.1f}",
+                f"{found.macs / 1e9:.1f}",
+                f"{4 * found.parameters / 1e6:.0f}",
+            )
+            rows.append([paragraph(cell) for cell in cells])
+        return [table(self.heads("zoo"), rows)]
+
+
+class Recipes(Generated):
+    """A section for each recipe: its docstring as prose, its command as a block."""
+
+    def run(self) -> list[nodes.Node]:
+        return [section(name, list(prose(recipe(name).text))) for name in NAMES]
+
+
+def prose(text: str) -> Iterator[nodes.Node]:
+    """A docstring's paragraphs, tables and indented blocks."""
+    for block in text.strip().split("\n\n"):
+        lines = block.splitlines()
+        if all(line.startswith("    ") for line in lines):
+            code = "\n".join(line.strip() for line in lines)
+            yield nodes.literal_block(code, code, language="sh" if code.startswith("vitreous") else "none")
+        elif lines[0].startswith("|"):
+            cells = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines]
+            rows = [[paragraph(cell) for cell in row] for row in cells[1:] if set("".join(row)) - set("-: ")]
+            yield table(tuple(cells[0]), rows)
+        else:
+            yield paragraph(block)
+
+
+def type_name(hint: Any) -> str:
+    """A type as a reader writes it: without modules, validators and typing's own words."""
+    if get_args(hint) and getattr(hint, "__metadata__", None):
+        return type_name(get_args(hint)[0])
+    text = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+    text = re.sub(r"typing\.Annotated\[([\w.]+), [^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]", r"\1", text)
+    text = re.sub(r"(?:[a-z_]+\.)+(?=[A-Za-z])", "", text)
+    text = re.sub(r"Literal\[([^\]]*)\]", lambda found: found[1].replace("'", "").replace(", ", " | "), text)
+    return (
+        text.replace("Union[", "").replace("NoneType", "None").removesuffix("]") if "Union[" in text else text
+    )
 
 
 def shown(field: FieldInfo) -> str:
     """A field's default; of a part with fields of its own, its name."""
-    value = field.get_default(call_default_factory=True)
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
     return f"{type(value).__name__}()" if isinstance(value, BaseModel) else repr(value)
 
 
-def section(title: str, text: str) -> nodes.section:
-    """Without a source, so that nothing of it becomes a message to translate."""
-    block = nodes.literal_block(text, text, language="none")
-    return nodes.section("", nodes.title("", title), block, ids=[nodes.make_id(title)], names=[title])
+def paragraph(text: str) -> nodes.paragraph:
+    """Plain text with `names`."""
+    made = nodes.paragraph()
+    for index, part in enumerate(re.split(r"`([^`]*)`", " ".join(text.split()))):
+        if part:
+            made += nodes.literal("", part) if index % 2 else nodes.Text(part)
+    return made
 
 
-def help_of(call: list[str]) -> str:
-    console = Console(file=io.StringIO(), width=88, force_terminal=False)
-    app.help_print(call, console=console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().strip()
+def literals(names: list[str], anchor: str) -> list[nodes.Node]:
+    """The names of an option or field, the first of them the target of `#anchor`."""
+    made: list[nodes.Node] = []
+    for name in names:
+        if made:
+            made.append(nodes.Text(" "))
+        made.append(nodes.literal("", name, **({} if made else {"ids": [anchor]})))
+    return made
+
+
+def table(heads: tuple[str, ...], rows: list[list[nodes.Node]]) -> nodes.table:
+    group = nodes.tgroup(cols=len(heads))
+    group += [nodes.colspec(colwidth=1) for _ in heads]
+    top, body = nodes.thead(), nodes.tbody()
+    top += row([paragraph(head) for head in heads])
+    body += [row(cells) for cells in rows]
+    group += [top, body]
+    return nodes.table("", group)
+
+
+def row(cells: list[nodes.Node]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", cell) for cell in cells))
+
+
+def section(title: str, parts: list[nodes.Node]) -> nodes.section:
+    return nodes.section("", nodes.title("", title), *parts, ids=[nodes.make_id(title)], names=[title])
 
 
 def docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -100,9 +261,10 @@ def links(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_directive("command-help", CommandHelp)
+    app.add_directive("command-reference", CommandReference)
+    app.add_directive("config-reference", ConfigReference)
+    app.add_directive("model-zoo", ModelZoo)
     app.add_directive("recipes", Recipes)
-    app.add_directive("config-fields", ConfigFields)
     app.connect("autodoc-process-docstring", docstring, priority=400)
     app.connect("include-read", links)
     app.add_lexer("csv", TextLexer)

@@ -1,14 +1,18 @@
-"""The documentation holds: its commands and programs run, its files exist, its Korean is whole."""
+"""The documentation holds: what is printed runs as printed, files exist, both languages agree."""
 
 from __future__ import annotations
 
 import importlib.util
-import io
+import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,153 +20,188 @@ from rich.console import Console
 from vitreous.cli import COMMANDS, DATA_COMMANDS, app
 
 DOCS = Path(__file__).parents[2] / "docs"
-KOREAN = DOCS / "locale" / "ko" / "LC_MESSAGES"
-PAGES = sorted(path.stem for path in DOCS.glob("*.md"))
-JOURNEY = ("start", "index", "figures", "paper")  # one folder and one run, in this order
-ALONE = ("checkpoints", "recipes", "api")
-SNIPPETS = (*JOURNEY, *ALONE)
+PAGES = sorted(
+    str(path.relative_to(DOCS / "en").with_suffix(""))
+    for ending in ("md", "ipynb")
+    for path in (DOCS / "en").rglob(f"*.{ending}")
+)
+LESSONS = [page for page in PAGES if (DOCS / "en" / f"{page}.ipynb").exists()]
+TEXTS = [page for page in PAGES if page not in LESSONS]
+LANGUAGES = ("en", "ko")
+# A block after such a line is not run, for the reason given; everything else is.
+NOT_RUN = re.compile(r"^% not run: (.+)\n+```(?:sh|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+REASONS = {
+    "installs packages",
+    "needs the network",
+    "needs several machines",
+    "needs a GPU",
+    "needs Docker",
+    "runs until Ctrl-C",
+}
 
 
-def text_of(page: str) -> str:
-    return (DOCS / f"{page}.md").read_text(encoding="utf-8")
+@cache
+def text_of(page: str, language: str = "en") -> str:
+    path = DOCS / language / page
+    if (notebook := path.with_suffix(".ipynb")).exists():
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return path.with_suffix(".md").read_text(encoding="utf-8")
 
 
-def blocks(page: str) -> list[tuple[str, str]]:
-    return re.findall(r"^```(sh|python)\n(.*?)^```", text_of(page), re.DOTALL | re.MULTILINE)
+def blocks(page: str, language: str = "en", *, all_of_them: bool = True) -> list[tuple[str, str]]:
+    text = text_of(page, language) if all_of_them else NOT_RUN.sub("", text_of(page, language))
+    return re.findall(r"^```(sh|python)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def commands_of(text: str) -> list[list[str]]:
-    return [shlex.split(line) for line in text.splitlines() if line.strip()]
+def commands(page: str) -> list[str]:
+    lines = (line for kind, text in blocks(page) if kind == "sh" for line in text.splitlines())
+    return [line for line in lines if line.strip()]
 
 
-def commands(page: str) -> list[list[str]]:
-    return [words for language, text in blocks(page) if language == "sh" for words in commands_of(text)]
+def test_both_languages_have_the_same_pages() -> None:
+    korean = {
+        str(path.relative_to(DOCS / "ko").with_suffix(""))
+        for ending in ("md", "ipynb")
+        for path in (DOCS / "ko").rglob(f"*.{ending}")
+    }
+    assert korean == set(PAGES)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_every_snippet_of_the_journey_runs(folder: Path) -> None:
-    ran: set[str] = set()
-    for page in JOURNEY:
-        run_page(page, folder, ran)
-    assert len(ran) > 8
+@pytest.mark.parametrize("page", PAGES)
+def test_both_languages_print_the_same_commands_and_programs(page: str) -> None:
+    """Comments may be translated; what runs may not differ."""
+
+    def code(language: str) -> list[str]:
+        return [re.sub(r"\s*(?<!\S)#.*", "", text) for _, text in blocks(page, language)]
+
+    assert code("ko") == code("en")
 
 
-@pytest.mark.parametrize("page", ALONE)
-def test_every_snippet_runs(page: str, tmp_path: Path) -> None:
-    ran: set[str] = set()
-    run_page(page, tmp_path, ran)
-    assert ran
-
-
-def run_page(page: str, folder: Path, ran: set[str]) -> None:
-    """Every block in its order; what `ran` before does not run again."""
-    for language, text in blocks(page):
-        calls = commands_of(text) if language == "sh" else [[text]]
-        for words in calls:
-            said = " ".join(words)
-            if said in ran or words[:2] == ["vitreous", "serve"]:  # serving is tested with the README
-                continue
-            ran.add(said)
-            call = [sys.executable, "-m", *words] if language == "sh" else [sys.executable, "-c", text]
-            if words[:2] == ["vitreous", "train"] and "--resume" not in words:
-                call += ["--set", "training.epochs=2"]
-            done = subprocess.run(call, cwd=folder, capture_output=True, text=True)
-            assert done.returncode == 0, f"{page}: {said}\n{done.stderr}"
-
-
-def test_no_page_with_commands_is_left_out() -> None:
-    known = {" ".join(words) for page in SNIPPETS for words in commands(page)}
-    for page in PAGES:
-        assert page in SNIPPETS or {" ".join(words) for words in commands(page)} <= known, page
+@pytest.mark.parametrize("page", PAGES)
+def test_korean_pages_are_korean(page: str) -> None:
+    """More Hangul than Latin letters, outside code, names and tables that are generated."""
+    names = r"```.*?```|`[^`]*`|\$[^$]*\$|\([^()]*\)|<[^>]*>|https?:\S+"
+    text = re.sub(names, "", text_of(page, "ko"), flags=re.DOTALL)
+    hangul, latin = len(re.findall(r"[가-힣]", text)), len(re.findall(r"[A-Za-z]", text))
+    assert hangul > latin, f"{hangul} syllables, {latin} letters"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_exist_with_their_options(page: str) -> None:
     """Every option that a page names, in a block or in a sentence, is one of the command's help."""
-    named = [" ".join(words) for words in commands(page)]
+    named = [line for line in commands(page) if line.startswith("vitreous ")]
     named += re.findall(r"`(vitreous [^`]*)`", " ".join(text_of(page).split()))
     for call in named:
-        words = call.split()
-        if words[1] in ("COMMAND", "--help"):
+        words = shlex.split(call.partition(" | ")[0].partition(" > ")[0], comments=True)
+        if len(words) < 2 or words[1] in ("COMMAND", "--help", "..."):
             continue
         assert words[1] in COMMANDS, call
         path = words[1:3] if words[1] == "data" or words[1:3] == ["translate", "train"] else words[1:2]
-        if path[0] == "data":
+        if path[0] == "data" and len(path) > 1:
             assert path[1] in DATA_COMMANDS, call
-        for option in (word for word in words if word.startswith("--") and word != "--help"):
+        for option in (
+            word.partition("=")[0] for word in words if word.startswith("--") and word != "--help"
+        ):
             assert option in help_of(tuple(path)), f"{page}: {call}"
 
 
+@cache
 def help_of(path: tuple[str, ...]) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    app.help_print(list(path), console=console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    with (console := Console(width=200, force_terminal=False)).capture() as captured:
+        app.help_print(list(path), console=console)
+    return captured.get()
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("page", PAGES)
-def test_files_that_a_page_points_to_exist(page: str) -> None:
-    text = text_of(page)
-    pointed = re.findall(r"\]\((?!https?:|#)([^)#]+)", text) + re.findall(r"<(\.\./[^>]+)>", text)
+def test_files_that_a_page_points_to_exist(page: str, language: str) -> None:
+    text = text_of(page, language)
+    pointed = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", text) + re.findall(r"<(\.\./[^>]+)>", text)
     pointed += re.findall(r"^```\{(?:literalinclude|include)\} (\S+)", text, re.MULTILINE)
-    missing = [path for path in pointed if not (DOCS / path).exists()]
-    assert not missing
-
-
-def test_every_page_has_its_place_in_the_site() -> None:
-    trees = re.findall(r"```\{toctree\}\n(.*?)```", text_of("index"), re.DOTALL)
-    listed = {line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")}
-    assert listed == {*PAGES} - {"index"}
-
-
-def translations(page: str) -> dict[str, str]:
-    """Message and translation of each entry of a .po file that is in force."""
-    text = (KOREAN / f"{page}.po").read_text(encoding="utf-8")
-    assert "#, fuzzy" not in text, page
-    assert "\n#~" not in text, f"{page}: obsolete messages"
-    entries = re.findall(r'^msgid ((?:".*"\n)+)msgstr ((?:".*"\n?)+)', text, re.MULTILINE)
-    pairs = [
-        tuple("".join(re.findall(r'"(.*)"', part)).replace(r"\"", '"') for part in each) for each in entries
-    ]
-    return {message: translation for message, translation in pairs if message}
+    folder = (DOCS / language / page).parent
+    assert not [path for path in pointed if not (folder / path).exists()]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_korean_is_whole(page: str) -> None:
-    known = translations(page)
-    assert known
-    assert not [message for message, translation in known.items() if not translation]
-    for message, translation in known.items():
-        names = set(re.findall(r"`[^`]*`", message))
-        lost = names - set(re.findall(r"`[^`]*`", translation)) - {'`{"error": "one sentence"}`'}
-        assert not lost, f"{page}: {message}"
+def test_what_is_not_run_has_a_known_reason(page: str) -> None:
+    for reason, _ in NOT_RUN.findall(text_of(page)):
+        assert reason in REASONS, f"{page}: {reason!r}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_korean_is_of_what_the_page_says_today(page: str) -> None:
-    """What was translated is still in the page; that nothing new is missing is for the build to find."""
-    text = " ".join(re.sub(r"^#+ |^- |^\d\. ", "", text_of(page), flags=re.MULTILINE).split())
-    captions = {"Use", "Understand", "Reference"}
-    stale = [message for message in translations(page) if message not in text and message not in captions]
-    assert not stale, f"{page} has changed: make docs-messages, then translate {stale}"
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_lessons_are_stored_with_outputs_and_the_same_code(lesson: str) -> None:
+    lessons = pytest.importorskip("nbformat", reason="nbformat: pip install '.[docs]'") and lessons_module()
+    english, korean = (
+        lessons.nbformat.read(DOCS / language / f"{lesson}.ipynb", as_version=4) for language in LANGUAGES
+    )
+    assert lessons.same_code(english, korean)
+    for one, other in zip(lessons.code_cells(english), lessons.code_cells(korean), strict=True):
+        assert one.outputs == other.outputs
+    assert any(lessons.printed(cell) for cell in lessons.code_cells(english))
+
+
+def lessons_module() -> Any:
+    pytest.importorskip("nbclient", reason="nbclient: pip install '.[docs]'")
+    spec = importlib.util.spec_from_file_location("lessons", DOCS / "lessons.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not importlib.util.find_spec("sphinx"), reason="sphinx is not installed: pip install '.[docs]'"
-)
-def test_the_site_builds_without_a_warning_and_korean_has_every_message(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_prints_today_what_it_printed(lesson: str) -> None:
+    lessons = lessons_module()
+    path = DOCS / "en" / f"{lesson}.ipynb"
+    stored, today = lessons.nbformat.read(path, as_version=4), lessons.executed(path)
+    for before, now in zip(lessons.code_cells(stored), lessons.code_cells(today), strict=True):
+        assert lessons.printed(now) == lessons.printed(before), now.source
+
+
+@pytest.fixture(scope="module")
+def world(folder: Path) -> Path:
+    """What the pages take for granted: photos/ with two classes, and runs/photos, trained on it."""
+    train = [sys.executable, "-m", "vitreous", "train", "photos/", "--out", "runs/photos", "--epochs", "2"]
+    subprocess.run(train, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("page", [page for page in TEXTS if blocks(page, all_of_them=False)])
+def test_commands_and_programs_run_as_printed(page: str, world: Path, tmp_path: Path) -> None:
+    """Each page on its own, in a folder with photos/ and runs/photos; its blocks one after the other."""
+    here = tmp_path / "here"
+    shutil.copytree(world, here)
+    binary = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{binary}:{os.environ['PATH']}", "VITREOUS_CACHE": str(tmp_path)}
+    if any("--out runs/photos\n" in text for _, text in blocks(page)):
+        shutil.rmtree(here / "runs" / "photos")
+    for kind, text in blocks(page, all_of_them=False):
+        call = ["bash", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
+        done = subprocess.run(call, cwd=here, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{page}:\n{text}\n{done.stderr}"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_finds_korean_words(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="sphinx: pip install '.[docs]'")
     sys.path.insert(0, str(DOCS))
     try:
         from build import build
-        from messages import templates
     finally:
         sys.path.remove(str(DOCS))
-    build(tmp_path / "site")
-    for language in ("en", "ko"):
+    build(tmp_path)
+    for language in LANGUAGES:
         for page in PAGES:
-            assert (tmp_path / "site" / language / f"{page}.html").exists()
-    for page, wanted in templates(tmp_path / "messages").items():
-        stale = set(wanted) ^ set(translations(page))
-        assert not stale, f"{page}: make docs-messages, then translate {stale}"
+            assert (tmp_path / language / f"{page}.html").exists()
+    index = json.loads((tmp_path / "ko" / "searchindex.js").read_text("utf-8")[len("Search.setIndex(") : -1])
+    known = index["terms"].keys() | index["titleterms"].keys()
+    headings = (line for page in PAGES for line in text_of(page, "ko").splitlines() if line.startswith("#"))
+    words = {word for line in headings for word in re.findall(r"[가-힣]{2,}", line)}
+    assert len(words) > 30
+    lost = {word for word in words if not {word[at : at + 2] for at in range(len(word) - 1)} <= known}
+    assert not lost
