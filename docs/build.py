@@ -11,7 +11,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 SITE = DOCS.parent / "build" / "docs"
-LANGUAGES = ("en", "ko")
+LANGUAGES = {"en": "Code of the figure", "ko": "그림을 그리는 코드"}
 START = """<!doctype html>
 <meta charset="utf-8">
 <title>vitreous</title>
@@ -23,11 +23,12 @@ START = """<!doctype html>
 
 
 def build(site: Path) -> None:
-    for language in LANGUAGES:
+    for language, prompt in LANGUAGES.items():
         subprocess.run(
             [
                 *(sys.executable, "-m", "sphinx", "-q", "-W", "-E", "--keep-going", "-b", "html"),
                 *("-c", DOCS, "-D", f"language={language}", "-d", site / "trees" / language),
+                *("-D", f"nb_code_prompt_show={prompt}", "-D", f"nb_code_prompt_hide={prompt}"),
                 *(DOCS / language, site / language),
             ],
             check=True,

@@ -31,6 +31,10 @@ myst_links_external_new_tab = True
 # Lessons are notebooks with their outputs, which a test compares with what their cells compute today.
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_code_prompt_show = "Code of the figure"
+nb_code_prompt_hide = "Code of the figure"
+
+smartquotes = False  # they make one dash of the two of an option
 
 # KaTeX's style and fonts lie here, so that the site needs no network.
 katex_css_path = "katex/katex.min.css"

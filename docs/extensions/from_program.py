@@ -64,13 +64,13 @@ class CommandReference(Generated):
             for argument in command.assemble_argument_collection(parse_docstring=True):
                 if argument.show:
                     anchor = nodes.make_id(f"{title} {argument.name}")
-                    names = [*argument.names, *argument.negatives]
+                    names = list(dict.fromkeys((*argument.names, *argument.negatives)))
                     default = argument.field_info.default
                     known = default not in (argument.field_info.empty, None, False, ())
                     rows.append(
                         [
                             nodes.paragraph("", "", *literals(names, anchor)),
-                            paragraph(f"`{type_name(argument.hint)}`"),
+                            paragraph(f"`{type_name(argument.hint).removesuffix(' | None')}`"),
                             paragraph(f"`{default}`" if known else ""),
                             paragraph(argument.parameter.help or ""),
                         ]
