@@ -137,11 +137,11 @@ def test_probe_says_that_a_name_has_fresh_weights(command: Call) -> None:
 
 
 def test_study_without_a_name_lists_all(command: Call) -> None:
-    from vitreous.studies.catalog import study_titles
+    from vitreous.api.studying import list_studies
 
     code, out, _ = command("study")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == list(study_titles())
+    assert [line.split()[0] for line in out.splitlines()] == list(list_studies())
 
 
 def test_study_prints_paper_ours_and_what_differs(command: Call, tmp_path: Path) -> None:

@@ -226,8 +226,11 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
             ("predict", "runs/mine", "photo.jpg", "--out", tmp_path),
             "--out does not apply to --task classification",
         ),
-        (("inspect", run, "photo.jpg", "--label", "car"), "--label does not go with a segmenter"),
-        (("inspect", run, "photo.jpg", "--set", "model.heads=2"), "--set does not go with a segmenter"),
+        (("inspect", run, "photo.jpg", "--label", "car"), "--label does not apply to --task segmentation"),
+        (
+            ("inspect", run, "photo.jpg", "--set", "model.heads=2"),
+            "--set does not apply to --task segmentation",
+        ),
         (("predict", "Seg-Ti/16", "photo.jpg"), "a name without weights"),
         (("train", "--model", "Seg-Ti/16"), "train it with --task segmentation"),
     ):

@@ -93,7 +93,7 @@ def test_inspect_shows_where_letters_were_read(reader, command, tmp_path):
     for option in (("--patch", "1x1"), ("--label", "x"), ("--compare", "runs/mine"), ("--image-size", "8")):
         done = command("inspect", reader, "photo.jpg", *option, "--out", tmp_path / "no")
         assert done.code == 2, option
-        assert done.err == f"vitreous: {option[0]} does not go with a model that writes text: leave it out\n"
+        assert done.err == f"vitreous: {option[0]} does not apply to --task captioning: leave it out\n"
     done = command("inspect", reader, "photo.jpg", "--out", "/proc/nowhere")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "cannot write into /proc/nowhere" in done.err

@@ -22,7 +22,8 @@ import vitreous as vt
 from vitreous.cli import run
 from vitreous.errors import InputError
 from vitreous.inspection.charts import STYLE, WIDE_FONTS, installed
-from vitreous.inspection.model_report import ModelReport, Question, class_number, write_model_report
+from vitreous.inspection.model_report import Question, class_number, write_model_report
+from vitreous.inspection.page import Inspection
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
 
@@ -36,6 +37,7 @@ TINY: dict[str, Any] = {
     "mlp_dim": 24,
     "num_classes": 3,
 }
+MADE = Question("made")
 HYBRID = {"image_size": 32, "patch_size": 16, "stem": {"kind": "resnet", "layers": (1,), "width_factor": 0.5}}
 KINDS: dict[str, dict[str, Any]] = {
     "registers, mean": {"pooling": "mean", "class_token": False, "registers": 2},
@@ -71,8 +73,8 @@ def images(count: int) -> list[tuple[Image.Image, str]]:
     return [(Image.fromarray(each), f"image {i}") for i, each in enumerate(pixels)]
 
 
-def report_of(folder: Path, count: int = 2, question: Question | None = None, **changes: Any) -> ModelReport:
-    return write_model_report(model_of(**changes), images(count), folder, name="made", question=question)
+def report_of(folder: Path, count: int = 2, question: Question = MADE, **changes: Any) -> Inspection:
+    return write_model_report(model_of(**changes), images(count), folder, question)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,8 +82,8 @@ def test_a_report_for_every_kind_of_model(tmp_path: Path, kind: str) -> None:
     report = report_of(tmp_path, **KINDS[kind])
     page = report.report.read_text(encoding="utf-8")
     assert 'id="explorer-data"' in page
-    assert {each.suffix for each in report.figures} == {".svg", ".png"}
-    assert all(each.stat().st_size > 100 for each in report.figures)
+    assert {each.suffix for each in report.drawings} == {".svg", ".png"}
+    assert all(each.stat().st_size > 100 for each in report.drawings)
     with np.load(report.arrays, allow_pickle=False) as arrays:
         assert arrays["distance"].shape == (2, 3, 2)
         assert arrays["attention_rollout"].shape[0] == 2
@@ -89,13 +91,13 @@ def test_a_report_for_every_kind_of_model(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> ModelReport:
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
     """Ten images, a class, a patch, another model."""
-    question = Question(label="dog", patch=(2, 4), other=model_of(depth=2), other_name="another")
+    question = Question("made", label="dog", patch=(2, 4), other=model_of(depth=2), other_name="another")
     return report_of(tmp_path_factory.mktemp("rich"), count=10, question=question)
 
 
-def test_what_the_summary_says(rich: ModelReport) -> None:
+def test_what_the_summary_says(rich: Inspection) -> None:
     assert rich.summary["images"] == len(rich.summary["answers"]) == 10
     assert len(rich.summary["mean_attention_distance"]) == 3
     assert rich.summary["left_out"] == []
@@ -104,7 +106,7 @@ def test_what_the_summary_says(rich: ModelReport) -> None:
         assert arrays["distance"].shape == (10, 3, 2)
 
 
-def test_what_the_page_says(rich: ModelReport) -> None:
+def test_what_the_page_says(rich: Inspection) -> None:
     page = rich.report.read_text(encoding="utf-8")
     assert "which patches contributed to “dog”" in page
     assert "row 3, column 5" in page
@@ -112,18 +114,18 @@ def test_what_the_page_says(rich: ModelReport) -> None:
     assert "Of 10 images the first 8 are shown; all enter the averages." in page
 
 
-def test_labels_cannot_break_out_of_the_page(rich: ModelReport) -> None:
+def test_labels_cannot_break_out_of_the_page(rich: Inspection) -> None:
     page = rich.report.read_text(encoding="utf-8")
     assert "<b>bird" not in page
     assert page.count("</script>") == 2
 
 
-def test_charts_follow_the_page_and_their_files_do_not(rich: ModelReport) -> None:
+def test_charts_follow_the_page_and_their_files_do_not(rich: Inspection) -> None:
     page = rich.report.read_text(encoding="utf-8")
     charts = page[page.index('<svg class="chart"') :]
     assert "fill: var(--first)" in charts
     assert "#0b7285" not in charts
-    alone = next(each for each in rich.figures if each.name == "distance.svg").read_text(encoding="utf-8")
+    alone = next(each for each in rich.drawings if each.name == "distance.svg").read_text(encoding="utf-8")
     assert "#0b7285" in alone
     assert "var(--" not in alone
 
@@ -133,7 +135,7 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
     model = model_of()
     nn.init.zeros_(model.head.weight)
     nn.init.zeros_(model.head.bias)
-    report = write_model_report(model, images(4), tmp_path, name="fresh")
+    report = write_model_report(model, images(4), tmp_path, MADE)
     assert "all zeros" in report.summary["left_out"][0]["reason"]
     assert report.summary["prunable_heads"] == []
     assert report.summary["answers"][0]["answer"] == "no class: all have 33.3 %"
@@ -151,10 +153,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 import vitreous as vt
-from vitreous.inspection.model_report import write_model_report
+from vitreous.inspection.model_report import Question, write_model_report
 pixels = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 3), dtype=np.uint8)
 images = [(Image.fromarray(each), str(i)) for i, each in enumerate(pixels)]
-report = write_model_report(vt.create("ViT-L/16", image_size=384), images, Path(sys.argv[1]), name="L")
+report = write_model_report(vt.create("ViT-L/16", image_size=384), images, Path(sys.argv[1]), Question("L"))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, report.report.stat().st_size)
 """
     done = subprocess.run(
@@ -167,8 +169,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, report.report.s
 
 def test_a_bit_has_filters_only(tmp_path: Path) -> None:
     bit = build_model(BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5))
-    report = write_model_report(bit, images(1), tmp_path, name="BiT")
-    assert [each.name for each in report.figures] == ["filters.png"]
+    report = write_model_report(bit, images(1), tmp_path, Question("BiT"))
+    assert [each.name for each in report.drawings] == ["filters.png"]
     assert "convolutional" in report.summary["left_out"][0]["reason"]
 
 
@@ -239,8 +241,8 @@ def test_a_class_by_label_or_number() -> None:
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        (Question(label="dgo"), "no class 'dgo': did you mean 'dog'"),
-        (Question(patch=(3, 0)), "no patch in row 4, column 1: the grid has 3 rows and 5 columns"),
+        (Question("made", label="dgo"), "no class 'dgo': did you mean 'dog'"),
+        (Question("made", patch=(3, 0)), "no patch in row 4, column 1: the grid has 3 rows and 5 columns"),
     ],
 )
 def test_questions_that_cannot_be_answered(tmp_path: Path, question: Question, message: str) -> None:

@@ -72,7 +72,7 @@ def test_maps_are_those_of_writing_step_by_step(translator):
 
 def test_a_page_of_translations(translator, tmp_path):
     texts = ["<de> twenty-one", "<ko> </script> & <b>"]
-    report = write_translation_report(translator, texts, tmp_path, name="numbers")
+    report = write_translation_report(translator, texts, tmp_path, tmp_path)
     page = report.report.read_text()
     data = re.search(r'<script type="application/json" id="examples">(.*?)</script>', page, re.DOTALL)
     examples = json.loads(data[1])
@@ -90,7 +90,7 @@ def test_a_page_of_images_that_were_read(reader, tmp_path):
     _, _, digits = open_digits(DataConfig())
     images, _ = compose(digits, 2, np.random.default_rng(0))
     named = [(images.image(row), f"line {row}") for row in range(2)]
-    report = write_reading_report(reader, named, tmp_path, name="lines")
+    report = write_reading_report(reader, named, tmp_path, tmp_path)
     page = report.report.read_text()
     written = [len(found.ids) - 1 for found in reader.read([image for image, _ in named])]
     assert page.count("<img") == sum(written) + 2
@@ -123,9 +123,9 @@ def test_the_page_of_a_run_shows_how_it_learned(translator, reader, tmp_path):
     run.mkdir()
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = open_digits(DataConfig())[0].image(0)
-    own = write_translation_report(translator, ["<de> one"], run, name="run")
-    other = write_reading_report(reader, [(source, "0.png")], tmp_path / "elsewhere", name="run", run=run)
-    without = write_translation_report(translator, ["<de> one"], tmp_path / "nothing", name="nothing")
+    own = write_translation_report(translator, ["<de> one"], run, run)
+    other = write_reading_report(reader, [(source, "0.png")], tmp_path / "elsewhere", run)
+    without = write_translation_report(translator, ["<de> one"], tmp_path / "nothing", tmp_path / "no run")
     for report in (own, other):
         page = report.report.read_text()
         assert "Learning curves" in page

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from vitreous.studies.complexity import LAYERS, Range, exponent, measure, write_complexity
+from vitreous.studies.complexity import LAYERS, Range, exponent, measure, time_layers
 
 
 def test_the_exponent_of_a_power_law():
@@ -23,9 +23,8 @@ def test_every_layer_keeps_the_shape(layer):
 def test_tables_and_plots_are_written(tmp_path):
     values = Range((8, 16, 32), (4, 8, 16), held_length=8, held_width=4, repeats=1)
     threads = torch.get_num_threads()
-    results = measure(values)
+    files = time_layers(tmp_path / "complexity", values).files
     assert torch.get_num_threads() == threads
-    files = write_complexity(results, values, tmp_path / "complexity")
     assert {path.suffix for path in files} == {".md", ".json", ".svg", ".png"}
     told = json.loads((tmp_path / "complexity" / "results.json").read_text())
     assert [each["layer"] for each in told["layers"]] == ["self-attention", "recurrent", "convolution"]

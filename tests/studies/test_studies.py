@@ -19,12 +19,11 @@ from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.vit import ViT
-from vitreous.studies import complexity
+from vitreous.studies import STUDIES, complexity, study_named
 from vitreous.studies import laboratory as laboratory_module
-from vitreous.studies.catalog import STUDIES, study_named
 from vitreous.studies.findings import Findings, Row, refuse_overwritten, run_study, run_variants, verdict
 from vitreous.studies.laboratory import Laboratory, TrialResult, select_part
-from vitreous.studies.study import Effect, Part, Scale, Trial, Variant, settings_of
+from vitreous.studies.study import Effect, Part, Trial, Variant, settings_of
 from vitreous.studies.writing import atomic_files, markdown, results_folder, write_study
 from vitreous.training.trainer import Interrupted
 
@@ -35,7 +34,7 @@ TINY: dict[str, Any] = {
 
 
 def laboratory(cache: Path, name: str = "positions") -> Laboratory:
-    settings = settings_of(study_named(name), Scale(epochs=1, seeds=1), TINY)
+    settings = settings_of(study_named(name), 1, TINY)
     return Laboratory("digits", settings, cache=cache, device=torch.device("cpu"))
 
 
@@ -54,7 +53,7 @@ def test_every_study_runs_and_is_written(
     assert len(told) == len(findings.rows) >= 3
     assert all(0 <= row.mean <= 1 for row in findings.rows)
     assert len(findings.verdicts) == len(study.effects) >= 1
-    for path in write_study(findings, tmp_path):
+    for path in write_study(findings, tmp_path).files:
         assert path.stat().st_size > 200
     table = (tmp_path / "table.md").read_text()
     assert all(f"| {row.variant.name} |" in table for row in findings.rows)
@@ -297,7 +296,8 @@ def test_settings_without_effect_are_refused(
             study_named("positions"),
             "digits",
             wanted,
-            scale=Scale(epochs=1, seeds=1),
+            epochs=1,
+            seeds=1,
             cache=tmp_path,
             device=torch.device("cpu"),
             progress=lambda _: None,
@@ -305,7 +305,7 @@ def test_settings_without_effect_are_refused(
 
 
 def test_settings_that_variants_multiply_take_effect(tmp_path: Path) -> None:
-    lab = laboratory(tmp_path, "head")
+    plain, lab = laboratory(tmp_path, "head"), laboratory(tmp_path, "head")
     lab.settings = {**lab.settings, "training": {**lab.settings["training"], "peak_lr": 0.125}}
-    refuse_overwritten(study_named("head"), lab, {"training": {"peak_lr": 0.125}})
+    refuse_overwritten(study_named("head"), {"training": {"peak_lr": 0.125}}, lab, plain)
     assert {variant.x for variant in study_named("head").variants(lab.base())} >= {0.125, 0.375}

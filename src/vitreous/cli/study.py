@@ -10,7 +10,8 @@ from cyclopts import Parameter
 from vitreous.cli.options import ConfigFile, Device, Json, Out, Settings, parse_settings, print_json
 
 if TYPE_CHECKING:
-    from vitreous.api.studying import ComplexityResult, StudyResult
+    from vitreous.studies.complexity import Complexity
+    from vitreous.studies.findings import Findings
 
 
 def study(
@@ -68,29 +69,26 @@ def study(
     return 0
 
 
-def print_study(result: StudyResult | ComplexityResult) -> None:
+def print_study(result: Findings | Complexity) -> None:
     """Print the tables for people."""
     from textwrap import fill
 
-    from vitreous.api.studying import StudyResult
     from vitreous.cli.tables import print_table, si
-    from vitreous.studies import complexity
-    from vitreous.studies.study import COMPLEXITY_TITLE
+    from vitreous.studies import COMPLEXITY_TITLE, complexity
     from vitreous.studies.writing import runs_in_words, study_cells, verdicts
 
-    if not isinstance(result, StudyResult):
+    if isinstance(result, complexity.Complexity):
         print(f"{COMPLEXITY_TITLE}\n{complexity.PLACE}\n")
         print_table(complexity.HEADER, [complexity.cells(each) for each in result.layers])
         return
-    findings = result.findings
-    print(f"{findings.study.title}\n{findings.study.place} of arXiv 2010.11929\n")
-    rows = [(*study_cells(row), si(row.results[0].macs)) for row in findings.rows]
+    print(f"{result.study.title}\n{result.study.place} of arXiv 2010.11929\n")
+    rows = [(*study_cells(row), si(row.results[0].macs)) for row in result.rows]
     print_table(("variant", "paper", "ours", "95 % interval", "MACs"), rows)
-    ours = f"held-out accuracy on {findings.source}, {runs_in_words(findings)}"
+    ours = f"held-out accuracy on {result.source}, {runs_in_words(result)}"
     print()
-    notes = ("paper", findings.study.measure), ("ours", ours), ("what differs", findings.study.differs)
+    notes = ("paper", result.study.measure), ("ours", ours), ("what differs", result.study.differs)
     for name, text in notes:
         print(fill(text, 98, initial_indent=f"{name:<14}", subsequent_indent=" " * 14))
     print()
-    for claim, words in verdicts(findings):
+    for claim, words in verdicts(result):
         print(fill(f"{claim}: {words}", 98, subsequent_indent="    "))

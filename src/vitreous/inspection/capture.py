@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.layers.attention import Attention
+from vitreous.layers.attention import Attention, CrossAttention
 
+Layer = Attention | CrossAttention
 Map = TypeVar("Map")
 
 
@@ -23,12 +24,12 @@ class CapturedAttention(Generic[Map]):
             the result of `reduce`. Detached.
     """
 
-    def __init__(self, layers: list[Attention], reduce: Callable[[Tensor], Map]) -> None:
+    def __init__(self, layers: list[Layer], reduce: Callable[[Tensor], Map]) -> None:
         self.maps: list[Map] = []
         self.layers = layers
         self.reduce = reduce
 
-    def record(self, layer: Attention, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def record(self, layer: Layer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compute the map of `layer` from the input of its forward pass."""
         if len(self.maps) == len(self.layers) or self.layers[len(self.maps)] is not layer:
             self.maps = []  # another forward pass begins
@@ -37,18 +38,20 @@ class CapturedAttention(Generic[Map]):
 
 
 @overload
-def capture_attention(model: nn.Module) -> AbstractContextManager[CapturedAttention[Tensor]]: ...
+def capture_attention(
+    model: nn.Module, *, kind: type[Layer] = ...
+) -> AbstractContextManager[CapturedAttention[Tensor]]: ...
 
 
 @overload
 def capture_attention(
-    model: nn.Module, *, reduce: Callable[[Tensor], Map]
+    model: nn.Module, *, reduce: Callable[[Tensor], Map], kind: type[Layer] = ...
 ) -> AbstractContextManager[CapturedAttention[Map]]: ...
 
 
 @contextmanager
 def capture_attention(
-    model: nn.Module, *, reduce: Callable[[Tensor], Any] = Tensor.detach
+    model: nn.Module, *, reduce: Callable[[Tensor], Any] = Tensor.detach, kind: type[Layer] = Attention
 ) -> Iterator[CapturedAttention[Any]]:
     """Capture the attention maps of every encoder layer while the model runs as usual.
 
@@ -62,10 +65,10 @@ def capture_attention(
     the maps.
 
     Args:
-        model: a model with at least one `layers.attention.Attention`; hybrids, wrapped and shared ones too.
+        model: a model with at least one attention layer of `kind`; hybrids, wrapped and shared ones too.
         reduce: from the (B, K, T, T) map of a layer to what is stored of it, applied at once, so that only
-        one
-            map is in memory at a time.
+            one map is in memory at a time.
+        kind: of layers; `CrossAttention`, whose keys come from another sequence, has maps (B, K, T, S).
 
     Raises:
         InputError: a model without vitreous attention (BiT, models of other libraries), or a compiled one.
@@ -74,7 +77,7 @@ def capture_attention(
         raise InputError(
             "attention of a compiled model cannot be captured: capture the model that it was compiled from"
         )
-    layers = attention_layers(model)
+    layers = attention_layers(model, kind)
     captured = CapturedAttention(layers, reduce)
     hooks = [layer.register_forward_pre_hook(captured.record, with_kwargs=True) for layer in set(layers)]
     try:
@@ -84,11 +87,9 @@ def capture_attention(
             hook.remove()
 
 
-def attention_layers(model: nn.Module) -> list[Attention]:
+def attention_layers(model: nn.Module, kind: type[Layer]) -> list[Any]:
     """Return the attention module of each layer, in order; a shared module once for each layer."""
-    layers = [
-        module for _, module in model.named_modules(remove_duplicate=False) if isinstance(module, Attention)
-    ]
+    layers = [module for _, module in model.named_modules(remove_duplicate=False) if isinstance(module, kind)]
     if not layers:
         ours = type(model).__module__.startswith("vitreous.")
         reason = "it is a convolutional network" if ours else "it has none of vitreous's attention layers"

@@ -121,12 +121,13 @@ class Chart:
             self.figure.savefig(buffer, format="svg", metadata={"Date": None})
         return buffer.getvalue()
 
-    def inline(self) -> Markup:
+    def inline(self, alt: str) -> Markup:
         """Return an <svg> element for a page, its colors as CSS variables."""
         svg = self.svg[self.svg.index("<svg") :]
         for color, variable in VARIABLES.items():
             svg = svg.replace(color, variable)
-        return Markup(svg.replace("<svg ", '<svg class="chart" ', 1))
+        opening = Markup('<svg class="chart" role="img" aria-label="{}" ').format(alt)
+        return Markup(svg.replace("<svg ", opening, 1))
 
     def save(self, stem: Path) -> list[Path]:
         """Write `stem`.svg and `stem`.png."""
@@ -166,20 +167,6 @@ def lines(
     axes.margins(x=0.02)
     if len(series) > 1:
         axes.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
-
-
-def per_head(values: Float[np.ndarray, "L K"], *, title: str) -> Chart:
-    """Plot a dot for each head over its layer, and a line through the layers' means, as in Fig. 7 right."""
-    layers, heads = values.shape
-    with canvas(6.4, 3.0) as (figure, (axes,)):
-        place = np.repeat(np.arange(1, layers + 1), heads)
-        axes.scatter(place, values.ravel(), s=16, color=FIRST, alpha=0.65, linewidths=0, zorder=3)
-        axes.plot(range(1, layers + 1), values.mean(axis=1), color=SECOND, linewidth=1.4, zorder=2)
-        axes.set_title(title)
-        axes.set_xlabel("layer")
-        axes.set_xticks(range(1, layers + 1, max(1, layers // 12)))
-        axes.set_ylim(0, max(1.08 * values.max(), 1e-9))
-    return Chart(figure)
 
 
 def matrix(

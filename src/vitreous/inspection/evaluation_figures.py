@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,62 +14,50 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
-from vitreous.inspection import captions
 from vitreous.inspection.charts import FIRST, HAIR, MUTED, Chart, canvas, lines, matrix
 from vitreous.inspection.images import rgb
-from vitreous.inspection.page import Exhibit, LeftOut, image_row, percent, table
+from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, percent
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
-PANELS = {"loss": "Loss", "accuracy": "Accuracy", "lr": "Learning rate"}
 SERIES = {"": "training", "validation_": "validation"}
+# The panels of the learning curves of each kind of run: their titles by the keys in metrics.jsonl.
+PANELS = {
+    "curves": {"loss": "Loss", "accuracy": "Accuracy", "lr": "Learning rate"},
+    "curves.segmentation": {"loss": "Loss", "miou": "Mean IoU", "accuracy": "Pixel accuracy"},
+    "curves.regression": {"loss": "Loss", "mean_error": "Mean absolute error", "lr": "Learning rate"},
+    "curves.text": {"loss": "Loss", "accuracy": "Token accuracy", "lr": "Learning rate"},
+}
 MOST_CLASSES = 40  # in a readable chart
 
 
-def curves_figure(
-    rows: Sequence[Mapping[str, Any]], *, shown: Mapping[str, str] = PANELS, caption: str = captions.CURVES
-) -> Exhibit | LeftOut:
+def curves_figure(rows: Sequence[Mapping[str, Any]], kind: str = "curves") -> Exhibit | LeftOut:
     """Plot loss, accuracy and learning rate over the epochs.
 
     Args:
         rows: of metrics.jsonl.
-        shown: the title of each panel, by its key in metrics.jsonl.
+        kind: of `PANELS`.
     """
-    title = "Learning curves"
-    panels = {
-        panel: {
-            words: [(row["epoch"], row[prefix + key]) for row in rows if prefix + key in row]
-            for prefix, words in SERIES.items()
-        }
-        for key, panel in shown.items()
-    }
-    panels = {name: {w: p for w, p in each.items() if p} for name, each in panels.items()}
-    panels = {name: each for name, each in panels.items() if each}
+    panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+    for key, panel in PANELS[kind].items():
+        for prefix, words in SERIES.items():
+            if points := [row for row in rows if prefix + key in row]:
+                xs, ys = [row["epoch"] for row in points], [row[prefix + key] for row in points]
+                panels.setdefault(panel, {})[words] = xs, ys
     if not panels:
-        return LeftOut(title, "metrics.jsonl holds no numbers yet")
-    validated = any(SERIES["validation_"] in each for each in panels.values())
+        return left_out(kind, "metrics.jsonl holds no numbers yet")
     with canvas(3.0 * len(panels), 2.5, columns=len(panels)) as (figure, all_axes):
-        for axes, (name, series) in zip(all_axes, panels.items(), strict=True):
-            lines(
-                axes,
-                {w: ([x for x, _ in p], [y for _, y in p]) for w, p in series.items()},
-                title=name,
-                x="epoch",
-            )
-    return Exhibit.of_chart(
-        Chart(figure),
-        name="curves",
-        title=title,
-        caption=caption.format(validation=captions.VALIDATION if validated else ""),
-    )
+        for axes, (panel, series) in zip(all_axes, panels.items(), strict=True):
+            lines(axes, series, title=panel, x="epoch")
+    validated = any(SERIES["validation_"] in series for series in panels.values())
+    return exhibit(kind, Chart(figure), validated=validated)
 
 
 def baselines_figure(
     name: str, evaluation: ClassificationEvaluation, baselines: Sequence[Baseline]
 ) -> Exhibit | LeftOut:
     """Plot the accuracy of the model and of simple methods on the same images."""
-    title = "Baselines"
     if not baselines:
-        return LeftOut(title, "no baseline was computed for this data")
+        return left_out("baselines", "no baseline was computed for this data")
     entries: list[tuple[str, float, Interval]] = [(name, evaluation.accuracy, evaluation.interval)]
     entries += [(each.name, each.accuracy, each.interval) for each in baselines]
     with canvas(6.4, 0.34 * len(entries) + 0.6) as (figure, (axes,)):
@@ -85,45 +73,31 @@ def baselines_figure(
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("test accuracy, %")
     settings = "; ".join(f"{each.name} ({each.settings})" for each in baselines)
-    return Exhibit.of_chart(
-        Chart(figure),
-        name="baselines",
-        title=title,
-        subtitle="compared with simpler methods",
-        caption=captions.BASELINES.format(count=evaluation.count, settings=settings),
-    )
+    return exhibit("baselines", Chart(figure), count=evaluation.count, settings=settings)
 
 
 def confusion_figure(
-    counts: Int[np.ndarray, "classes classes"],
-    classes: Sequence[str],
-    *,
-    number: Callable[[int, float], str] = lambda count, share: str(count) if count else "",
-    caption: str = captions.CONFUSION,
+    counts: Int[np.ndarray, "classes classes"], classes: Sequence[str], *, pixels: bool = False
 ) -> Exhibit | LeftOut:
     """Show a square for each pair of classes, as deep as its share of the row.
 
     Args:
         counts: of true class [row] and predicted class [column].
-        number: the text in a square, from its count and its share.
+        pixels: whether they count pixels, which are written as percent of the row.
     """
-    title = "Confusion matrix"
+    name = "confusion.pixels" if pixels else "confusion"
     if len(classes) > MOST_CLASSES:
-        return LeftOut(title, f"{len(classes)} classes are too many to read in a matrix")
+        return left_out(name, f"{len(classes)} classes are too many to read in a matrix")
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    numbers = 100 * shares if pixels else counts
     chart = matrix(
         shares,
         rows=classes,
         columns=classes,
         axes_names=("true class", "predicted class"),
-        numbers=[
-            [number(int(count), float(share)) for count, share in zip(*row, strict=True)]
-            for row in zip(counts, shares, strict=True)
-        ],
+        numbers=[[f"{number:.0f}" if number >= 0.5 else "" for number in row] for row in numbers],
     )
-    return Exhibit.of_chart(
-        chart, name="confusion", title=title, subtitle="what is taken for what", caption=caption
-    )
+    return exhibit(name, chart)
 
 
 def calibration_figure(evaluation: ClassificationEvaluation) -> Exhibit:
@@ -141,20 +115,13 @@ def calibration_figure(evaluation: ClassificationEvaluation) -> Exhibit:
         axes.set_ylim(0, 1.03)
         axes.set_xlabel("predicted probability")
         axes.set_ylabel("accuracy")
-    return Exhibit.of_chart(
-        Chart(figure),
-        name="calibration",
-        title="Calibration",
-        subtitle="can the probabilities be trusted?",
-        caption=captions.CALIBRATION.format(ece=percent(evaluation.calibration.ece)),
-    )
+    return exhibit("calibration", Chart(figure), ece=percent(evaluation.calibration.ece))
 
 
 def mistakes_figure(
     evaluation: ClassificationEvaluation, images: ImageDataset, preprocessing: Preprocessing
 ) -> Exhibit | LeftOut:
     """Show the incorrect predictions with the highest probability."""
-    title = "Most confident errors"
     shown = []
     for mistake in evaluation.surest_mistakes(12):
         try:
@@ -164,51 +131,29 @@ def mistakes_figure(
         words = f"predicted {mistake.predicted} ({percent(mistake.probability)}), is {mistake.actual}"
         shown.append((rgb(to_tensor(image)), f"{words} · {mistake.name}"))
     if not shown:
-        return LeftOut(title, f"all {evaluation.count} images were classified correctly")
-    return Exhibit(
-        name="mistakes",
-        title=title,
-        caption=captions.MISTAKES.format(wrong=int((~evaluation.correct).sum())),
-        html=image_row(shown),
-    )
+        return left_out("mistakes", f"all {evaluation.count} images were classified correctly")
+    return exhibit("mistakes", HTML.image_row(shown), wrong=int((~evaluation.correct).sum()))
 
 
 def classes_table(evaluation: ClassificationEvaluation | MultiLabelEvaluation) -> Exhibit:
     """List precision, recall and F1 of each class, or its average precision where images have several
     labels."""
-    if isinstance(evaluation, ClassificationEvaluation):
-        scores = evaluation.per_class
-        caption = captions.PER_CLASS
-        html = table(
-            ("class", "images", "precision", "recall", "F1"),
-            [
-                (s.label, str(s.support), percent(s.precision), percent(s.recall), percent(s.f1))
-                for s in scores
-            ],
-            [s.f1 for s in scores],
-        )
-    else:
+    if isinstance(evaluation, MultiLabelEvaluation):
         values = [float(value) for value in evaluation.average_precision]
-        caption = captions.AVERAGE_PRECISION
-        html = table(
-            ("class", "average precision"),
-            [(label, percent(value)) for label, value in zip(evaluation.classes, values, strict=True)],
-            values,
-        )
-    return Exhibit(name="classes", title="Per-class metrics", caption=caption, html=html)
+        cells = [(label, percent(value)) for label, value in zip(evaluation.classes, values, strict=True)]
+        return exhibit("classes.ranked", HTML.table(("class", "average precision"), cells, values))
+    scores = evaluation.per_class
+    rows = [
+        (each.label, each.support, percent(each.precision), percent(each.recall), percent(each.f1))
+        for each in scores
+    ]
+    header = ("class", "images", "precision", "recall", "F1")
+    return exhibit("classes", HTML.table(header, rows, [each.f1 for each in scores]))
 
 
 def augmented_figure(sheet: ContactSheet | None) -> Exhibit | LeftOut:
     """Show training images after augmentation."""
-    title = "Augmented training images"
     if sheet is None:
-        return LeftOut(title, "no sheet of augmented images was made")
-    return Exhibit(
-        name="augmented",
-        title=title,
-        subtitle="what training really sees",
-        caption=captions.AUGMENTED.format(count=len(sheet.labels)),
-        html=image_row(
-            [(rgb(image), label) for image, label in zip(sheet.images, sheet.labels, strict=True)]
-        ),
-    )
+        return left_out("augmented", "no sheet of augmented images was made")
+    images = [(rgb(image), label) for image, label in zip(sheet.images, sheet.labels, strict=True)]
+    return exhibit("augmented", HTML.image_row(images), count=len(images))

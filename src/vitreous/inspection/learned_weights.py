@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -17,18 +15,6 @@ from vitreous.layers.resnet_v2 import PreActivationResNet
 from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
-
-
-class Components(NamedTuple):
-    """Principal components, most important first.
-
-    Attributes:
-        filters: one small image each, of unit norm.
-        explained: the share of the filters' variance along each.
-    """
-
-    filters: Float[Tensor, "n C P Q"]
-    explained: Float[Tensor, "n"]
 
 
 def first_filters(model: Model) -> Float[Tensor, "D C P Q"]:
@@ -51,8 +37,11 @@ def first_filters(model: Model) -> Float[Tensor, "D C P Q"]:
     raise TypeError(f"{type(model).__name__} has no known first layer")
 
 
-def principal_filters(weight: Float[Tensor, "D C P Q"], count: int = 28) -> Components:
-    """Return the first `count` principal components of the D filters, or as many as there are.
+def principal_filters(
+    weight: Float[Tensor, "D C P Q"], count: int = 28
+) -> tuple[Float[Tensor, "n C P Q"], Float[Tensor, "n"]]:
+    """Return the first `count` principal components of the D filters, or as many as there are, as small
+    images of unit norm; and the share of the filters' variance along each.
 
     The sign of a component is arbitrary; the largest value is made positive, so that results are
     reproducible.
@@ -63,7 +52,7 @@ def principal_filters(weight: Float[Tensor, "D C P Q"], count: int = 28) -> Comp
     peak = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     filters = (directions * peak.sign()).reshape(-1, *weight.shape[1:])
     variance = singular.square()
-    return Components(filters[:count], (variance / variance.sum().clamp_min(1e-12))[:count])
+    return filters[:count], (variance / variance.sum().clamp_min(1e-12))[:count]
 
 
 Positions = LearnedPositions | LearnedPositions2d | SinCosPositions2d

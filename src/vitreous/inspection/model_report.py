@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import Image
 
 from vitreous.errors import InputError, nearest
-from vitreous.inspection import captions
 from vitreous.inspection import survey_figures as figures
-from vitreous.inspection.attention_metrics import readout_name, to_grid
 from vitreous.inspection.charts import Chart
-from vitreous.inspection.explorer import explorer_data, fitting_factor, store_for_page
-from vitreous.inspection.images import Pixels, enlarged, png, rgb
-from vitreous.inspection.model_figures import attention_triples, filters_figure, positions_figure
-from vitreous.inspection.page import Exhibit, LeftOut, save_arrays, write_page
+from vitreous.inspection.explorer import explorer_data
+from vitreous.inspection.images import Pixels, rgb
+from vitreous.inspection.model_figures import (
+    attention_triples,
+    filters_figure,
+    model_summary,
+    positions_figure,
+)
+from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.representations import unusual_norms
-from vitreous.inspection.run_report import model_summary
-from vitreous.inspection.survey import Progress, Survey, layer_features, relevances, survey
+from vitreous.inspection.survey import Progress, layer_features, relevances, survey
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
@@ -33,62 +35,39 @@ CLOSE = 8  # images that are shown; the others enter the averages
 
 @dataclass(frozen=True)
 class Question:
-    """What to show beyond the default.
+    """What a report is asked to show.
 
     Attributes:
+        name: the path or the name of the model.
+        about: a sentence on where the images come from.
         label: the class to explain; None: each image's own prediction.
         patch: (row, column), from 0, of the patch whose attention is shown; None: the one in the middle.
         other: another model, whose layers are compared with this one's.
         other_name: what to call it.
+        progress: is called with the images done and all of them.
     """
 
+    name: str
+    about: str = ""
     label: str | None = None
     patch: tuple[int, int] | None = None
     other: Model | None = None
     other_name: str = "the other"
-
-
-@dataclass(frozen=True)
-class ModelReport:
-    """The files of a report, and its main numbers.
-
-    Attributes:
-        boxes: whether characters that no installed font has are boxes in the PNG figures.
-    """
-
-    report: Path
-    figures: tuple[Path, ...]
-    arrays: Path
-    summary: Mapping[str, Any]
-    boxes: bool
-
-
-class ViTParts(NamedTuple):
-    """The data and the caption of the explorer, the figures, and the main numbers."""
-
-    explorer: dict[str, Any] | None
-    explorer_caption: str
-    parts: list[Exhibit | LeftOut]
-    summary: dict[str, Any]
+    progress: Progress | None = None
 
 
 def write_model_report(
     model: Model,
     images: Sequence[tuple[Image.Image, str]],
     folder: Path,
+    question: Question,
     *,
-    name: str,
-    about_images: str = "",
-    question: Question | None = None,
     more: Sequence[Exhibit] = (),
     classes: int | None = None,
-    progress: Progress | None = None,
-) -> ModelReport:
+) -> Inspection:
     """Run `model` on images (with their names); write report.html, figures and arrays.npz into `folder`.
 
     Args:
-        name: what the page calls the model.
-        about_images: a sentence on where the images come from.
         more: figures that only this kind of model has; they come first.
         classes: how many the whole model has, where `model` is but a part of it; else its own.
 
@@ -103,14 +82,20 @@ def write_model_report(
         raise InputError(
             f"the model takes {model.preprocessing.channels} channels: only gray and RGB images can be read"
         )
+    name = Path(question.name).name if Path(question.name).exists() else question.name
     model.eval()
+    parts: list[Exhibit | LeftOut] = list(more)
+    interactive: dict[str, Any] | None = None
+    summary: dict[str, Any] = {}
     if isinstance(model, ViT):
-        found = inspect_vit(model, images, question or Question(), progress)
+        found, interactive, summary = vit_exhibits(model, images, question)
+        parts += found
     else:
-        left_out = LeftOut("Attention, rollout, position embeddings and layers", NO_TOKENS)
-        found = ViTParts(None, "", [filters_figure(model), left_out], {})
-    parts = [*more, *found.parts]
+        refuse_questions(question)
+        title = "Attention, rollout, position embeddings and layers"
+        parts += [filters_figure(model), LeftOut(title, NO_TOKENS)]
     exhibits = [part for part in parts if isinstance(part, Exhibit)]
+    reasons = [{"figure": part.title, "reason": part.reason} for part in parts if isinstance(part, LeftOut)]
     folder.mkdir(parents=True, exist_ok=True)
     page = write_page(
         folder / "report.html",
@@ -119,35 +104,40 @@ def write_model_report(
         title=f"Inspection of {name}",
         name=name,
         kind=model_summary(model),
-        images=about_images,
+        images=question.about,
         facts={
             "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
             "classes": f"{classes or model.config.num_classes or 0:,}",
             "images": f"{len(images):,}",
         },
-        explorer=found.explorer,
-        explorer_caption=found.explorer_caption,
+        explorer=interactive,
     )
-    files = tuple(path for each in exhibits for path in save_files(each.files, folder))
+    drawings = tuple(path for each in exhibits for path in each.save(folder))
     arrays = {key: value for each in exhibits for key, value in each.arrays.items()}
-    charts = [each for part in exhibits for each in part.files.values() if isinstance(each, Chart)]
-    reasons = [{"figure": part.title, "reason": part.reason} for part in parts if isinstance(part, LeftOut)]
-    return ModelReport(
+    return Inspection(
         page,
-        files,
         save_arrays(arrays, folder / "arrays.npz"),
-        {"images": len(images), **found.summary, "left_out": reasons},
-        boxes=any(chart.boxes for chart in charts),
+        drawings,
+        {"images": len(images), **summary, "left_out": reasons},
+        boxes=any(isinstance(each.file, Chart) and each.file.boxes for each in exhibits),
     )
 
 
-def inspect_vit(
-    model: ViT,
-    images: Sequence[tuple[Image.Image, str]],
-    question: Question,
-    progress: Progress | None,
-) -> ViTParts:
-    """Return all that a report shows of a Vision Transformer with images (and their names).
+def refuse_questions(question: Question) -> None:
+    """Raise InputError for what cannot be asked of a convolutional network."""
+    given = {"--label": question.label, "--patch": question.patch, "--compare": question.other}
+    for option, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{option} does not go with a convolutional network, which has no attention: leave it out"
+            )
+
+
+def vit_exhibits(
+    model: ViT, images: Sequence[tuple[Image.Image, str]], question: Question
+) -> tuple[list[Exhibit | LeftOut], dict[str, Any], dict[str, Any]]:
+    """Return the figures of a Vision Transformer with images (and their names), the explorer, and the main
+    numbers; layers and heads count from 1.
 
     Raises:
         InputError: an unknown class, or a patch outside the grid.
@@ -160,22 +150,15 @@ def inspect_vit(
     batch = model.preprocessing([image for image, _ in images])
     close = batch[:CLOSE]
 
-    seen = survey(model, batch, patch=patch, close=CLOSE, progress=progress)
+    seen = survey(model, batch, patch=patch, close=CLOSE, progress=question.progress)
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     answers = figures.predicted_labels(seen.lens, labels)
-    words = (
-        [f"{name}, predicted {answer}" for name, answer in zip(names, answers, strict=True)]
-        if answers
-        else names
-    )
+    words = [f"{name}, predicted {answer}" for name, answer in zip(names, answers, strict=False)] or names
     shown = [rgb(each) for each in model.preprocessing.denormalize(model.sized(close))]
     named = list(zip(shown, words[:CLOSE], strict=True))
-    factor = fitting_factor(config)
-    maps = store_for_page(model, close, factor)
-    last = to_grid(seen.reading[:, -1].mean(dim=1), config)
 
     parts: list[Exhibit | LeftOut] = [
-        attention_triples(config, named, last, seen.rollout[:CLOSE]),
+        attention_triples(config, named, seen),
         *relevance_figures(evidence, named, question.label),
         figures.heads_figure(seen, config),
         figures.distance_figure(seen),
@@ -185,19 +168,25 @@ def inspect_vit(
         figures.features_figure(seen.patches, shown, names[:CLOSE], config),
         figures.lens_figure(seen.lens, labels),
         figures.entropy_figure(seen),
-        figures.alignment_figure(seen.features, None, ""),
+        figures.alignment_figure(seen.features),
         figures.norms_figure(seen.norms, config),
     ]
-    if question.other is not None:
-        parts.append(comparison_figure(question, seen, [image for image, _ in images]))
-    return ViTParts(
-        explorer_data(config, named, seen, evidence.patches if evidence else None, maps, factor),
-        captions.EXPLORER.format(
-            readout=readout_name(config), left_out=left_out_of_page(config, len(batch), len(maps), factor)
-        ),
-        parts,
-        main_numbers(seen, evidence, names, answers, config),
-    )
+    if isinstance(question.other, ViT):  # each with its own preprocessing of the same images
+        others = layer_features(
+            question.other.eval(), question.other.preprocessing([image for image, _ in images])
+        )
+        parts.append(figures.alignment_figure(seen.features, others, question.other_name))
+    elif question.other is not None:
+        reason = "a convolutional network has no tokens to compare"
+        parts.append(left_out("alignment.with-other", reason, other=question.other_name))
+    summary = {
+        "answers": [{"image": name, "answer": each} for name, each in zip(names, answers, strict=False)],
+        "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),
+        "mean_attention_entropy": seen.entropy.mean(dim=(0, 2)).tolist(),
+        "prunable_heads": figures.prunable_heads(evidence) if evidence and evidence.heads.any() else [],
+        "artifact_tokens": int(unusual_norms(seen.norms[:, config.num_prefix_tokens :]).sum()),
+    }
+    return parts, explorer_data(model, close, named, seen, evidence.patches if evidence else None), summary
 
 
 def patch_in_grid(config: ViTConfig, patch: tuple[int, int] | None) -> tuple[int, int]:
@@ -238,61 +227,3 @@ def relevance_figures(
         figures.relevance_figure(evidence, images, label),
         figures.importance_figure(evidence),
     ]
-
-
-def comparison_figure(question: Question, seen: Survey, images: Sequence[Image.Image]) -> Exhibit | LeftOut:
-    """Compare the layers of two models, each with its own preprocessing of the same images."""
-    other = question.other
-    if not isinstance(other, ViT):
-        title = f"Layer similarity (CKA) with {question.other_name}"
-        return LeftOut(title, "a convolutional network has no tokens to compare")
-    features = layer_features(other.eval(), other.preprocessing(images))
-    return figures.alignment_figure(seen.features, features, question.other_name)
-
-
-def left_out_of_page(config: ViTConfig, images: int, maps: int, factor: int) -> str:
-    """Return what the explorer omits, as sentences; empty where it has everything."""
-    shown = min(images, CLOSE)
-    words = []
-    if shown < images:
-        words.append(f"Of {images} images the first {shown} are shown; all enter the averages.")
-    if maps < shown:
-        words.append(
-            f"To limit the page's size, patches can be queried in the first {maps} of {shown} images."
-        )
-    if factor > 1:
-        words.append(
-            f"Patch queries are averaged over blocks of {factor}×{factor}; the query of "
-            f"{readout_name(config)} is not."
-        )
-    return "".join(f" {each}" for each in words)
-
-
-def main_numbers(
-    seen: Survey,
-    evidence: Relevance | None,
-    names: Sequence[str],
-    answers: Sequence[str],
-    config: ViTConfig,
-) -> dict[str, Any]:
-    """Return the numbers that fit into a few lines of JSON; layers and heads count from 1."""
-    unusual = unusual_norms(seen.norms[:, config.num_prefix_tokens :])
-    return {
-        "answers": [{"image": name, "answer": each} for name, each in zip(names, answers, strict=False)],
-        "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),
-        "mean_attention_entropy": seen.entropy.mean(dim=(0, 2)).tolist(),
-        "prunable_heads": figures.prunable_heads(evidence) if evidence and evidence.heads.any() else [],
-        "artifact_tokens": int(unusual.sum()),
-    }
-
-
-def save_files(files: Mapping[str, Chart | Pixels], folder: Path) -> list[Path]:
-    """Save charts as SVG and PNG, images as PNG."""
-    paths = []
-    for stem, drawing in files.items():
-        if isinstance(drawing, Chart):
-            paths += drawing.save(folder / stem)
-        else:
-            paths.append(folder / f"{stem}.png")
-            paths[-1].write_bytes(png(enlarged(drawing, 512)))
-    return paths

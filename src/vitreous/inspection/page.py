@@ -1,9 +1,15 @@
-"""A report: one HTML file without external resources, built from exhibits."""
+"""A report: one HTML file without external resources, built from exhibits.
+
+The words of an exhibit (title, subtitle, caption, alternative text) are in templates/exhibits.toml, its HTML
+in the macros of templates/parts.html.j2.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +19,18 @@ from markupsafe import Markup
 
 from vitreous import __version__
 from vitreous.checkpoints.whole_files import whole
+from vitreous.data.image_list import Failure
 from vitreous.inspection.charts import Chart
-from vitreous.inspection.images import Pixels, data_uri
+from vitreous.inspection.images import Pixels, data_uri, enlarged, png
+from vitreous.results import Result
 
-SMALL = 64  # images with fewer pixels a side are shown with hard edges
+OPTIONS: Any = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+TEMPLATES = Environment(loader=PackageLoader("vitreous.inspection", "templates"), autoescape=True, **OPTIONS)
+TEMPLATES.filters["data_uri"] = data_uri
+HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions
+PLAIN_TEXT = Environment(**OPTIONS)  # the page escapes it
+WORDS = ("title", "subtitle", "caption", "alt")
+EXHIBITS = tomllib.loads(Path(__file__).with_name("templates").joinpath("exhibits.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -24,35 +38,71 @@ class Exhibit:
     """A figure of a report.
 
     Attributes:
-        name: of its files and its anchor.
-        title: the standard term for what it shows.
-        caption: how to read it.
+        name: its anchor.
         html: the figure itself.
-        subtitle: the question that it answers, in plain words.
-        files: the same as files beside the page, by their stem.
+        file: the same as a file next to the page.
         arrays: the numbers of the figure, for the .npz file.
     """
 
     name: str
     title: str
+    subtitle: str
     caption: str
     html: Markup
-    subtitle: str = ""
-    files: Mapping[str, Chart | Pixels] = field(default_factory=dict)
+    file: Chart | Pixels | None = None
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    @classmethod
-    def of_chart(cls, chart: Chart, *, name: str, **words: Any) -> Exhibit:
-        """Return the exhibit of a chart, which is also saved as files called `name`."""
-        return cls(name=name, html=chart.inline(), files={name.replace("-", "_"): chart}, **words)
+    def save(self, folder: Path) -> list[Path]:
+        """Write a chart as SVG and PNG, an image as PNG."""
+        path = folder / f"{self.name.replace('-', '_')}.png"
+        if self.file is None:
+            return []
+        if isinstance(self.file, Chart):
+            return self.file.save(path.with_suffix(""))
+        path.write_bytes(png(enlarged(self.file, 512)))
+        return [path]
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """A figure that this model or run cannot have, and why."""
 
     title: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Inspection(Result):
+    """The page that `inspect` wrote, and the numbers in short.
+
+    Attributes:
+        report: the HTML page.
+        arrays: the .npz file of the numbers.
+        drawings: the figures as PNG and SVG files.
+        summary: the numbers in short.
+        failed: images that could not be read, and why.
+        boxes: whether letters that no installed font has are boxes in the PNG figures.
+    """
+
+    report: Path
+    arrays: Path
+    drawings: tuple[Path, ...]
+    summary: dict[str, Any]
+    failed: tuple[Failure, ...] = ()
+    boxes: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "report": str(self.report),
+            "figures": [str(path) for path in self.drawings],
+            "arrays": str(self.arrays),
+            **self.summary,
+            "failed": [asdict(each) for each in self.failed],
+        }
+
+    def _repr_html_(self) -> str:
+        """Return the page itself, in a frame."""
+        page = escape(self.report.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" width="100%" height="720" style="border: 0"></iframe>'
 
 
 class Headline(NamedTuple):
@@ -60,6 +110,45 @@ class Headline(NamedTuple):
 
     figure: str
     sentence: str
+
+
+def words_of(name: str, values: Mapping[str, Any], keys: Sequence[str] = WORDS) -> dict[str, str]:
+    """Return the title, subtitle, caption and alternative text of an exhibit, or of a variant of it."""
+    entry, _, variant = name.partition(".")
+    words = {"subtitle": "", "caption": "", "alt": EXHIBITS[entry]["title"], **EXHIBITS[entry]}
+    words |= words.get(variant, {})
+    return {key: " ".join(PLAIN_TEXT.from_string(words[key]).render(values).split()) for key in keys}
+
+
+def exhibit(
+    name: str,
+    figure: Chart | Pixels | Markup,
+    *,
+    file: Pixels | None = None,
+    arrays: Mapping[str, np.ndarray] | None = None,
+    **values: Any,
+) -> Exhibit:
+    """Return an exhibit with its words from the catalog.
+
+    Args:
+        name: of the exhibit in the catalog, or of a variant of it.
+        figure: a chart or a contact sheet, which become files as well, or HTML.
+        file: of HTML.
+        values: that the words need.
+    """
+    words = words_of(name, values)
+    alt = words.pop("alt")
+    if isinstance(figure, Markup):
+        html = figure
+    else:
+        html = figure.inline(alt) if isinstance(figure, Chart) else HTML.sheet(figure, alt)
+    saved = file if isinstance(figure, Markup) else figure
+    return Exhibit(name.replace(".", "-"), **words, html=html, file=saved, arrays=arrays or {})
+
+
+def left_out(name: str, reason: str, **values: Any) -> LeftOut:
+    """Return why there is no exhibit called `name`."""
+    return LeftOut(words_of(name, values, ["title"])["title"], reason)
 
 
 def write_page(
@@ -71,14 +160,7 @@ def write_page(
         parts: exhibits in their order, and what is left out.
         contents: what else the template asks for.
     """
-    environment = Environment(
-        loader=PackageLoader("vitreous.inspection", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template(template).render(
+    page = TEMPLATES.get_template(template).render(
         exhibits=[part for part in parts if isinstance(part, Exhibit)],
         left_out=[part for part in parts if isinstance(part, LeftOut)],
         version=__version__,
@@ -87,41 +169,6 @@ def write_page(
     with whole(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
     return path
-
-
-def write_run_page(
-    run: Path,
-    *,
-    eyebrow: str,
-    lead: str,
-    facts: Mapping[str, str],
-    parts: Sequence[Exhibit | LeftOut],
-    command: str,
-    headline: Headline | None = None,
-) -> Path:
-    """Write report.html into the directory of a run, with its config.toml on it.
-
-    Args:
-        eyebrow: the kind of report, above the name of the run.
-        lead: a sentence on what was trained.
-        facts: numbers below it, by their names.
-        parts: exhibits in their order, and what is left out.
-        command: the command line that reproduces the run.
-        headline: the result, if there is one.
-    """
-    return write_page(
-        run / "report.html",
-        "run.html.j2",
-        parts=parts,
-        title=f"Report of {run.name}",
-        run=run.name,
-        eyebrow=eyebrow,
-        lead=lead,
-        facts=facts,
-        headline=headline,
-        command=command,
-        configuration=(run / "config.toml").read_text(encoding="utf-8"),
-    )
 
 
 def save_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> Path:
@@ -134,66 +181,3 @@ def save_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> Path:
 def percent(share: float) -> str:
     """Return 0.98765 as "98.8 %"; a dash for NaN."""
     return "–" if share != share else f"{100 * share:.1f} %"
-
-
-def img(image: Pixels, words: str) -> Markup:
-    """Return an image element with its data inside; small images are enlarged with hard pixel edges."""
-    hard = "pixelated" if max(image.shape[:2]) < SMALL else ""
-    return Markup('<img class="{}" src="{}" alt="{}">').format(hard, data_uri(image), words)
-
-
-def image_row(images: Sequence[tuple[Pixels, str]]) -> Markup:
-    """Return images with words below, in a row that wraps."""
-    figures = Markup("").join(
-        Markup("<figure>{}<figcaption>{}</figcaption></figure>").format(img(image, words), words)
-        for image, words in images
-    )
-    return Markup('<div class="images">{}</div>').format(figures)
-
-
-def image_triples(rows: Iterable[tuple[Sequence[Pixels], str]], alternatives: tuple[str, str, str]) -> Markup:
-    """Return rows of three images each, with words below each row.
-
-    Args:
-        alternatives: what the first, second and third image of a row show, for the alternative text.
-    """
-    figures = Markup("").join(
-        Markup('<figure class="triple">{}<figcaption>{}</figcaption></figure>').format(
-            Markup("").join(
-                img(image, f"{words}: {kind}") for image, kind in zip(images, alternatives, strict=True)
-            ),
-            words,
-        )
-        for images, words in rows
-    )
-    return Markup('<div class="triples">{}</div>').format(figures)
-
-
-def sheet(pixels: Pixels, words: str) -> Markup:
-    """Return a contact sheet, enlarged with hard pixel edges."""
-    return Markup('<div class="sheet"><img class="pixelated" src="{}" alt="{}"></div>').format(
-        data_uri(pixels), words
-    )
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], shares: Sequence[float]) -> Markup:
-    """Return a table whose first column is text, the others numbers, with a bar for each row's share."""
-    head = Markup("").join(
-        Markup("<th{}>{}</th>").format(Markup(' class="number"' if place else ""), name)
-        for place, name in enumerate(header)
-    )
-    body = Markup("\n").join(
-        Markup("<tr>{}<td>{}</td></tr>").format(
-            Markup("").join(
-                Markup("<td{}>{}</td>").format(Markup(' class="number"' if place else ""), cell)
-                for place, cell in enumerate(row)
-            ),
-            Markup('<span class="bar" style="width: {}rem"></span>').format(f"{8 * share:.2f}")
-            if share == share
-            else "",
-        )
-        for row, share in zip(rows, shares, strict=True)
-    )
-    return Markup("<table>\n<thead><tr>{}<th></th></tr></thead>\n<tbody>\n{}\n</tbody>\n</table>").format(
-        head, body
-    )

@@ -136,7 +136,7 @@ def watched_attention(model: ViT, row: Float[Tensor, "B T"], heads: list[Tensor]
             row.add_(torch.einsum("bt,bts->bs", row, evidence))
             heads.append((gradient * output).sum(dim=(2, 3)).abs())
 
-    layers = set(attention_layers(model))
+    layers = set(attention_layers(model, Attention))
     owners = {layer.out: layer for layer in layers}
     hooks = [layer.register_forward_pre_hook(enter) for layer in layers]
     hooks += [out.register_forward_pre_hook(leave) for out in owners]

@@ -1,6 +1,6 @@
 """report.html of a run: how it learned, how good it is, its errors, and what the model attends to.
 
-Each kind of run has its own figures; `page.write_run_page` makes the page of all of them.
+Each kind of run has its own exhibits; `write_run_report` makes the page of all of them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
-from PIL import Image
+from markupsafe import Markup
 from torch import Tensor
 
 from vitreous.data.contact_sheet import ContactSheet
-from vitreous.data.dataset import BadImage, ImageDataset
+from vitreous.data.dataset import BadImage, ImageDataset, sampled
 from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
-from vitreous.inspection import captions
 from vitreous.inspection.evaluation_figures import (
     augmented_figure,
     baselines_figure,
@@ -32,18 +31,16 @@ from vitreous.inspection.evaluation_figures import (
     mistakes_figure,
 )
 from vitreous.inspection.images import rgb
-from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
-from vitreous.inspection.page import Exhibit, Headline, LeftOut, image_triples, percent, write_run_page
-from vitreous.inspection.segmentation_figures import (
-    iou_figure,
-    masks_figure,
-    pixel_confusion_figure,
-    sample_masks,
+from vitreous.inspection.model_figures import (
+    attention_figure,
+    model_exhibits,
+    model_summary,
+    positions_figure,
 )
+from vitreous.inspection.page import HTML, Exhibit, Headline, LeftOut, exhibit, percent, write_page
+from vitreous.inspection.segmentation_figures import iou_figure, masks_figure, sample_masks
 from vitreous.models.names import Model
-from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import Segmenter
-from vitreous.models.vit import ViT
 from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
@@ -51,19 +48,47 @@ if TYPE_CHECKING:
     from vitreous.tasks.pretraining.objectives import SelfSupervision
 
 SAMPLES = 8  # images whose attention is shown
-SEGMENTATION_PANELS = {"loss": "Loss", "miou": "Mean IoU", "accuracy": "Pixel accuracy"}
 OBJECTIVES = {
     "masked-patch": "masked patch prediction (appendix B.1.2 of the ViT paper)",
     "mae": "a masked autoencoder (MAE; He et al., 2021)",
     "simmim": "SimMIM (Xie et al., 2021)",
     "dino": "self-distillation (DINO; Caron et al., 2021)",
 }
-TARGETS = {
-    "mean-color": " It predicts one color per patch, of 8 levels per channel, so reconstructions are plain.",
-    "small-colors": " It predicts 4x4 cells per patch, each a color of 8 levels per channel.",
-    "pixels": "",
-}
-STEMS = {"patch": "", "convolution": " with a convolutional stem", "resnet": " on a ResNet"}
+
+
+def write_run_report(
+    run: Path,
+    parts: Sequence[Exhibit | LeftOut],
+    *,
+    eyebrow: str = "Training report",
+    lead: str,
+    facts: Mapping[str, str],
+    headline: Headline | None = None,
+    command: str = "train",
+) -> Path:
+    """Write report.html into the directory of a run, with its config.toml on it.
+
+    Args:
+        parts: exhibits in their order, and what is left out.
+        eyebrow: the kind of report, above the name of the run.
+        lead: a sentence on what was trained.
+        facts: numbers below it, by their names.
+        headline: the result, if there is one.
+        command: that reproduces the run.
+    """
+    return write_page(
+        run / "report.html",
+        "run.html.j2",
+        parts=parts,
+        title=f"Report of {run.name}",
+        run=run.name,
+        eyebrow=eyebrow,
+        lead=lead,
+        facts=facts,
+        headline=headline,
+        command=f"vitreous {command} --config config.toml",
+        configuration=(run / "config.toml").read_text(encoding="utf-8"),
+    )
 
 
 def write_training_report(
@@ -110,20 +135,16 @@ def write_training_report(
             "before those that do not, averaged over the classes.",
         )
     parts += [
-        attention_figure(model, batch, names),
-        positions_figure(model),
-        filters_figure(model),
+        *model_exhibits(model, batch, names),
         augmented_figure(sheet),
         classes_table(evaluation),
     ]
-    return write_run_page(
+    return write_run_report(
         run,
-        eyebrow="Training report",
+        parts,
         lead=f"{model_summary(model)}.",
         headline=headline,
         facts=training_facts(model, rows, classes=evaluation.classes),
-        parts=parts,
-        command="vitreous train --config config.toml",
     )
 
 
@@ -139,44 +160,33 @@ def write_segmentation_report(
     segmented = sample_masks(model, evaluation, images)
     encoder, some = model.encoder, segmented[-SAMPLES:]
     batch = model.preprocessing([each.image for each in some]).to(next(model.parameters()).device)
-    depth = model.config.decoder_depth
-    decoder = (
-        f"a mask Transformer of {depth} layer{'s' if depth > 1 else ''}"
-        if model.config.decoder == "mask-transformer"
-        else "a linear layer"
-    )
+    depth, count = model.config.decoder_depth, len(evaluation.names)
+    mask_transformer = f"a mask Transformer of {depth} layer{'s' if depth > 1 else ''}"
+    decoder = mask_transformer if model.config.decoder == "mask-transformer" else "a linear layer"
     low, high = evaluation.interval
-    foreground = (
-        f" Background or not: {percent(evaluation.foreground_miou)} mean IoU."
-        if evaluation.foreground_miou is not None
-        else ""
-    )
-    return write_run_page(
+    foreground = ""
+    if evaluation.foreground_miou is not None:
+        foreground = f" Background or not: {percent(evaluation.foreground_miou)} mean IoU."
+    return write_run_report(
         run,
+        [
+            masks_figure(segmented, evaluation.classes, count=count),
+            iou_figure(evaluation),
+            confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
+            curves_figure(rows, "curves.segmentation"),
+            attention_figure(encoder, batch, [each.words.split(":")[0] for each in some]),
+            positions_figure(encoder),
+        ],
         eyebrow="Training report, segmentation",
         lead=f"Segmenter: {model_summary(model)}, and {decoder} that classifies each pixel.",
         headline=Headline(
             percent(evaluation.miou),
-            f"mean IoU on {len(evaluation.names):,} held-out images; 95 % confidence interval (bootstrap): "
+            f"mean IoU on {count:,} held-out images; 95 % confidence interval (bootstrap): "
             f"{percent(low)} to {percent(high)}. Pixel accuracy: {percent(evaluation.pixel_accuracy)}."
             f"{foreground} Predicting {evaluation.classes[0]} everywhere gives "
             f"{percent(evaluation.always_first)} mean IoU.",
         ),
         facts=training_facts(model, rows, classes=evaluation.classes),
-        parts=[
-            masks_figure(
-                segmented,
-                evaluation.classes,
-                subtitle="where the model is right, and where not",
-                caption=captions.MASKS.format(count=len(evaluation.names)),
-            ),
-            iou_figure(evaluation),
-            pixel_confusion_figure(evaluation),
-            curves_figure(rows, shown=SEGMENTATION_PANELS, caption=captions.SEGMENTATION_CURVES),
-            attention_figure(encoder, batch, [each.words.split(":")[0] for each in some]),
-            positions_figure(encoder),
-        ],
-        command="vitreous train --config config.toml",
     )
 
 
@@ -193,8 +203,13 @@ def write_pretraining_report(
     batch, names = sample_batch(encoder, images)
     rows = read_metrics(run / "metrics.jsonl")
     last = rows[-1] if rows else {}
-    return write_run_page(
+    return write_run_report(
         run,
+        [
+            objective_figure(objective, config, batch, names),
+            curves_figure(rows),
+            *model_exhibits(encoder, batch, names),
+        ],
         eyebrow="Pre-training report",
         lead=f"{model_summary(encoder)}, trained without labels by {OBJECTIVES[config.task]}.",
         facts={
@@ -202,14 +217,7 @@ def write_pretraining_report(
             "loss": f"{last.get('loss', float('nan')):.4f}",
             "validation loss": f"{last.get('validation_loss', float('nan')):.4f}",
         },
-        parts=[
-            objective_figure(objective, config, batch, names),
-            curves_figure(rows),
-            attention_figure(encoder, batch, names),
-            positions_figure(encoder),
-            filters_figure(encoder),
-        ],
-        command="vitreous pretrain --config config.toml",
+        command="pretrain",
     )
 
 
@@ -218,64 +226,41 @@ def objective_figure(
 ) -> Exhibit:
     """Show what the objective asks: masked and reconstructed images, or the crops of self-distillation."""
     generator = torch.Generator().manual_seed(0)
-    preprocessing: Preprocessing = objective.encoder.preprocessing
+    denormalize = objective.encoder.preprocessing.denormalize
+
+    def triples(kinds: tuple[str, str, str], *batches: Tensor) -> Markup:
+        """Return the images of three batches side by side, with their names."""
+        columns = [[rgb(each) for each in denormalize(batch)] for batch in batches]
+        return HTML.image_triples(list(zip(zip(*columns, strict=True), names, strict=True)), kinds)
+
     if config.task == "dino":
         large, small = objective.crops(images, generator)
-        second = small[0] if small else large[1]
-        return Exhibit(
-            name="views",
-            title="Multi-crop views",
-            caption=captions.VIEWS,
-            html=batch_triples(
-                preprocessing, names, (images, large[0], second), ("image", "global crop", "local crop")
-            ),
-        )
+        kinds = ("image", "global crop", "local crop")
+        return exhibit("views", triples(kinds, images, large[0], small[0] if small else large[1]))
     masked, reconstructed = objective.eval().reconstruct(images, generator)
-    corrupted = config.task == "masked-patch"
-    return Exhibit(
-        name="reconstruction",
-        title="Reconstruction",
-        subtitle="what was masked, and what the model made of it",
-        caption=captions.RECONSTRUCTION
-        + (captions.CORRUPTION + TARGETS[config.pretraining.masked_patch.target] if corrupted else ""),
-        html=batch_triples(
-            preprocessing, names, (images, masked, reconstructed), ("image", "masked", "reconstructed")
-        ),
-        arrays={"masked": masked.numpy(), "reconstructed": reconstructed.numpy()},
+    target = config.pretraining.masked_patch.target if config.task == "masked-patch" else None
+    return exhibit(
+        "reconstruction",
+        triples(("image", "masked", "reconstructed"), images, masked, reconstructed),
+        target=target,
     )
 
 
-def batch_triples(
-    preprocessing: Preprocessing,
-    names: Sequence[str],
-    batches: tuple[Float[Tensor, "B C H W"], ...],
-    kinds: tuple[str, str, str],
-) -> Any:
-    """Return the images of three batches side by side, with their names."""
-    columns = [[rgb(each) for each in preprocessing.denormalize(batch)] for batch in batches]
-    return image_triples(((row, name) for name, *row in zip(names, *columns, strict=True)), kinds)
-
-
 def sample_batch(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C H W"], list[str]]:
-    """Return some of the images, prepared for the model, and their labels."""
-    some, names = sample_images(images, SAMPLES)
-    return model.preprocessing(some).to(next(model.parameters()).device), names
-
-
-def sample_images(images: ImageDataset, count: int) -> tuple[list[Image.Image], list[str]]:
-    """Return images evenly spaced over the dataset, which is often sorted by class, and their labels.
+    """Return images evenly spaced over the dataset, which is often sorted by class, prepared for the model;
+    and their labels.
 
     Unreadable images are left out; the evaluation reports them.
     """
     some, names = [], []
-    for index in torch.linspace(0, len(images) - 1, min(count, len(images))).long().tolist():
+    for index in sampled(images, SAMPLES):
         try:
             some.append(images.image(index))
         except BadImage:
             continue
         target = images.targets[index]
         names.append(images.classes[int(target)] if target.ndim == 0 else images.name(index))
-    return some, names
+    return model.preprocessing(some).to(next(model.parameters()).device), names
 
 
 def training_facts(
@@ -291,17 +276,3 @@ def training_facts(
         facts["steps"] = f"{last['step']:,}"
         facts["training time"] = f"{last['seconds']:,.0f} s"
     return facts
-
-
-def model_summary(model: Model) -> str:
-    """Return the model in a line."""
-    height, width = model.config.image_size
-    if isinstance(model, ViT | Segmenter):
-        config = model.config
-        p, q = config.patch_size
-        registers = f", {config.registers} registers" if config.registers else ""
-        return (
-            f"Vision Transformer{STEMS[config.stem.kind]}, {config.depth} layers, embedding dimension "
-            f"{config.width}, {config.heads} heads, {p}×{q} patches of {height}×{width} images{registers}"
-        )
-    return f"BiT, {sum(model.config.layers)} units, on {height}×{width}"

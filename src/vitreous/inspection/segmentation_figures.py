@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
 from vitreous.data.dataset import BadImage
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, overlaid, palette
 from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
-from vitreous.inspection import captions
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
-from vitreous.inspection.evaluation_figures import MOST_CLASSES, confusion_figure
+from vitreous.inspection.evaluation_figures import MOST_CLASSES
 from vitreous.inspection.images import Pixels, overlay, rgb
-from vitreous.inspection.page import Exhibit, LeftOut, image_row, img, percent
+from vitreous.inspection.model_report import Question, write_model_report
+from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out, percent
 from vitreous.layers.segmentation import MaskTransformer
 from vitreous.models.preprocessing import to_tensor, upright
 from vitreous.models.segmenter import Segmenter
@@ -43,10 +44,9 @@ class Segmented(NamedTuple):
 
 def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
     """Plot a bar for each class."""
-    title = "IoU per class"
-    if len(evaluation.classes) > MOST_CLASSES:
-        return LeftOut(title, f"{len(evaluation.classes)} classes are too many for a chart; see metrics")
     iou, names = evaluation.iou, evaluation.classes
+    if len(names) > MOST_CLASSES:
+        return left_out("iou", f"{len(names)} classes are too many for a chart; see metrics")
     with canvas(6.4, 0.26 * len(names) + 0.8) as (figure, (axes,)):
         places = np.arange(len(names))
         axes.barh(places, 100 * np.nan_to_num(iou), height=0.62, color=FIRST)
@@ -60,62 +60,44 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("IoU, %")
     absent = [name for name, value in zip(names, iou, strict=True) if np.isnan(value)]
-    without = f"Neither present nor predicted, and not in the mean: {', '.join(absent)}." if absent else ""
-    caption = captions.IOU.format(mean=percent(evaluation.miou), without=without)
-    return Exhibit.of_chart(Chart(figure), name="iou", title=title, caption=caption)
-
-
-def pixel_confusion_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
-    """Show which class is taken for which, in percent of the true class's pixels."""
-    return confusion_figure(
-        evaluation.confusion,
-        evaluation.classes,
-        number=lambda count, share: f"{100 * share:.0f}" if share >= 0.005 else "",
-        caption=captions.PIXEL_CONFUSION,
-    )
+    return exhibit("iou", Chart(figure), mean=percent(evaluation.miou), absent=absent)
 
 
 def masks_figure(
-    segmented: Sequence[Segmented], classes: Sequence[str], *, subtitle: str, caption: str
+    segmented: Sequence[Segmented], classes: Sequence[str], *, count: int | None = None
 ) -> Exhibit:
-    """Show each image in a row with its masks, below the legend."""
-    rows = Markup("").join(masks_row(each, classes) for each in segmented)
-    html = legend(classes, segmented) + Markup('<div class="segmented">{}</div>').format(rows)
-    return Exhibit(name="masks", title="Predicted masks", subtitle=subtitle, caption=caption, html=html)
+    """Show each image in a row with its masks, below the colors of the classes that occur in them.
 
-
-def legend(classes: Sequence[str], segmented: Sequence[Segmented]) -> Markup:
-    """Return the color of each class that occurs in a mask."""
+    Args:
+        count: the number of images that they were chosen from, where they are compared with true masks.
+    """
     masks = [mask for each in segmented for mask in (each.true, each.predicted) if mask is not None]
-    seen = {int(value) for mask in masks for value in np.unique(mask)}
+    seen = sorted({int(value) for mask in masks for value in np.unique(mask)} & set(range(len(classes))))
     colors = palette(len(classes))
-    swatches = Markup("").join(
-        Markup('<span><i style="background:rgb({},{},{})"></i>{}</span>').format(*colors[number], name)
-        for number, name in enumerate(classes)
-        if number in seen
+    html = HTML.masks(
+        [(colors[number], classes[number]) for number in seen],
+        [(mask_tiles(each, len(classes)), each.words) for each in segmented],
     )
-    return Markup('<p class="colors">{}</p>').format(swatches)
+    return exhibit("masks" if count is None else "masks.compared", html, count=count)
 
 
-def masks_row(segmented: Segmented, classes: Sequence[str]) -> Markup:
-    """Return image, true mask, predicted mask and errors; without the true mask image and prediction
-    alone."""
-    upright_image = upright(segmented.image)
-    size = fitting(upright_image.width, upright_image.height)
-    pixels = np.asarray(upright_image.resize(size, Image.Resampling.BILINEAR), dtype=np.uint8)
+def mask_tiles(segmented: Segmented, classes: int) -> dict[str, Pixels]:
+    """Return image, true mask, predicted mask and errors; without a true mask image and prediction alone."""
+    image = upright(segmented.image)
+    scale = min(LARGEST / max(image.size), 1)
+    size = max(round(image.width * scale), 1), max(round(image.height * scale), 1)
+    pixels = np.asarray(image.resize(size, Image.Resampling.BILINEAR), dtype=np.uint8)
     predicted = resized_mask(segmented.predicted, size)
-    prediction = overlaid(pixels, predicted, len(classes))
-    tiles: dict[str, Pixels] = {"image": pixels, "predicted mask": prediction}
-    if segmented.true is not None:
-        true = resized_mask(segmented.true, size)
-        tiles = {
-            "image": pixels,
-            "true mask": overlaid(pixels, true, len(classes)),
-            "predicted mask": prediction,
-            "errors": errors(pixels, true, predicted),
-        }
-    images = Markup("").join(img(tile, f"{name} of {segmented.words}") for name, tile in tiles.items())
-    return Markup("<figure><div>{}</div><figcaption>{}</figcaption></figure>").format(images, segmented.words)
+    prediction = overlaid(pixels, predicted, classes)
+    if segmented.true is None:
+        return {"image": pixels, "predicted mask": prediction}
+    true = resized_mask(segmented.true, size)
+    return {
+        "image": pixels,
+        "true mask": overlaid(pixels, true, classes),
+        "predicted mask": prediction,
+        "errors": errors(pixels, true, predicted),
+    }
 
 
 def errors(pixels: Pixels, true: Mask, predicted: Mask) -> Pixels:
@@ -129,12 +111,6 @@ def errors(pixels: Pixels, true: Mask, predicted: Mask) -> Pixels:
 def resized_mask(mask: Mask, size: tuple[int, int]) -> Mask:
     """Return a mask at (width, height), resampled to the nearest."""
     return np.asarray(Image.fromarray(mask).resize(size, Image.Resampling.NEAREST))
-
-
-def fitting(width: int, height: int) -> tuple[int, int]:
-    """Return (width, height) no larger than the page needs."""
-    scale = min(LARGEST / max(width, height), 1)
-    return max(round(width * scale), 1), max(round(height * scale), 1)
 
 
 def sample_masks(
@@ -155,17 +131,19 @@ def sample_masks(
     return found
 
 
-def segmenter_figures(model: Segmenter, images: Sequence[tuple[Image.Image, str]]) -> list[Exhibit]:
-    """Show the predicted masks, and what the class embeddings attend to if the decoder has any."""
+def write_segmenter_report(
+    model: Segmenter, images: Sequence[tuple[Image.Image, str]], folder: Path, question: Question
+) -> Inspection:
+    """Write the report of the encoder, after the predicted masks, and what the class embeddings attend to if
+    the decoder has any."""
     model.eval()
     classes = model.labels or [str(number) for number in range(model.config.num_classes)]
     segmented = [Segmented(image, None, masks_of(model, [image])[0], name) for image, name in images[:SHOWN]]
-    figures = [
-        masks_figure(segmented, classes, subtitle="the class of each pixel", caption=captions.PREDICTED_MASKS)
-    ]
+    figures = [masks_figure(segmented, classes)]
     if isinstance(model.head, MaskTransformer):
         figures.append(class_attention_figure(model, segmented[:ATTENDED], classes))
-    return figures
+    question = replace(question, about=f"Below, the encoder of a segmenter. {question.about}".strip())
+    return write_model_report(model.encoder, images, folder, question, more=figures, classes=len(classes))
 
 
 def class_attention_figure(
@@ -181,14 +159,7 @@ def class_attention_figure(
         present = [int(number) for number in counts.argsort(descending=True)[:CLASSES] if counts[number]]
         tiles.append((shown, each.words))
         tiles += [(overlay(shown, image_maps[number]), classes[number]) for number in present]
-    return Exhibit(
-        name="classes",
-        title="Class-embedding attention",
-        subtitle="where each class looks",
-        caption=captions.CLASS_ATTENTION,
-        html=image_row(tiles),
-        arrays={"class_attention": maps.numpy()},
-    )
+    return exhibit("class-attention", HTML.image_row(tiles), arrays={"class_attention": maps.numpy()})
 
 
 @torch.inference_mode()

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
-from markupsafe import Markup
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitreous.data.text.batches import padded
 from vitreous.data.text.tokenizer import BYTES, END, START, Tokenizer
-from vitreous.inspection import captions
+from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.evaluation_figures import curves_figure
-from vitreous.inspection.images import enlarged, overlay, rgb
-from vitreous.inspection.page import Exhibit, LeftOut, image_row, save_arrays, write_page
-from vitreous.layers.attention import Attention, CrossAttention
+from vitreous.inspection.images import Pixels, enlarged, overlay, rgb
+from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, write_page
+from vitreous.layers.attention import CrossAttention
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
 from vitreous.training.callbacks import read_metrics
@@ -33,7 +31,6 @@ SHOWN = 320  # pixels of an image's longer side in the page, at least
 LONGEST = 4  # bytes of a character in UTF-8
 FOLLOWING = "⋯"  # a character's bytes after its first
 MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
-PANELS = {"loss": "Loss", "accuracy": "Token accuracy", "lr": "Learning rate"}
 
 Maps = Float[Tensor, "L K T S"]
 
@@ -61,148 +58,124 @@ def text_attention(
 
     One forward pass over the whole text, as in training: its maps equal those of generating step by step.
     """
-    seen: dict[nn.Module, Tensor] = {}
-
-    def record(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        seen[module] = module.attention_weights(*args, **kwargs)[0]
-
-    parts = [module for module in model.modules() if isinstance(module, Attention | CrossAttention)]
-    hooks = [part.register_forward_pre_hook(record, with_kwargs=True) for part in parts]
-    try:
+    decoder = model.text.decoder
+    with (
+        capture_attention(model.encoder) as reading,
+        capture_attention(decoder) as writing,
+        capture_attention(decoder, kind=CrossAttention) as cross,
+    ):
         model(source, written[:, :-1])
-    finally:
-        for hook in hooks:
-            hook.remove()
-    decoder = model.text.decoder.blocks
-    return SequenceAttention(
-        encoder=stacked(seen, model.encoder.blocks, "attention"),
-        decoder=stacked(seen, decoder, "attention"),
-        cross=stacked(seen, decoder, "cross_attention"),
-    )
-
-
-def stacked(seen: dict[nn.Module, Tensor], blocks: Sequence[nn.Module] | nn.ModuleList, name: str) -> Maps:
-    """Return the maps of one kind, the first layer first."""
-    return torch.stack([seen[block.get_submodule(name)].cpu() for block in blocks])
-
-
-class SequenceReport(NamedTuple):
-    """What was written.
-
-    Attributes:
-        report: the page.
-        arrays: encoder_i, decoder_i and cross_i, the maps of text i, (layers, heads, queries, keys).
-        texts: what the model wrote for each source.
-    """
-
-    report: Path
-    arrays: Path
-    texts: list[str]
+    kinds = (reading, writing, cross)
+    return SequenceAttention(*(torch.stack([layer[0].cpu() for layer in each.maps]) for each in kinds))
 
 
 def write_translation_report(
-    translator: Translator, sources: Sequence[str], folder: Path, *, name: str, run: Path | None = None
-) -> SequenceReport:
-    """Translate, and show what every head attends to, and the learning curves.
-
-    Args:
-        run: the directory of metrics.jsonl; `folder` if not given.
-    """
-    translations = translator.translate(sources)
+    translator: Translator, sources: Sequence[str], folder: Path, run: Path
+) -> Inspection:
+    """Translate, and show what every head attends to, and the learning curves of the run."""
     examples: list[dict[str, Any]] = []
-    arrays: dict[str, np.ndarray] = {}
-    for number, (source, translation) in enumerate(zip(sources, translations, strict=True)):
-        read, written = translator.encode(source), translation.ids
-        device = translator.model.text.tokens.weight.device
-        maps = text_attention(translator.model, padded([read]).to(device), padded([written]).to(device))
-        arrays |= attention_arrays(maps, number)
+    maps: list[SequenceAttention] = []
+    device = translator.model.text.tokens.weight.device
+    for source, (text, _, written) in zip(sources, translator.translate(sources), strict=True):
+        read = translator.encode(source)
+        seen = text_attention(translator.model, padded([read]).to(device), padded([written]).to(device))
+        maps.append(seen)
         examples.append(
             {
                 "source": source,
-                "text": translation.text,
+                "text": text,
                 "read": token_labels(translator.tokenizer, read),
                 "written": token_labels(translator.tokenizer, written),
-                # Three decimals are enough for the eye.
                 "maps": {
-                    kind: value.double().numpy().round(3).tolist() for kind, value in maps._asdict().items()
+                    kind: each.double().numpy().round(3).tolist() for kind, each in seen._asdict().items()
                 },
             }
         )
     config = translator.model.config
-    return write_sequence_page(
-        folder,
-        arrays,
-        [each.text for each in translations],
-        name=name,
-        lead=f"An encoder of {config.encoder_depth} and a decoder of {config.depth} layers, "
-        f"{config.heads} heads, embedding dimension {config.width}, "
-        f"vocabulary of {config.vocabulary} tokens (arXiv 1706.03762).",
-        examples=json.dumps(examples, ensure_ascii=False).replace("</", "<\\/"),
-        parts=[text_curves(run or folder)],
+    lead = (
+        f"An encoder of {config.encoder_depth} and a decoder of {config.depth} layers, {config.heads} heads, "
+        f"embedding dimension {config.width}, vocabulary of {config.vocabulary} tokens (arXiv 1706.03762)."
     )
+    return write_sequence_page(folder, run, lead, maps, examples, interactive=True)
+
+
+def rounded(maps: Maps) -> list[Any]:
+    """Return maps as lists of numbers with three decimals, which are enough for the eye."""
+    values: list[Any] = maps.double().numpy().round(3).tolist()
+    return values
 
 
 def write_reading_report(
-    reader: Reader,
-    images: Sequence[tuple[Image.Image, str]],
-    folder: Path,
-    *,
-    name: str,
-    run: Path | None = None,
-) -> SequenceReport:
+    reader: Reader, images: Sequence[tuple[Image.Image, str]], folder: Path, run: Path
+) -> Inspection:
     """Generate the text of images (each with its name), and show the attention of each token, and the
-    learning curves.
-
-    Args:
-        run: the directory of metrics.jsonl; `folder` if not given.
-    """
+    learning curves of the run."""
+    parts: list[Exhibit] = []
+    maps: list[SequenceAttention] = []
+    examples: list[dict[str, Any]] = []
     found = reader.read([image for image, _ in images])
-    parts: list[Exhibit | LeftOut] = [text_curves(run or folder)]
-    arrays: dict[str, np.ndarray] = {}
-    for number, ((image, called), (text, _, written)) in enumerate(zip(images, found, strict=True)):
+    for (image, name), (text, _, written) in zip(images, found, strict=True):
         batch = reader.model.preprocessing([image]).to(reader.model.text.tokens.weight.device)
-        maps = text_attention(reader.model, batch, padded([written]).to(batch.device))
-        arrays |= attention_arrays(maps, number)
-        parts.append(tokens_figure(reader, batch[0], maps, written, title=f"{called}: {text}", number=number))
+        maps.append(text_attention(reader.model, batch, padded([written]).to(batch.device)))
+        tiles = token_tiles(reader, batch[0], maps[-1].cross, written)
+        figure = exhibit("tokens", HTML.image_row(tiles), source=name, text=text)
+        parts.append(replace(figure, name=f"image-{len(parts)}"))
+        examples.append({"source": name, "text": text})
     encoder, decoder = reader.model.config.encoder, reader.model.config.decoder
-    return write_sequence_page(
-        folder,
-        arrays,
-        [each.text for each in found],
-        name=name,
-        lead=f"A Vision Transformer of {encoder.depth} layers on {encoder.grid[0]}x{encoder.grid[1]} "
-        f"patches, and a decoder of {decoder.depth} layers and {decoder.heads} heads that writes the text.",
-        parts=parts,
+    lead = (
+        f"A Vision Transformer of {encoder.depth} layers on {encoder.grid[0]}x{encoder.grid[1]} patches, and "
+        f"a decoder of {decoder.depth} layers and {decoder.heads} heads that writes the text."
     )
+    return write_sequence_page(folder, run, lead, maps, examples, parts)
 
 
-def text_curves(run: Path) -> Exhibit | LeftOut:
-    """Plot the learning curves of a run."""
-    rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
-    return curves_figure(rows, shown=PANELS, caption=captions.TEXT_CURVES)
-
-
-def tokens_figure(
-    reader: Reader,
-    image: Tensor,
-    maps: SequenceAttention,
-    written: Sequence[int],
-    *,
-    title: str,
-    number: int,
-) -> Exhibit:
-    """Show the image, and once more for each written token with its attention as an overlay."""
+def token_tiles(
+    reader: Reader, image: Float[Tensor, "C H W"], cross: Maps, written: Sequence[int]
+) -> list[tuple[Pixels, str]]:
+    """Return the image, and once more for each written token with its attention as an overlay."""
     config = reader.model.config.encoder
     shown = enlarged(rgb(reader.model.preprocessing.denormalize(image).cpu()), SHOWN)
-    weights = maps.cross[-1].mean(dim=0)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
+    weights = cross[-1].mean(dim=0)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
     labels = token_labels(reader.tokenizer, written[1:])
     tiles = [(overlay(shown, each), label) for label, each in zip(labels, weights, strict=True)]
-    return Exhibit(
-        name=f"image-{number}",
-        title=title,
-        caption=captions.TOKENS,
-        html=image_row([(shown, "the image"), *tiles]),
+    return [(shown, "the image"), *tiles]
+
+
+def write_sequence_page(
+    folder: Path,
+    run: Path,
+    lead: str,
+    maps: Sequence[SequenceAttention],
+    examples: Sequence[Mapping[str, Any]],
+    parts: Sequence[Exhibit] = (),
+    *,
+    interactive: bool = False,
+) -> Inspection:
+    """Write the page, and the maps of each example i as encoder_i, decoder_i and cross_i.
+
+    Args:
+        examples: `source` and `text` of each, and what else the page needs if it is interactive.
+    """
+    rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
+    curves = [curves_figure(rows, "curves.text")] if rows else []  # a folder without a run has none
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {
+        f"{kind}_{number}": each.numpy()
+        for number, seen in enumerate(maps)
+        for kind, each in seen._asdict().items()
+    }
+    numbers = save_arrays(arrays, folder / "attention.npz")
+    page = write_page(
+        folder / "report.html",
+        "sequence.html.j2",
+        title=f"Attention of {run.name}",
+        name=run.name,
+        lead=lead,
+        examples=examples if interactive else None,
+        parts=[*curves, *parts],
     )
+    written = [{key: example[key] for key in ("source", "text")} for example in examples]
+    return Inspection(page, numbers, (), {"written": written})
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
@@ -224,33 +197,3 @@ def spell_bytes(pieces: Sequence[str]) -> list[str]:
                 if len(letter) == 1 and letter.isprintable():
                     shown[start:end] = [letter, *[FOLLOWING] * (end - start - 1)]
     return shown
-
-
-def attention_arrays(maps: SequenceAttention, number: int) -> dict[str, np.ndarray]:
-    """Return the maps of text `number` by their names in the .npz file."""
-    return {f"{kind}_{number}": value.numpy() for kind, value in maps._asdict().items()}
-
-
-def write_sequence_page(
-    folder: Path,
-    arrays: dict[str, np.ndarray],
-    texts: list[str],
-    *,
-    name: str,
-    lead: str,
-    parts: Sequence[Exhibit | LeftOut],
-    examples: str = "",
-) -> SequenceReport:
-    """Write the page and the attention maps."""
-    folder.mkdir(parents=True, exist_ok=True)
-    numbers = save_arrays(arrays, folder / "attention.npz")
-    report = write_page(
-        folder / "report.html",
-        "sequence.html.j2",
-        title=f"Attention of {name}",
-        name=name,
-        lead=lead,
-        examples=Markup(examples),
-        parts=[part for part in parts if isinstance(part, Exhibit)],  # a folder without a run has no curves
-    )
-    return SequenceReport(report, numbers, texts)

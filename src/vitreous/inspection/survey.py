@@ -6,9 +6,9 @@ of a map, so that memory does not grow with the number of layers or images.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,15 +32,6 @@ from vitreous.models.vit import ViT
 MAP_BYTES = 1 << 25  # of one layer's maps for one batch; reducing them takes four times as much
 FOLLOWED = 5  # classes followed through the layers
 Progress = Callable[[int, int], None]
-
-
-class LayerView(NamedTuple):
-    """The reduced maps of one layer for one batch."""
-
-    distance: Float[Tensor, "B K"]
-    entropy: Float[Tensor, "B K"]
-    reading: Float[Tensor, "B K T"]
-    asked: Float[Tensor, "B T"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,7 @@ class Survey:
         reading: what the tokens that the head reads attend to; of the first C images.
         asked: what one chosen patch attends to, mean of the heads.
         rollout: which patches reach the head through all layers.
-        features: the mean of the patch tokens, of the embedding and after each layer.
+        features: the mean of the patch tokens; layer 0 is the embedding.
         norms: of each token after the last layer, before the final norm.
         patches: the patch tokens after the final norm; of the first C images.
         lens: None where the model has no classes.
@@ -79,7 +70,7 @@ class Survey:
     reading: Float[Tensor, "C L K T"]
     asked: Float[Tensor, "B L T"]
     rollout: Float[Tensor, "B rows columns"]
-    features: tuple[Float[Tensor, "B D"], ...]
+    features: Float[Tensor, "B layers D"]
     norms: Float[Tensor, "B T"]
     patches: Float[Tensor, "C N D"]
     lens: Lens | None
@@ -107,21 +98,18 @@ def survey(
         done += len(batch)
         if progress:
             progress(done, len(images))
-    lenses = [part.lens for part in parts if part.lens]
-    return Survey(
-        **{
-            name: torch.cat([getattr(part, name) for part in parts])
-            for name in ("distance", "entropy", "reading", "asked", "rollout", "norms", "patches")
-        },
-        features=tuple(torch.cat(layer) for layer in zip(*(part.features for part in parts), strict=True)),
-        lens=Lens(
-            **{
-                name: torch.cat([getattr(lens, name) for lens in lenses])
-                for name in ("classes", "probabilities", "agrees")
-            }
-        )
-        if lenses
-        else None,
+    return concatenated(parts)
+
+
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Concatenate tensors, or dataclasses of them field by field; None stays None."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(parts))
+    if first is None:
+        return None
+    return type(first)(
+        **{name: concatenated([getattr(part, name) for part in parts]) for name in vars(first)}
     )
 
 
@@ -135,70 +123,62 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
     config = model.config
     token = config.num_prefix_tokens + patch[0] * config.grid[1] + patch[1]
     images = images.to(next(model.parameters()).device)
-    features, said = [], []
-    watcher = Watcher(config, token, readout_of(model, images))
-    with capture_attention(model, reduce=watcher) as attention:
+    weights = readout_of(model, images)
+    flows: list[Tensor] = []  # of all layers so far, as one
+    features, predictions = [], []
+
+    def measures(maps: Float[Tensor, "B K T T"]) -> tuple[Tensor, ...]:
+        maps = maps.float()
+        flows[:] = [rollout([*flows, flow(maps).cpu()])]
+        return (
+            attention_distance(maps, grid=config.grid, patch=config.patch_size).cpu(),
+            head_entropy(maps).cpu(),
+            readout_attention(maps, weights).cpu(),
+            maps[:, :, token].mean(dim=1).cpu(),
+        )
+
+    with capture_attention(model, reduce=measures) as attention:
         for z in layer_tokens(model, images):
             features.append(z[:, config.num_prefix_tokens :].mean(dim=1).float().cpu())
             if config.num_classes is not None:
-                said.append(logit_lens(model, z).float().cpu())
-    views: list[LayerView] = attention.maps
+                predictions.append(logit_lens(model, z).float().cpu())
+    distance, entropy, reading, asked = (
+        torch.stack(layers, dim=1) for layers in zip(*attention.maps, strict=True)
+    )
     return Survey(
-        distance=torch.stack([each.distance for each in views], dim=1),
-        entropy=torch.stack([each.entropy for each in views], dim=1),
-        reading=torch.stack([each.reading for each in views], dim=1),
-        asked=torch.stack([each.asked for each in views], dim=1),
-        rollout=watcher.rollout(),
+        distance=distance,
+        entropy=entropy,
+        reading=reading,
+        asked=asked,
+        rollout=to_grid(torch.einsum("bt,bts->bs", weights, flows[0]), config),
         # As one block of memory: a small one from each layer, kept, would hold the gaps between them open.
-        features=torch.stack(features).unbind(),
+        features=torch.stack(features, dim=1),
         norms=z.float().norm(dim=-1).cpu(),
         patches=model.norm(z)[:, config.num_prefix_tokens :].float().cpu(),
-        lens=follow(torch.stack(said, dim=1)) if said else None,
+        lens=follow(torch.stack(predictions, dim=1)) if predictions else None,
     )
 
 
-class Watcher:
-    """Sees the maps of one layer after the other, keeps what a report needs, and rolls attention out."""
-
-    def __init__(self, config: ViTConfig, token: int, weights: Float[Tensor, "B T"]) -> None:
-        self.config, self.token, self.weights = config, token, weights
-        self.flows: list[Tensor] = []  # of all layers so far, as one
-
-    def __call__(self, maps: Float[Tensor, "B K T T"]) -> LayerView:
-        maps = maps.float()
-        self.flows = [rollout([*self.flows, flow(maps).cpu()])]
-        return LayerView(
-            distance=attention_distance(maps, grid=self.config.grid, patch=self.config.patch_size).cpu(),
-            entropy=head_entropy(maps).cpu(),
-            reading=readout_attention(maps, self.weights).cpu(),
-            asked=maps[:, :, self.token].mean(dim=1).cpu(),
-        )
-
-    def rollout(self) -> Float[Tensor, "B rows columns"]:
-        """Return which patches reach the head."""
-        return to_grid(torch.einsum("bt,bts->bs", self.weights, self.flows[0]), self.config)
-
-
-def follow(said: Float[Tensor, "B layers classes"]) -> Lens:
+def follow(predictions: Float[Tensor, "B layers classes"]) -> Lens:
     """Follow the most probable classes of the last layer back to the first."""
-    last = said[:, -1]
+    last = predictions[:, -1]
     classes = last.topk(min(FOLLOWED, last.shape[-1]), dim=-1).indices
     return Lens(
         classes=classes,
-        probabilities=said.gather(2, classes[:, None].expand(-1, said.shape[1], -1)),
-        agrees=said.argmax(dim=-1) == last.argmax(dim=-1, keepdim=True),
+        probabilities=predictions.gather(2, classes[:, None].expand(-1, predictions.shape[1], -1)),
+        agrees=predictions.argmax(dim=-1) == last.argmax(dim=-1, keepdim=True),
     )
 
 
 @torch.inference_mode()
-def layer_features(model: ViT, images: Float[Tensor, "B C H W"]) -> tuple[Float[Tensor, "B D"], ...]:
+def layer_features(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B layers D"]:
     """Return `Survey.features` alone."""
     prefix, device = model.config.num_prefix_tokens, next(model.parameters()).device
     parts = [
-        [z[:, prefix:].mean(dim=1).float().cpu() for z in layer_tokens(model, batch.to(device))]
-        for batch in torch.split(images, batch_size(model.config))
+        torch.stack([z[:, prefix:].mean(dim=1).float().cpu() for z in layer_tokens(model, batch)], dim=1)
+        for batch in torch.split(images.to(device), batch_size(model.config))
     ]
-    return tuple(torch.cat(layer) for layer in zip(*parts, strict=True))
+    return torch.cat(parts)
 
 
 def relevances(model: ViT, images: Float[Tensor, "B C H W"], number: int | None) -> Relevance:

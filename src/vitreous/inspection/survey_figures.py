@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from vitreous.inspection import captions
 from vitreous.inspection.attention_metrics import readout_name, to_grid
-from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix, per_head
+from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay
-from vitreous.inspection.page import Exhibit, LeftOut, image_row, percent, sheet
+from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, percent
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.representations import FEWEST, cka_matrix, feature_colors, unusual_norms
 from vitreous.inspection.survey import Lens, Survey
@@ -25,32 +24,31 @@ ALIKE = 1e-5  # where the largest probability is the mean but for rounding, all 
 
 
 def distance_figure(survey: Survey) -> Exhibit:
-    """Plot the mean attention distance of each head (Fig. 7 right and Fig. 11)."""
+    """Plot the mean attention distance of each head (Fig. 7 right and Fig. 11): a dot for each head over its
+    layer, and a line through the layers' means."""
     distance = survey.distance.mean(dim=0).numpy()
-    chart = per_head(distance, title="mean attention distance, pixels")
-    return Exhibit.of_chart(
-        chart,
-        name="distance",
-        title="Mean attention distance",
-        subtitle="how far each head looks",
-        caption=captions.DISTANCE.format(count=len(survey.distance)),
-        arrays={"distance": survey.distance.numpy()},
-    )
+    layers, heads = distance.shape
+    with canvas(6.4, 3.0) as (figure, (axes,)):
+        place = np.repeat(np.arange(1, layers + 1), heads)
+        axes.scatter(place, distance.ravel(), s=16, color=FIRST, alpha=0.65, linewidths=0, zorder=3)
+        axes.plot(range(1, layers + 1), distance.mean(axis=1), color=SECOND, linewidth=1.4, zorder=2)
+        axes.set_title("mean attention distance, pixels")
+        axes.set_xlabel("layer")
+        axes.set_xticks(range(1, layers + 1, max(1, layers // 12)))
+        axes.set_ylim(0, max(1.08 * distance.max(), 1e-9))
+    arrays = {"distance": survey.distance.numpy()}
+    return exhibit("distance", Chart(figure), arrays=arrays, count=len(survey.distance))
 
 
 def heads_figure(survey: Survey, config: ViTConfig) -> Exhibit:
     """Show every head of every layer on the first image, for print."""
     maps = to_grid(survey.reading[0], config)
     tiles = [heat(each / each.max().clamp_min(1e-12)) for each in maps.flatten(0, 1)]
-    tiled = contact_sheet(tiles, columns=config.heads)
-    return Exhibit(
-        name="heads",
-        title="Attention maps of all heads",
-        subtitle="on the first image",
-        caption=captions.HEADS.format(readout=readout_name(config)),
-        html=sheet(tiled, "attention of every head"),
-        files={"heads": tiled},
+    return exhibit(
+        "heads",
+        contact_sheet(tiles, columns=config.heads),
         arrays={"readout_attention": to_grid(survey.reading, config).numpy()},
+        readout=readout_name(config),
     )
 
 
@@ -60,15 +58,13 @@ def patch_figure(
     """Show the attention of one patch, layer by layer, on the first image."""
     maps = to_grid(survey.asked[0], config)
     tiles = [overlay(marked(shown[0], config, patch), layer) for layer in maps]
-    row, column = patch
-    return Exhibit(
-        name="patch",
-        title="Patch attention",
-        subtitle=f"what the patch in row {row + 1}, column {column + 1} attends to",
-        caption=captions.PATCH,
-        html=image_row([(tile, f"layer {layer + 1}") for layer, tile in enumerate(tiles)]),
-        files={"patch": contact_sheet(tiles, columns=6)},
+    return exhibit(
+        "patch",
+        HTML.image_row([(tile, f"layer {layer + 1}") for layer, tile in enumerate(tiles)]),
+        file=contact_sheet(tiles, columns=6),
         arrays={"patch_attention": to_grid(survey.asked, config).numpy()},
+        row=patch[0] + 1,
+        column=patch[1] + 1,
     )
 
 
@@ -87,15 +83,8 @@ def marked(image: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels:
 def entropy_figure(survey: Survey) -> Exhibit:
     """Show the entropy of each head's attention."""
     entropy = survey.entropy.mean(dim=0).numpy()
-    chart = by_layer_and_head(entropy, "entropy, % of the largest possible")
-    return Exhibit.of_chart(
-        chart,
-        name="entropy",
-        title="Attention entropy",
-        subtitle="how widely each head spreads its attention",
-        caption=captions.ENTROPY,
-        arrays={"entropy": survey.entropy.numpy()},
-    )
+    chart = by_layer_and_head(entropy, 100 * entropy, title="entropy, % of the largest possible")
+    return exhibit("entropy", chart, arrays={"entropy": survey.entropy.numpy()})
 
 
 def head_shares(evidence: Relevance) -> Float[Tensor, "L K"]:
@@ -113,38 +102,33 @@ def importance_figure(evidence: Relevance) -> Exhibit:
     """Show how much each head contributes to the prediction."""
     share = head_shares(evidence).numpy()
     prunable = share < PRUNABLE
-    chart = by_layer_and_head(share / max(share.max(), 1e-30), "", numbers=share * 100, marked=prunable)
-    return Exhibit.of_chart(
+    chart = by_layer_and_head(share / max(share.max(), 1e-30), 100 * share, marked=prunable)
+    return exhibit(
+        "importance",
         chart,
-        name="importance",
-        title="Head importance",
-        subtitle="which heads could be pruned",
-        caption=captions.IMPORTANCE.format(
-            count=len(evidence.heads),
-            prunable=int(prunable.sum()),
-            all=prunable.size,
-            limit=percent(PRUNABLE),
-        ),
         arrays={"head_importance": evidence.heads.numpy()},
+        count=len(evidence.heads),
+        prunable=int(prunable.sum()),
+        all=prunable.size,
+        limit=percent(PRUNABLE),
     )
 
 
 def by_layer_and_head(
     values: Float[np.ndarray, "L K"],
-    title: str,
+    numbers: Float[np.ndarray, "L K"],
     *,
-    numbers: Float[np.ndarray, "L K"] | None = None,
+    title: str = "",
     marked: Bool[np.ndarray, "L K"] | None = None,
 ) -> Chart:
-    """Return a matrix of layers (rows) and heads (columns) with `numbers`, by default the values in %."""
-    written = values * 100 if numbers is None else numbers
+    """Return a matrix of layers (rows) and heads (columns), with `numbers`."""
     return matrix(
         values,
         rows=[str(layer + 1) for layer in range(values.shape[0])],
         columns=[str(head + 1) for head in range(values.shape[1])],
         title=title,
         axes_names=("layer", "head"),
-        numbers=[[f"{value:.0f}" for value in row] for row in written],
+        numbers=[[f"{value:.0f}" for value in row] for row in numbers],
         marked=marked,
     )
 
@@ -152,15 +136,12 @@ def by_layer_and_head(
 def relevance_figure(evidence: Relevance, images: Sequence[tuple[Pixels, str]], label: str | None) -> Exhibit:
     """Show the relevance for the given class, or for each image's own prediction."""
     tiles = [overlay(image, patches) for (image, _), patches in zip(images, evidence.patches, strict=True)]
-    what = "the prediction" if label is None else f"“{label}”"
-    return Exhibit(
-        name="relevance",
-        title="Relevance map",
-        subtitle=f"which patches contributed to {what}",
-        caption=captions.RELEVANCE,
-        html=image_row([(tile, words) for tile, (_, words) in zip(tiles, images, strict=True)]),
-        files={"relevance": contact_sheet(tiles, columns=8)},
+    return exhibit(
+        "relevance",
+        HTML.image_row([(tile, words) for tile, (_, words) in zip(tiles, images, strict=True)]),
+        file=contact_sheet(tiles, columns=8),
         arrays={"relevance": evidence.patches.numpy()},
+        label=label,
     )
 
 
@@ -174,22 +155,18 @@ def features_figure(
         for image, tile, name in zip(shown, tiles, names, strict=True)
         for entry in ((image, name), (tile, "PCA of its features"))
     ]
-    return Exhibit(
-        name="features",
-        title="Patch features (PCA)",
-        subtitle="which patches have similar features",
-        caption=captions.FEATURES,
-        html=image_row(pairs),
-        files={"features": contact_sheet(tiles, columns=8, least=128)},
+    return exhibit(
+        "features",
+        HTML.image_row(pairs),
+        file=contact_sheet(tiles, columns=8, least=128),
         arrays={"feature_colors": np.stack(tiles)},
     )
 
 
 def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
     """Plot the predictions of every layer."""
-    title = "Logit lens"
     if lens is None:
-        return LeftOut(title, "the model has no classes")
+        return left_out("lens", "the model has no classes")
     layers = [float(layer) for layer in range(lens.agrees.shape[1])]
     with canvas(6.8, 2.7, columns=2) as (figure, (agreement, first)):
         lines(
@@ -210,45 +187,31 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         first.set_ylim(0, 1.03)
         for axes in (agreement, first):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    chart = Chart(figure)
-    return Exhibit.of_chart(
-        chart,
-        name="lens",
-        title=title,
-        subtitle="when the answer appears",
-        caption=captions.LENS,
-        arrays={
-            "lens_classes": lens.classes.numpy(),
-            "lens_probabilities": lens.probabilities.numpy(),
-            "lens_agrees": lens.agrees.numpy(),
-        },
-    )
+    arrays = {
+        "lens_classes": lens.classes.numpy(),
+        "lens_probabilities": lens.probabilities.numpy(),
+        "lens_agrees": lens.agrees.numpy(),
+    }
+    return exhibit("lens", Chart(figure), arrays=arrays)
 
 
 def alignment_figure(
-    first: Sequence[Float[Tensor, "B _"]], second: Sequence[Float[Tensor, "B _"]] | None, name: str
+    first: Float[Tensor, "B layers D"], second: Float[Tensor, "B others E"] | None = None, other: str = ""
 ) -> Exhibit | LeftOut:
-    """Show the CKA of all pairs of layers, of one model or of two."""
-    title = "Layer similarity (CKA)" if second is None else f"Layer similarity (CKA) with {name}"
-    if len(first[0]) < FEWEST:
-        return LeftOut(title, f"layer similarity needs at least {FEWEST} images")
-    alignment = cka_matrix(first, first if second is None else second).numpy()
+    """Show the CKA of all pairs of layers of one model, or of it and another."""
+    name = "alignment" if second is None else "alignment.with-other"
+    if len(first) < FEWEST:
+        return left_out(name, f"layer similarity needs at least {FEWEST} images", other=other)
+    alignment = cka_matrix(first.unbind(1), (first if second is None else second).unbind(1)).numpy()
     chart = matrix(
         alignment,
         rows=[str(layer) for layer in range(alignment.shape[0])],
         columns=[str(layer) for layer in range(alignment.shape[1])],
-        title="",
-        axes_names=("layer", "layer" if second is None else f"layer of {name}"),
+        axes_names=("layer", "layer" if second is None else f"layer of {other}"),
         numbers=[["–" if value != value else f"{100 * value:.0f}" for value in row] for row in alignment],
     )
-    return Exhibit.of_chart(
-        chart,
-        name="alignment" if second is None else "alignment-with-other",
-        title=title,
-        subtitle="which layers compute the same",
-        caption=captions.ALIGNMENT.format(count=len(first[0])),
-        arrays={"cka" if second is None else "cka_with_other": alignment},
-    )
+    arrays = {"cka" if second is None else "cka_with_other": alignment}
+    return exhibit(name, chart, arrays=arrays, count=len(first), other=other)
 
 
 def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
@@ -264,26 +227,17 @@ def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
         axes.set_xlabel(
             "norm" + ("; lines: the mean of each prefix token" if config.num_prefix_tokens else "")
         )
-    chart = Chart(figure)
-    return Exhibit.of_chart(
-        chart,
-        name="norms",
-        title="Token norms",
-        subtitle="artifacts and registers",
-        caption=captions.NORMS.format(
-            unusual=int(unusual.sum()), all=unusual.numel(), where=artifact_images(unusual)
-        ),
+    counts = unusual.sum(dim=1)
+    return exhibit(
+        "norms",
+        Chart(figure),
         arrays={"token_norms": norms.numpy(), "artifacts": unusual.reshape(-1, *config.grid).numpy()},
+        unusual=int(unusual.sum()),
+        all=unusual.numel(),
+        holding=int((counts > 0).sum()),
+        count=len(counts),
+        most=int(counts.max()),
     )
-
-
-def artifact_images(unusual: Bool[Tensor, "B N"]) -> str:
-    """Return in how many images they are, as a sentence; empty where there are none."""
-    counts: Int[Tensor, "B"] = unusual.sum(dim=1)
-    if not counts.any():
-        return ""
-    holding = int((counts > 0).sum())
-    return f" They are in {holding} of {len(counts)} images, at most {int(counts.max())} in one."
 
 
 def predicted_labels(lens: Lens | None, labels: Sequence[str]) -> list[str]:

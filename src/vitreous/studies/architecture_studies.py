@@ -7,23 +7,21 @@ from typing import Any
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import describe
 from vitreous.models.names import change
-from vitreous.studies.study import Effect, Scale, Study, Trial, Variant
+from vitreous.studies.study import Effect, Study, Trial, Variant
 from vitreous.training.config import RunConfig
 
 # Position embeddings: which kind, and where they are added (appendix D.4, Table 8).
 
-POSITIONS_PAPER = {
-    ("none", "stem"): "0.61382",
-    ("learned", "stem"): "0.64206",
-    ("learned", "every-layer"): "0.63964",
-    ("learned", "every-layer-shared"): "0.64292",
-    ("learned-2d", "stem"): "0.64001",
-    ("learned-2d", "every-layer"): "0.64046",
-    ("learned-2d", "every-layer-shared"): "0.64022",
-    ("relative", "every-layer"): "0.64032",
-}
-POSITION_KINDS = {"none": "none", "learned": "1-D", "learned-2d": "2-D", "relative": "relative"}
-POSITION_PLACES = {"stem": "stem", "every-layer": "every layer", "every-layer-shared": "every layer, shared"}
+POSITION_ROWS = (  # name, kind, where, the paper's accuracy
+    ("none", "none", "stem", "0.61382"),
+    ("1-D, stem", "learned", "stem", "0.64206"),
+    ("1-D, every layer", "learned", "every-layer", "0.63964"),
+    ("1-D, every layer, shared", "learned", "every-layer-shared", "0.64292"),
+    ("2-D, stem", "learned-2d", "stem", "0.64001"),
+    ("2-D, every layer", "learned-2d", "every-layer", "0.64046"),
+    ("2-D, every layer, shared", "learned-2d", "every-layer-shared", "0.64022"),
+    ("relative", "relative", "every-layer", "0.64032"),
+)
 
 
 def positions_variants(base: RunConfig) -> list[Variant]:
@@ -31,14 +29,8 @@ def positions_variants(base: RunConfig) -> list[Variant]:
     assert isinstance(base.model, ViTConfig)
     std = base.model.position.init_std
     return [
-        Variant(
-            POSITION_KINDS[kind]
-            if kind in ("none", "relative")
-            else f"{POSITION_KINDS[kind]}, {POSITION_PLACES[where]}",
-            Trial({"model": {"position": {"kind": kind, "where": where, "init_std": std}}}),
-            paper,
-        )
-        for (kind, where), paper in POSITIONS_PAPER.items()
+        Variant(name, Trial({"model": {"position": {"kind": kind, "where": where, "init_std": std}}}), paper)
+        for name, kind, where, paper in POSITION_ROWS
     ]
 
 
@@ -103,27 +95,29 @@ HEAD = Study(
 # Depth, width, MLP width and patch size, one at a time (appendix D.2, Fig. 8).
 
 SIZE_FACTORS = {"half": 0.5, "double": 2.0}
-DIMENSIONS = {"depth": ("depth",), "width": ("width", "mlp_dim"), "MLP width": ("mlp_dim",)}
+DIMENSIONS = {
+    "depth": ("depth",),
+    "width": ("width", "mlp_dim"),
+    "MLP width": ("mlp_dim",),
+    "patch": ("patch_size",),
+}
+
+
+def scaled(value: int | tuple[int, ...], factor: float) -> int | tuple[int, ...]:
+    """Return one size, or several, times `factor`; at least 1."""
+    if isinstance(value, tuple):
+        return tuple(max(1, round(side * factor)) for side in value)
+    return max(1, round(value * factor))
 
 
 def shape_variants(base: RunConfig) -> list[Variant]:
     """The base, and every dimension halved and doubled alone; patches of half the side are four times as
     many. The curves are drawn over the operations of one image."""
-    assert isinstance(base.model, ViTConfig)
     model = base.model
-    changes: dict[tuple[str, str], dict[str, Any]] = {
-        (dimension, size): {name: max(1, round(getattr(model, name) * factor)) for name in names}
-        for dimension, names in DIMENSIONS.items()
-        for size, factor in SIZE_FACTORS.items()
-    }
-    changes |= {
-        ("patch", size): {"patch_size": tuple(max(1, round(side * factor)) for side in model.patch_size)}
-        for size, factor in SIZE_FACTORS.items()
-    }
-    rows: list[tuple[str, dict[str, Any]]] = [
-        ("the base", {}),
-        *((f"{dimension}, {size}", leaves) for (dimension, size), leaves in changes.items()),
-    ]
+    changes: dict[str, dict[str, Any]] = {"the base": {}}
+    for dimension, names in DIMENSIONS.items():
+        for size, factor in SIZE_FACTORS.items():
+            changes[f"{dimension}, {size}"] = {name: scaled(getattr(model, name), factor) for name in names}
     return [
         Variant(
             name,
@@ -131,7 +125,7 @@ def shape_variants(base: RunConfig) -> list[Variant]:
             group=name.partition(",")[0],
             x=describe(change(model, leaves)).macs / 1e6,
         )
-        for name, leaves in rows
+        for name, leaves in changes.items()
     ]
 
 
@@ -148,7 +142,7 @@ SHAPE = Study(
         Effect("smaller patches help", "patch, half", "patch, double"),
         Effect("doubling the depth helps more than doubling the width", "depth, double", "width, double"),
     ),
-    quick=Scale(epochs=4, seeds=3),
+    quick=4,
     axis="million operations for one image",
 )
 
@@ -188,6 +182,4 @@ HYBRID = Study(
         Effect("a ViT is better than a ResNet of the same compute", "ViT", "ResNet"),
     ),
     settings=SMALL_IMAGES,
-    full=Scale(epochs=40, seeds=3),
-    quick=Scale(epochs=6, seeds=3),
 )

@@ -7,7 +7,6 @@ projections before and after it), a recurrent layer, a convolution.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
-from vitreous.studies.study import COMPLEXITY_TITLE
-from vitreous.studies.writing import atomic_files
+from vitreous.results import Result
+from vitreous.studies import COMPLEXITY_TITLE
+from vitreous.studies.writing import markdown_table, write_results
 
 KERNEL = 3
 PLACE = "Table 1 of arXiv 1706.03762"
@@ -106,6 +106,21 @@ class Measured:
         }
 
 
+@dataclass(frozen=True)
+class Complexity(Result):
+    """The time of layers over length and width, beside the formula, and the files of the table and plot."""
+
+    layers: tuple[Measured, ...]
+    files: tuple[Path, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"layers": self.table(), "files": [str(file) for file in self.files]}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each kind of layer."""
+        return [each.to_json() for each in self.layers]
+
+
 def measure(values: Range) -> list[Measured]:
     """Every layer over both ranges, on one thread: the growth is measured, not the speed."""
     threads = torch.get_num_threads()
@@ -144,15 +159,15 @@ def exponent(values: Sequence[int], times: Sequence[float]) -> float:
     return float(np.polyfit(np.log(values[upper:]), np.log(times[upper:]), 1)[0])
 
 
-def write_complexity(results: Sequence[Measured], values: Range, folder: Path) -> list[Path]:
-    """table.md, results.json, plot.svg and plot.png in `folder`, which is made; all of them or none."""
-    content = {"place": PLACE, "layers": [each.to_json() for each in results]}
-    with atomic_files(folder) as beside:
-        table, numbers = beside / "table.md", beside / "results.json"
-        table.write_text(markdown(results), encoding="utf-8")
-        numbers.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        files = [table, numbers, *complexity_plot(results, values).save(beside / "plot")]
-    return [folder / file.name for file in files]
+def time_layers(folder: Path, values: Range) -> Complexity:
+    """Measure every layer; write the table, the numbers and the plot into `folder`."""
+    layers = measure(values)
+    table = (
+        f"# {COMPLEXITY_TITLE}\n\n{PLACE}.\n\n{markdown_table(HEADER, [cells(each) for each in layers])}\n"
+    )
+    numbers = {"place": PLACE, "layers": [each.to_json() for each in layers]}
+    files = write_results(folder, table, numbers, complexity_plot(layers, values))
+    return Complexity(tuple(layers), files)
 
 
 def cells(each: Measured) -> tuple[str, ...]:
@@ -163,12 +178,6 @@ def cells(each: Measured) -> tuple[str, ...]:
 
 
 HEADER = ("layer", "work", "sequential", "longest path", "power of n: formula / measured", "of d")
-
-
-def markdown(results: Sequence[Measured]) -> str:
-    rows = [HEADER, ("---",) * len(HEADER), *map(cells, results)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"# {COMPLEXITY_TITLE}\n\n{PLACE}.\n\n{table}\n"
 
 
 def complexity_plot(results: Sequence[Measured], values: Range) -> Chart:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,7 +16,11 @@ from vitreous.evaluation.fewshot import summary
 from vitreous.evaluation.scores import Interval
 from vitreous.results import Result
 from vitreous.studies.laboratory import Laboratory, TrialResult
-from vitreous.studies.study import Effect, Scale, Study, Tree, Variant, settings_of
+from vitreous.studies.study import Effect, Study, Tree, Variant, settings_of
+from vitreous.tasks.images import dotted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Findings(Result):
-    """All of a study: rows in its order, and a verdict on each effect."""
+    """All of a study: rows in its order, a verdict on each effect, and the files of table and plot."""
 
     study: Study
     source: str
     seeds: int
     epochs: float
     rows: Sequence[Row]
+    files: tuple[Path, ...] = ()
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -105,7 +109,14 @@ class Findings(Result):
                 }
                 for each in self.verdicts
             ],
+            "files": [str(file) for file in self.files],
         }
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the plot of the table."""
+        from vitreous.studies.writing import study_plot
+
+        return {"plot": study_plot(self).figure}
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each variant."""
@@ -142,7 +153,8 @@ def run_study(
     source: Any,
     wanted: Tree,
     *,
-    scale: Scale,
+    epochs: int,
+    seeds: int,
     cache: Path,
     device: torch.device,
     progress: Callable[[str], None],
@@ -152,7 +164,7 @@ def run_study(
     Args:
         source: DATA as `train` takes it.
         wanted: the user's settings of all trials.
-        scale: epochs, unless `wanted` has them, and seeds.
+        epochs: unless `wanted` has them.
         cache: the folder of finished runs.
         progress: called with a line for each trial.
 
@@ -160,56 +172,44 @@ def run_study(
         InputError: a setting that the study or all of its variants determine.
         Interrupted: Ctrl-C or SIGTERM; the same call resumes.
     """
-    laboratory = Laboratory(source, settings_of(study, scale, wanted), cache=cache, device=device)
-    refuse_overwritten(study, laboratory, wanted)
-    return run_variants(study, laboratory, scale.seeds, progress=progress)
+    laboratory, plain = (
+        Laboratory(source, settings_of(study, epochs, settings), cache=cache, device=device)
+        for settings in (wanted, {})
+    )
+    refuse_overwritten(study, wanted, laboratory, plain)
+    return run_variants(study, laboratory, seeds, progress=progress)
 
 
-def refuse_overwritten(study: Study, laboratory: Laboratory, wanted: Tree) -> None:
-    """Raise InputError for a setting of the user that has no effect, since each variant has its own."""
+def refuse_overwritten(study: Study, wanted: Tree, laboratory: Laboratory, plain: Laboratory) -> None:
+    """Raise InputError for a setting of the user that has no effect, since each variant has its own.
+
+    Args:
+        wanted: the user's settings.
+        laboratory, plain: with these settings and without.
+    """
+    values = dict(dotted(wanted))
     for name in ("seed", "data.split_seed"):
-        if name in flat_settings(wanted):
+        if name in values:
             raise InputError(
                 f"the study {study.name} trains with the seeds 0, 1, ... for weights and split: leave out "
                 f"{name}, and choose their number with --seeds"
             )
     base = laboratory.base()
-    own = [flat_settings(variant.trial.settings) for variant in study.variants(base)]
-    for name, value in flat_settings(wanted).items():
-        if not all(name in settings for settings in own):
-            continue
-        # A variant may set a multiple of the user's value; what does not follow the value ignores it.
-        section, _, field = name.partition(".")
-        part = getattr(base, section)
-        rest = flat_settings(part.model_dump())
-        without = laboratory_without(laboratory, name).base()
-        unchanged = [flat_settings(variant.trial.settings) for variant in study.variants(without)]
-        same = flat_settings(getattr(without, section).model_dump()).get(field) == rest.get(field)
-        if not same and [each[name] for each in own] == [each[name] for each in unchanged]:
+    own = [dict(dotted(variant.trial.settings)) for variant in study.variants(base)]
+    fixed = [name for name in values if all(name in settings for settings in own)]
+    if not fixed:
+        return
+    # A variant may set a multiple of the user's value; what does not follow the value ignores it.
+    default = plain.base()
+    others = [dict(dotted(variant.trial.settings)) for variant in study.variants(default)]
+    before, after = (dict(dotted(each.model_dump())) for each in (default, base))
+    for name in fixed:
+        unchanged = [each[name] for each in own] == [each[name] for each in others]
+        if unchanged and before.get(name) != after.get(name):
             raise InputError(
-                f"every variant of the study {study.name} sets {name} itself, so {value!r} has no effect: "
-                "leave it out"
+                f"every variant of the study {study.name} sets {name} itself, so {values[name]!r} has no "
+                "effect: leave it out"
             )
-
-
-def laboratory_without(laboratory: Laboratory, name: str) -> Laboratory:
-    """Return the same laboratory without one setting, by its dotted name."""
-    settings = copy.deepcopy(dict(laboratory.settings))
-    *sections, leaf = name.split(".")
-    tree: Any = settings
-    for section in sections:
-        tree = tree[section]
-    del tree[leaf]
-    return Laboratory(laboratory.source, settings, cache=laboratory.cache, device=laboratory.device)
-
-
-def flat_settings(tree: Tree, prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a tree of settings by their dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in tree.items():
-        path = prefix + name
-        flat |= flat_settings(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
-    return flat
 
 
 def run_variants(

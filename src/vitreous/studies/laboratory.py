@@ -97,11 +97,24 @@ class Laboratory:
         if cached.is_file():
             return folder, TrialResult(**json.loads(cached.read_text(encoding="utf-8")))
         run = Run(folder, config) if (folder / "config.toml").is_file() else Run.create(folder, config)
-        result = (self.pretrained if trial.objective else self.classified)(run, splits)
+        result = self.trained(run, splits, supervised=trial.objective is None)
         with self.cache_errors():
             write_text(cached, json.dumps(asdict(result)))
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # only an unfinished run needs them
         return folder, result
+
+    def trained(self, run: Run, splits: Splits, *, supervised: bool) -> TrialResult:
+        """Train, and evaluate on the held-out part what has learned with labels."""
+        if supervised and splits.test is None:
+            raise InputError(f"{self.source} has no held-out part: set data.test_fraction")
+        trained = learn(run, splits, device=self.device)
+        model: Any = trained.model if supervised else trained.model.encoder
+        accuracy, count = None, 0
+        if supervised and splits.test is not None:
+            evaluation = evaluate(model, splits.test, device=self.device, batch_size=256)
+            accuracy, count = evaluation.accuracy, evaluation.count
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        return TrialResult(accuracy, count, parameters, describe(run.config.model).macs, trained.seconds)
 
     @contextmanager
     def cache_errors(self) -> Iterator[None]:
@@ -148,22 +161,6 @@ class Laboratory:
                 save_native(model, fresh)
         return str(fresh)
 
-    def classified(self, run: Run, splits: Splits) -> TrialResult:
-        """Train with labels; evaluate on the held-out part."""
-        if splits.test is None:
-            raise InputError(f"{self.source} has no held-out part: set data.test_fraction")
-        trained = learn(run, splits, device=self.device)
-        model: Any = trained.model
-        evaluation = evaluate(model, splits.test, device=self.device, batch_size=256)
-        return TrialResult(
-            evaluation.accuracy, evaluation.count, *size_of(run.config, model), trained.seconds
-        )
-
-    def pretrained(self, run: Run, splits: Splits) -> TrialResult:
-        """Learn without labels."""
-        done = learn(run, splits, device=self.device)
-        return TrialResult(None, 0, *size_of(run.config, done.model.get_submodule("encoder")), done.seconds)
-
 
 def fitted(config: RunConfig, splits: Splits) -> RunConfig:
     """As many outputs as the part has classes, and no batch larger than its training images."""
@@ -172,12 +169,6 @@ def fitted(config: RunConfig, splits: Splits) -> RunConfig:
     batch = min(config.training.batch_size, largest)
     training = config.training.model_copy(update={"batch_size": batch})
     return config.model_copy(update={"model": model, "training": training})
-
-
-def size_of(config: RunConfig, model: nn.Module) -> tuple[int, int]:
-    """(parameters, multiply-accumulate operations)."""
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return parameters, describe(config.model).macs
 
 
 def cache_key(config: RunConfig, splits: Splits) -> str:
@@ -222,12 +213,12 @@ def half_of_classes(splits: Splits, *, first: bool) -> Splits:
     low, high = (0, count // 2) if first else (count // 2, count)
     if high - low < 2:
         raise InputError(f"{splits.name} has {count} classes: this study needs two halves of two or more")
-    train, validation, test = (
-        SomeClasses(each, low, high) if each is not None else None
-        for each in (splits.train, splits.validation, splits.test)
-    )
-    assert train is not None
-    return splits._replace(train=train, validation=validation, test=test)
+    halves: dict[str, Any] = {
+        name: SomeClasses(part, low, high)
+        for name in ("train", "validation", "test")
+        if (part := getattr(splits, name)) is not None
+    }
+    return splits._replace(**halves)
 
 
 def sampled_indices(train: ImageDataset, part: Part, seed: int) -> Indices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vitreous.studies.architecture_studies import EQUAL_COMPUTE, SMALL_IMAGES
-from vitreous.studies.study import Effect, Part, Scale, Study, Trial, Variant
+from vitreous.studies.study import Effect, Part, Study, Trial, Variant
 from vitreous.tasks.pretraining.config import ObjectiveName
 from vitreous.training.config import RunConfig
 
@@ -127,8 +127,8 @@ DATA_SIZE = Study(
         Effect("on all data a ViT is better than a ResNet", "ViT, 100%", "ResNet, 100%"),
     ),
     settings=SMALL_IMAGES,
-    full=Scale(epochs=20, seeds=3),
-    quick=Scale(epochs=3, seeds=3),
+    full=20,
+    quick=3,
     axis="part of the training images",
 )
 
@@ -172,6 +172,6 @@ SELF_SUPERVISED = Study(
         Effect("MAE is better than nothing", "MAE", "from scratch"),
     ),
     settings={"model": {"class_token": False, "pooling": "mean"}},
-    full=Scale(epochs=150, seeds=3),
-    quick=Scale(epochs=14, seeds=3),
+    full=150,
+    quick=14,
 )

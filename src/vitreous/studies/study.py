@@ -73,14 +73,6 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """How long each run trains, and how often it is repeated."""
-
-    epochs: int
-    seeds: int
-
-
-@dataclass(frozen=True)
 class Study:
     """One experiment of the paper.
 
@@ -91,6 +83,7 @@ class Study:
         differs: how this differs from the paper, apart from the scale.
         variants: the rows, for a base configuration.
         settings: over those of the data's recipe, for every variant.
+        full, quick: epochs of each trial.
         axis: what `Variant.x` is, where curves are drawn.
     """
 
@@ -102,19 +95,17 @@ class Study:
     variants: Callable[[RunConfig], Sequence[Variant]]
     effects: tuple[Effect, ...]
     settings: Tree = field(default_factory=dict)
-    full: Scale = Scale(epochs=40, seeds=3)
-    quick: Scale = Scale(epochs=6, seeds=3)
+    full: int = 40
+    quick: int = 6
     axis: str | None = None
 
-
-COMPLEXITY_TITLE = "How does the cost of a layer grow with the length and the width?"  # trains no model
 
 # Every study splits images into plain patches (Eq. 1), whatever stem the data's recipe has.
 PLAIN: dict[str, Any] = {"model": {"stem": {"kind": "patch"}}}
 
 
-def settings_of(study: Study, scale: Scale, wanted: Tree) -> Tree:
+def settings_of(study: Study, epochs: float, wanted: Tree) -> Tree:
     """Return the settings that all variants of a study share; those of the user (`wanted`) take
     precedence."""
-    shared = merged(PLAIN, merged(study.settings, {"training": {"epochs": scale.epochs}}))
+    shared = merged(PLAIN, merged(study.settings, {"training": {"epochs": epochs}}))
     return merged(shared, wanted)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -61,14 +63,28 @@ def atomic_files(folder: Path) -> Iterator[Path]:
         raise InputError(f"cannot write to {folder}: {reason}") from error
 
 
-def write_study(findings: Findings, folder: Path) -> list[Path]:
-    """table.md, results.json, plot.svg and plot.png in `folder`, which is made; all of them or none."""
+def write_results(folder: Path, table: str, numbers: Mapping[str, Any], plot: Chart) -> tuple[Path, ...]:
+    """Write table.md, results.json, plot.svg and plot.png into `folder`: all of them or none."""
     with atomic_files(folder) as beside:
-        table, results = beside / "table.md", beside / "results.json"
-        table.write_text(markdown(findings), encoding="utf-8")
-        results.write_text(json.dumps(findings.to_json(), indent=2) + "\n", encoding="utf-8")
-        files = [table, results, *study_plot(findings).save(beside / "plot")]
-    return [folder / file.name for file in files]
+        written = [beside / "table.md", beside / "results.json"]
+        written[0].write_text(table, encoding="utf-8")
+        content = json.dumps(numbers, indent=2, ensure_ascii=False)
+        written[1].write_text(content + "\n", encoding="utf-8")
+        written += plot.save(beside / "plot")
+    return tuple(folder / file.name for file in written)
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write_study(findings: Findings, folder: Path) -> Findings:
+    """Return the findings with the files that were written."""
+    numbers = {name: value for name, value in findings.to_json().items() if name != "files"}
+    files = write_results(folder, markdown(findings), numbers, study_plot(findings))
+    return replace(findings, files=files)
 
 
 def study_cells(row: Row) -> tuple[str, str, str, str]:
@@ -85,27 +101,26 @@ def study_cells(row: Row) -> tuple[str, str, str, str]:
 
 def markdown(findings: Findings) -> str:
     """Return the table, and how it differs from the paper."""
-    study = findings.study
-    lines = [
-        f"# {study.title}",
-        "",
-        f"{study.place[0].upper()}{study.place[1:]} of arXiv 2010.11929. "
-        f"The paper, in our words: {study.measure}. "
-        f"Here, on {findings.source}: {study.differs}; {runs_in_words(findings)}.",
-        "",
-        "| variant | paper | ours | 95 % interval | parameters | MACs |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in findings.rows:
-        size = row.results[0]
-        lines.append(f"| {' | '.join(study_cells(row))} | {size.parameters:,} | {size.macs:,} |")
-    lines += [
-        "",
-        "Effects in the paper, and whether they are reproduced (paired differences over seeds):",
-        "",
-    ]
-    lines += [f"- {claim}: {words}." for claim, words in verdicts(findings)]
-    return "\n".join(lines) + "\n"
+    study, sizes = findings.study, [row.results[0] for row in findings.rows]
+    table = markdown_table(
+        ("variant", "paper", "ours", "95 % interval", "parameters", "MACs"),
+        [
+            (*study_cells(row), f"{size.parameters:,}", f"{size.macs:,}")
+            for row, size in zip(findings.rows, sizes, strict=True)
+        ],
+    )
+    effects = "\n".join(f"- {claim}: {words}." for claim, words in verdicts(findings))
+    return f"""# {study.title}
+
+{study.place[0].upper()}{study.place[1:]} of arXiv 2010.11929. The paper, in our words: {study.measure}. \
+Here, on {findings.source}: {study.differs}; {runs_in_words(findings)}.
+
+{table}
+
+Effects in the paper, and whether they are reproduced (paired differences over seeds):
+
+{effects}
+"""
 
 
 def runs_in_words(findings: Findings) -> str:
@@ -115,12 +130,12 @@ def runs_in_words(findings: Findings) -> str:
 
 def verdicts(findings: Findings) -> list[tuple[str, str]]:
     """Return each claim with the difference here and its verdict."""
+    several = findings.seeds > 1
     return [
         (
             each.effect.claim,
-            f"{100 * each.difference:+.2f} ± {100 * each.half_width:.2f} points; {each.words}"
-            if findings.seeds > 1
-            else f"{100 * each.difference:+.2f} points; {each.words}",
+            f"{100 * each.difference:+.2f}{f' ± {100 * each.half_width:.2f}' if several else ''} points; "
+            f"{each.words}",
         )
         for each in findings.verdicts
     ]

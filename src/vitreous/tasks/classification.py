@@ -27,7 +27,7 @@ from vitreous.evaluation.monitor import monitor
 from vitreous.evaluation.multilabel import MultiLabelEvaluation, evaluate_multilabel
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
-from vitreous.tasks.images import Base, ImageTask
+from vitreous.tasks.images import INSPECTING, Base, ImageTask
 from vitreous.tasks.task import Card, Material, Measure, Progress, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distillation import Teacher, distillation
@@ -43,6 +43,7 @@ LABELING = {
     | {"--batch-size auto", "--strict"},
     "evaluate": OPENING | {"--config", "--workers"},
     "predict": OPENING | {"--top", "--workers"},
+    "inspect": INSPECTING,
     "serve": OPENING,
 }
 

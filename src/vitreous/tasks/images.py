@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from PIL import Image
 from pydantic import ValidationError
@@ -22,7 +22,12 @@ from vitreous.training.initial_model import absolute_source, fitted_to_checkpoin
 from vitreous.training.run import Run
 from vitreous.training.settings import check_known, configure, without_none_words
 
+if TYPE_CHECKING:
+    from vitreous.inspection.model_report import Question
+    from vitreous.inspection.page import Inspection
+
 MOST_NAMED = 6  # settings of the user's that are named
+INSPECTING = frozenset({"--label", "--patch", "--compare", "--image-size", "--set"})
 
 
 class Base(NamedTuple):
@@ -114,6 +119,11 @@ class ImageTask(Task):
         return [image for image in (readable(images, row) for row in sampled(images, count)) if image]
 
     # A trained model.
+
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Question) -> Inspection:
+        from vitreous.inspection.model_report import write_model_report
+
+        return write_model_report(answerer, examples, folder, question)
 
     def open(self, spec: str, **overrides: Any) -> Any:
         return open_model(spec, **overrides)

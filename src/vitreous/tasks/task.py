@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from PIL import Image
@@ -23,6 +23,10 @@ from vitreous.training.run import Run
 from vitreous.training.session import MakeAverage
 from vitreous.training.step import Objective
 from vitreous.training.trainer import Loader
+
+if TYPE_CHECKING:
+    from vitreous.inspection.model_report import Question
+    from vitreous.inspection.page import Inspection
 
 Tree = Mapping[str, Any]
 Progress = Callable[[int, int], None]
@@ -108,7 +112,8 @@ class Task(ABC):
         config: the configuration of its runs; its `command` trains them.
         default_source: the data where none are given.
         options: for each command the options that it understands beyond those of every task.
-        instead: what to do instead of an option that it does not understand; by default "leave it out".
+        instead: what to do instead of an option of `train` that it does not understand; by default "leave it
+            out".
     """
 
     name: str
@@ -118,6 +123,8 @@ class Task(ABC):
     options: ClassVar[Mapping[str, frozenset[str]]]
     instead: ClassVar[Mapping[str, str]] = {}
     training_words: ClassVar[str] = "training"
+    takes: ClassVar[Literal["images", "texts"]] = "images"
+    inspected: ClassVar[int] = 24  # held-out examples, where `vitreous inspect` is given none
     no_images: ClassVar[str] = "give another model"
 
     def check_options(self, command: str, given: Mapping[str, object]) -> None:
@@ -125,7 +132,7 @@ class Task(ABC):
         known = self.options.get(command, frozenset())
         for option, value in given.items():
             if value is not None and value is not False and option not in known:
-                instead = self.instead.get(option, "leave it out")
+                instead = self.instead.get(option, "leave it out") if command == "train" else "leave it out"
                 raise InputError(f"{option} does not apply to --task {self.name}: {instead}")
 
     # Training, in the order of a run.
@@ -244,6 +251,18 @@ class Task(ABC):
     ) -> Iterator[Answer]:
         """Yield the answer to each image, in order; `failed` takes those that cannot be read."""
         raise InputError(f"{self.noun} has no answer to images: {self.no_images}")
+
+    def to_inspect(self, examples: Any) -> Any:
+        """Return what `vitreous inspect` shows of held-out examples: numbered images, or a few texts."""
+        return examples
+
+    @abstractmethod
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Question) -> Inspection:
+        """Write the page of `vitreous inspect` on images with their names, or on texts.
+
+        Raises:
+            InputError: a question that cannot be answered, or `folder` is not empty.
+        """
 
     def default_out(self, model: str) -> Path | None:
         """Return where a command writes answers that are files, unless the user says."""

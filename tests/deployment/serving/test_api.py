@@ -23,8 +23,9 @@ from vitreous.deployment.serving.app import Pace
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.guard import Guard, Metrics
-from vitreous.inspection.model_figures import head_attention
+from vitreous.inspection.attention_metrics import to_grid
 from vitreous.inspection.relevance import relevance
+from vitreous.inspection.survey import survey
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
 
@@ -113,7 +114,8 @@ def test_features_are_what_the_head_sees(classifier: Classifier) -> None:
 def test_attention_is_what_the_reports_show(classifier: Classifier) -> None:
     app, request = app_of(classifier), form(("x.png", image(2)))
     images = classifier.model.preprocessing.normalize(classifier.decode(image(2), "x")[None])
-    last, whole = head_attention(classifier.model, images)
+    seen = survey(classifier.model, images, patch=(0, 0))
+    last, whole = to_grid(seen.reading[:, -1].mean(dim=1), classifier.model.config), seen.rollout
     told = post(app, "/v1/attention", **request).json()["attention"][0]
     assert (told["kind"], told["of"], told["grid"]) == ("rollout", "the class token", [4, 4])
     np.testing.assert_allclose(told["values"], whole[0].numpy(), rtol=1e-4)

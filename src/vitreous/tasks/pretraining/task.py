@@ -20,7 +20,7 @@ from vitreous.evaluation.monitor import fewshot_measure
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.models.names import build_model
 from vitreous.tasks.classification import train_loader
-from vitreous.tasks.images import Base, ImageTask
+from vitreous.tasks.images import INSPECTING, Base, ImageTask
 from vitreous.tasks.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingRunConfig
 from vitreous.tasks.pretraining.dino import DINO
 from vitreous.tasks.pretraining.objectives import SelfSupervision, build_objective
@@ -66,7 +66,8 @@ class Pretraining(ImageTask):
     default_source = "digits"
     training_words = "pre-training"
     options: ClassVar[Mapping[str, frozenset[str]]] = {
-        "pretrain": frozenset({"--model", "--init", "--image-size"})
+        "pretrain": frozenset({"--model", "--init", "--image-size"}),
+        "inspect": INSPECTING,
     }
 
     def __init__(self, name: ObjectiveName) -> None:

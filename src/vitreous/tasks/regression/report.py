@@ -8,16 +8,12 @@ from typing import Any
 from vitreous.data.dataset import sampled
 from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
 from vitreous.inspection.evaluation_figures import curves_figure
-from vitreous.inspection.model_figures import attention_figure, filters_figure, positions_figure
-from vitreous.inspection.page import Exhibit, Headline, write_run_page
-from vitreous.inspection.run_report import SAMPLES, model_summary, training_facts
+from vitreous.inspection.model_figures import model_exhibits, model_summary
+from vitreous.inspection.page import Exhibit, Headline, exhibit
+from vitreous.inspection.run_report import SAMPLES, training_facts, write_run_report
 from vitreous.tasks.images import readable
 from vitreous.tasks.regression.task import RegressionEvaluation
 from vitreous.training.run import Run
-
-PANELS = {"loss": "Loss", "mean_error": "Mean absolute error", "lr": "Learning rate"}
-CURVES = "Loss: of numbers in units of the training set's standard deviation."
-SCATTER = "Each held-out image: its true number and the predicted one. On the line the two are equal."
 
 
 def write_regression_report(run: Run, answerer: Any, evaluation: RegressionEvaluation, examples: Any) -> Path:
@@ -32,8 +28,13 @@ def write_regression_report(run: Run, answerer: Any, evaluation: RegressionEvalu
     rows, metrics = run.metrics(), evaluation.metrics
     low, high = metrics["r2"].interval or (float("nan"),) * 2
     error = metrics["mean_absolute_error"]
-    return write_run_page(
+    return write_run_report(
         run.path,
+        [
+            scatter_figure(evaluation),
+            curves_figure(rows, "curves.regression"),
+            *model_exhibits(answerer, batch, names),
+        ],
         eyebrow="Training report, regression",
         lead=f"{model_summary(answerer)}.",
         headline=Headline(
@@ -42,14 +43,6 @@ def write_regression_report(run: Run, answerer: Any, evaluation: RegressionEvalu
             f"{low:.4g} to {high:.4g}. Mean absolute error: {error.text()}.",
         ),
         facts=training_facts(answerer, rows),
-        parts=[
-            scatter_figure(evaluation),
-            curves_figure(rows, shown=PANELS, caption=CURVES),
-            attention_figure(answerer, batch, names),
-            positions_figure(answerer),
-            filters_figure(answerer),
-        ],
-        command="vitreous train --config config.toml",
     )
 
 
@@ -64,9 +57,4 @@ def scatter_figure(evaluation: RegressionEvaluation) -> Exhibit:
         axes.plot(evaluation.targets, evaluation.predictions, "o", color=FIRST, markersize=3, alpha=0.6)
         axes.set_xlabel("true number")
         axes.set_ylabel("predicted number")
-    return Exhibit.of_chart(
-        Chart(figure),
-        name="scatter",
-        title="Predicted and true numbers",
-        caption=SCATTER,
-    )
+    return exhibit("scatter", Chart(figure))

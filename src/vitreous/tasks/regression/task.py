@@ -29,7 +29,7 @@ from vitreous.evaluation.scores import Interval
 from vitreous.models.config import Config
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
 from vitreous.tasks.classification import train_loader
-from vitreous.tasks.images import Base, ImageTask
+from vitreous.tasks.images import INSPECTING, Base, ImageTask
 from vitreous.tasks.task import Card, Material, Measure, Progress, Tree
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.distributed import World
@@ -218,6 +218,7 @@ class Regression(ImageTask):
         ),
         "evaluate": frozenset({"--image-size", "--set", "--config", "--workers"}),
         "predict": frozenset({"--image-size", "--set", "--workers"}),
+        "inspect": INSPECTING,
         "serve": frozenset({"--image-size", "--set"}),
     }
 

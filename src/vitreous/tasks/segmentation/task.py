@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from PIL import Image
@@ -39,6 +39,10 @@ from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Objective
 from vitreous.training.run import Run, default_path
 from vitreous.training.settings import merged
+
+if TYPE_CHECKING:
+    from vitreous.inspection.model_report import Question
+    from vitreous.inspection.page import Inspection
 
 WHOLE = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's images were cropped
 NO_PATCHES = "{} has no patch tokens to make maps of: give a ViT, such as ViT-Ti/16"
@@ -80,8 +84,10 @@ class Segmentation(ImageTask):
         "train": frozenset({"--model", "--init", "--image-size", "--minutes", "--strict", "--workers"}),
         "evaluate": OPENING | {"--config", "--workers"},
         "predict": OPENING | {"--out"},
+        "inspect": frozenset({"--patch", "--image-size"}),
         "serve": OPENING,
     }
+    inspected = 12
     instead: ClassVar[Mapping[str, str]] = {
         "--recipe": "use --set",
         "--batch-size auto": "use --set training.accumulate=2",
@@ -224,6 +230,11 @@ class Segmentation(ImageTask):
                 save_png(predictor.image(mask), names[row])
                 save_png(predictor.overlay(image, mask), over)
                 yield Segmented(images.name(row), shares, files=(names[row], over))
+
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Question) -> Inspection:
+        from vitreous.inspection.segmentation_figures import write_segmenter_report
+
+        return write_segmenter_report(answerer, examples, folder, question)
 
     def default_out(self, model: str) -> Path:
         return default_path(Path(model).name, root=Path("segmented"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -35,11 +35,14 @@ from vitreous.tasks.segmentation.task import image_batches
 from vitreous.tasks.task import Card, Material, Progress
 from vitreous.tasks.text.config import CaptioningConfig
 from vitreous.tasks.text.recipes import digit_lines_config, images_config
-from vitreous.tasks.text.task import TextTask, check_unchanged
+from vitreous.tasks.text.task import TextTask, check_tokenizer, check_unchanged
 from vitreous.training.distributed import World
 from vitreous.training.run import Run
 
-SHOWN = 4  # images in the report
+if TYPE_CHECKING:
+    from vitreous.inspection.model_report import Question
+    from vitreous.inspection.page import Inspection
+
 INSTEAD = "use --set model.encoder.width=96 and its like"
 
 
@@ -66,6 +69,7 @@ class Captioning(TextTask):
     config = CaptioningConfig
     default_source = DIGIT_LINES
     options: ClassVar[Mapping[str, frozenset[str]]] = {"train": frozenset({"--minutes"})}
+    inspected = 4
     instead: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("--model", "--init", "--recipe", "--image-size"), INSTEAD),
         "--batch-size auto": "give a number, and --set training.accumulate=2 splits such a batch",
@@ -130,10 +134,19 @@ class Captioning(TextTask):
     def report(
         self, run: Run, answerer: Any, evaluation: Evaluation | None, examples: Any, data: Any, **more: Any
     ) -> Path:
-        images = readable_images(examples.images, SHOWN)
+        images = readable_images(examples.images, self.inspected)
         from vitreous.inspection.sequence_report import write_reading_report
 
-        return write_reading_report(answerer, images, run.path, name=run.path.name).report
+        return write_reading_report(answerer, images, run.path, run.path).report
+
+    def to_inspect(self, examples: Captions) -> ImageDataset:
+        return examples.images
+
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Question) -> Inspection:
+        from vitreous.inspection.sequence_report import write_reading_report
+
+        check_tokenizer(answerer)
+        return write_reading_report(answerer, examples, folder, Path(question.name))
 
     def sample_images(self, data: CaptionSplits, count: int) -> list[Image.Image]:
         return [image for image, _ in readable_images(data.test.images, count)]

@@ -173,3 +173,11 @@ def check_unchanged(spec: str, overrides: Mapping[str, Any]) -> None:
     """Raise InputError where fields of a model that writes text are to be changed."""
     if overrides:
         raise InputError(f"{spec} writes text: its {next(iter(overrides))} cannot be changed")
+
+
+def check_tokenizer(answerer: Any) -> None:
+    """Raise InputError for a model that is given without its tokenizer."""
+    if isinstance(answerer, nn.Module):
+        raise InputError(
+            f"a {type(answerer).__name__} has no tokenizer for its text: give the run, or its model folder"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -21,11 +21,14 @@ from vitreous.tasks.task import Card, Material, Progress
 from vitreous.tasks.text.captioning import text_facts
 from vitreous.tasks.text.config import TranslationConfig
 from vitreous.tasks.text.recipes import numbers_config, pairs_config
-from vitreous.tasks.text.task import TextTask, check_unchanged
+from vitreous.tasks.text.task import TextTask, check_tokenizer, check_unchanged
 from vitreous.training.distributed import World
 from vitreous.training.run import Run
 
-SHOWN = 4  # texts in the report
+if TYPE_CHECKING:
+    from vitreous.inspection.model_report import Question
+    from vitreous.inspection.page import Inspection
+
 SHORT = 80  # characters: a page holds the maps of every head
 
 
@@ -38,6 +41,8 @@ class Translation(TextTask):
     default_source = NUMBERS
     no_images = "use vitreous translate"
     options: ClassVar[Mapping[str, frozenset[str]]] = {}
+    takes = "texts"
+    inspected = 4
 
     def open_source(self, source: str, *, seed: int, test_fraction: float) -> Parallel:
         return open_parallel(source, seed=seed, test_fraction=test_fraction)
@@ -95,10 +100,21 @@ class Translation(TextTask):
     def report(
         self, run: Run, answerer: Any, evaluation: Evaluation | None, examples: Any, data: Any, **more: Any
     ) -> Path:
-        texts = short_sources(examples)
         from vitreous.inspection.sequence_report import write_translation_report
 
-        return write_translation_report(answerer, texts, run.path, name=run.path.name).report
+        return write_translation_report(answerer, self.to_inspect(examples), run.path, run.path).report
+
+    def to_inspect(self, examples: Sequence[Pair]) -> list[str]:
+        """Return the sources of a few pairs, spread over all; short ones where there are some."""
+        sources = [pair.source for pair in examples]
+        few = [source for source in sources if len(source) <= SHORT] or sources
+        return few[:: max(len(few) // self.inspected, 1)][: self.inspected]
+
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Question) -> Inspection:
+        from vitreous.inspection.sequence_report import write_translation_report
+
+        check_tokenizer(answerer)
+        return write_translation_report(answerer, examples, folder, Path(question.name))
 
     def more(self, run: Run, answerer: Any, material: Material, data: Parallel) -> dict[str, Any]:
         return {**super().more(run, answerer, material, data), "example": data.test[0].source}
@@ -133,13 +149,6 @@ class Translation(TextTask):
         # follow.
         rows = range(0, len(pairs) // 8, max(len(pairs) // 8 // count, 7) // 6 * 6 + 1)
         return [pairs[row].source for row in rows][:count]
-
-
-def short_sources(pairs: Sequence[Pair], count: int = SHOWN) -> list[str]:
-    """Return the sources of a few pairs, spread over all; short ones where there are some."""
-    sources = [pair.source for pair in pairs]
-    few = [source for source in sources if len(source) <= SHORT] or sources
-    return few[:: max(len(few) // count, 1)][:count]
 
 
 DEFINED = (Translation(),)
