@@ -38,7 +38,6 @@ from vitreous.inspection.representations import (
     feature_colors,
     hsic,
     layer_tokens,
-    linear_cka,
     logit_lens,
     unusual_norms,
 )
@@ -268,6 +267,10 @@ def test_the_last_layer_reads_as_the_model_does(changes: dict[str, Any]) -> None
 
 
 # --- CKA ---------------------------------------------------------------------------------------------------
+
+
+def linear_cka(first: torch.Tensor, second: torch.Tensor) -> float:
+    return float(cka_matrix([first], [second])[0, 0])
 
 
 def test_cka_is_one_for_a_rotation_and_a_scale() -> None:

@@ -39,7 +39,7 @@ VARIABLES = {
     SECOND: "var(--second)",
 }
 # Fallback fonts for characters that matplotlib's own font lacks, in order.
-WIDE_FONTS = (
+WIDE_FONTS = [
     "Noto Sans CJK KR",
     "Noto Sans CJK JP",
     "Noto Sans CJK SC",
@@ -57,7 +57,7 @@ WIDE_FONTS = (
     "Noto Sans Devanagari",
     "Noto Sans Thai",
     "Noto Sans",
-)
+]
 
 
 def installed(names: Sequence[str]) -> list[str]:

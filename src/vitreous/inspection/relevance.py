@@ -6,8 +6,8 @@
 An attention pooling is one more attention with a single query, its probe: A'_pool R, with one row.
 
 Only the rows of R that the head reads are needed, so they are carried through the layers from the last to the
-first, which is the order in which gradients arrive: one map is in memory at a time, and the model's attention
-stays fused. The gradient of a map is dy/dA = (dy/d(A v)) v^T.
+first, together with the gradient: one map is in memory at a time, and the model's attention stays fused. The
+gradient of a map is dy/dA = (dy/d(A v)) v^T.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.inspection.attention_metrics import attention_pooling, pooling_maps, readout_weights, to_grid
 from vitreous.inspection.capture import attention_layers
+from vitreous.inspection.representations import layer_tokens
 from vitreous.layers.attention import Attention
-from vitreous.layers.pooling import AttentionPooling
 from vitreous.models.vit import ViT
-from vitreous.training.memory import activation_checkpointing
 
 
 class Relevance(NamedTuple):
@@ -54,94 +53,80 @@ def relevance(
     """
     if model.config.num_classes is None:
         raise InputError("the model has no classes: relevance maps explain the logit of a class")
-    start = readout_weights(model.config).to(images)
-    pool = attention_pooling(model)
-    if pool is not None:
-        start = torch.zeros_like(start)  # the probe's attention comes with its gradient
-    row = start.repeat(images.shape[0], 1)
-    heads: list[Tensor] = []
     was_training = model.training
     model.eval()
     try:
-        # Layers are recomputed in the backward pass: the activations of all would be gigabytes.
-        with (
-            watched_attention(model, row, heads),
-            watched_pooling(pool, row),
-            activation_checkpointing(model),
-            torch.enable_grad(),
-        ):
-            images = images.detach().requires_grad_()
-            logits = model(images)
-            target = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
-            # With respect to the images alone, so that the gradients of parameters are untouched.
-            torch.autograd.grad(logits.gather(1, target[:, None]).sum(), images)
+        with torch.no_grad():
+            *inputs, last = layer_tokens(model, images)
+        row, start, slope = readout_relevance(model, last, classes)
+        heads: list[Tensor] = []
+        # Each layer is computed again for its gradient: the activations of all would be gigabytes.
+        for block, z in zip(reversed(model.blocks), reversed(inputs), strict=True):
+            evidence, importance, slope = layer_relevance(block, z, slope)
+            row = row + torch.einsum("bt,bts->bs", row, evidence)
+            heads.append(importance)
     finally:
         model.train(was_training)
     return Relevance(to_grid(row - start, model.config), torch.stack(heads[::-1], dim=1))
 
 
-@contextmanager
-def watched_pooling(pool: AttentionPooling | None, row: Float[Tensor, "B T"]) -> Iterator[None]:
-    """During the backward pass, set `row` to A'_pool; does nothing without attention pooling."""
+def readout_relevance(
+    model: ViT, z: Float[Tensor, "B T D"], classes: Int[Tensor, "B"] | None
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "T"], Float[Tensor, "B T D"]]:
+    """Return the row of each image that the head reads: A'_pool of an attention pooling, else the weights of
+    the tokens; what a row has without any layer; and dy/dz of the tokens of the last layer."""
+    pool = attention_pooling(model)
+    watched = () if pool is None else (pool, pool.attention.out)
+    z.requires_grad_()
+    with torch.enable_grad(), recorded_inputs(*watched) as seen:
+        logits = model.head(model.representation(model.pool(model.norm(z))))
+        target = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
+        score = logits.gather(1, target[:, None]).sum()
+    start = readout_weights(model.config).to(z)
     if pool is None:
-        yield
-        return
-    entering: list[Tensor] = []
+        return start.repeat(z.shape[0], 1), start, torch.autograd.grad(score, z)[0]
+    slope, gradient = torch.autograd.grad(score, (z, seen[pool.attention.out]))
+    tokens = seen[pool].detach()
+    with torch.no_grad():
+        value = pool.attention.project_context(tokens[:, pool.skip :])[1]
+        gradient = rearrange(gradient, "B 1 (K E) -> B K 1 E", K=pool.attention.heads)
+        slopes = F.pad((gradient @ value.transpose(-2, -1))[:, :, 0], (pool.skip, 0))
+        row = (slopes * pooling_maps(pool, tokens)).clamp_min(0).mean(dim=1)
+    return row, torch.zeros_like(start), slope
 
-    def enter(pooling: AttentionPooling, args: tuple[Tensor]) -> None:
-        entering[:] = [args[0].detach()]
 
-    def leave(out: torch.nn.Linear, args: tuple[Tensor]) -> None:
-        z = entering[0]
-        args[0].register_hook(lambda gradient: pass_back(z, gradient))  # type: ignore[no-untyped-call]
-
-    def pass_back(z: Tensor, gradient: Tensor) -> None:
-        with torch.no_grad():
-            value = pool.attention.project_context(z[:, pool.skip :])[1]
-            gradient = rearrange(gradient, "B 1 (K E) -> B K 1 E", K=pool.attention.heads)
-            slopes = F.pad((gradient @ value.transpose(-2, -1))[:, :, 0], (pool.skip, 0))
-            row.add_((slopes * pooling_maps(pool, z)).clamp_min(0).mean(dim=1))
-
-    hooks = [pool.register_forward_pre_hook(enter), pool.attention.out.register_forward_pre_hook(leave)]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+def layer_relevance(
+    block: nn.Module, z: Float[Tensor, "B T D"], slope: Float[Tensor, "B T D"]
+) -> tuple[Float[Tensor, "B T T"], Float[Tensor, "B K"], Float[Tensor, "B T D"]]:
+    """Return A' of a layer, the importance of its heads, and dy/dz of its input, from that of its output."""
+    (attention,) = attention_layers(block, Attention)
+    z.requires_grad_()
+    with torch.enable_grad(), recorded_inputs(attention, attention.out) as seen:
+        output = block(z)
+    # With respect to these alone, so that the gradients of parameters are untouched.
+    slope, gradient = torch.autograd.grad(output, (z, seen[attention.out]), slope)
+    with torch.no_grad():
+        entering = seen[attention]
+        weights, value = attention.attention_weights(entering), attention.project(entering)[2]
+        gradient, context = (
+            rearrange(each, "B T (K E) -> B K T E", K=attention.heads)
+            for each in (gradient, seen[attention.out])
+        )
+        evidence = (gradient @ value.transpose(-2, -1) * weights).clamp_min(0).mean(dim=1)
+        return evidence, (gradient * context).sum(dim=(2, 3)).abs(), slope
 
 
 @contextmanager
-def watched_attention(model: ViT, row: Float[Tensor, "B T"], heads: list[Tensor]) -> Iterator[None]:
-    """During the backward pass, multiply `row` by (I + A'_l) at each layer, and append the importance of its
-    heads to `heads`, last layer first."""
-    entering: list[Tensor] = []  # the input of the attention that is running
+def recorded_inputs(*modules: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
+    """Record the first argument that each of these modules is called with."""
+    seen: dict[nn.Module, Tensor] = {}
 
-    def enter(layer: Attention, args: tuple[Any, ...]) -> None:
-        entering[:] = [args[0].detach()]
+    def record(module: nn.Module, args: tuple[Any, ...]) -> None:
+        seen[module] = args[0]
 
-    def leave(out: torch.nn.Linear, args: tuple[Tensor]) -> None:
-        # A hook that refers to its own tensor would keep both alive until a garbage collection of cycles.
-        layer, z, output = owners[out], entering[0], args[0].detach()
-        args[0].register_hook(  # type: ignore[no-untyped-call]
-            lambda gradient: pass_back(layer, z, output, gradient)
-        )
-
-    def pass_back(layer: Attention, z: Tensor, output: Tensor, gradient: Tensor) -> None:
-        with torch.no_grad():
-            weights, value = layer.attention_weights(z), layer.project(z)[2]
-            gradient, output = (
-                rearrange(each, "B T (K E) -> B K T E", K=layer.heads) for each in (gradient, output)
-            )
-            evidence = (gradient @ value.transpose(-2, -1) * weights).clamp_min(0).mean(dim=1)  # A'_l
-            row.add_(torch.einsum("bt,bts->bs", row, evidence))
-            heads.append((gradient * output).sum(dim=(2, 3)).abs())
-
-    layers = set(attention_layers(model, Attention))
-    owners = {layer.out: layer for layer in layers}
-    hooks = [layer.register_forward_pre_hook(enter) for layer in layers]
-    hooks += [out.register_forward_pre_hook(leave) for out in owners]
+    hooks = [module.register_forward_pre_hook(record) for module in modules]
     try:
-        yield
+        yield seen
     finally:
         for hook in hooks:
             hook.remove()

@@ -76,11 +76,6 @@ def hsic(first: Float[Tensor, "n n"], second: Float[Tensor, "n n"]) -> Float[Ten
     return (crossed + means - rows) / (n * (n - 3))
 
 
-def linear_cka(first: Float[Tensor, "n d1"], second: Float[Tensor, "n d2"]) -> float:
-    """Return 1 for representations that are equal up to rotation and scale, about 0 for independent ones."""
-    return float(cka_matrix([first], [second])[0, 0])
-
-
 def cka_matrix(
     first: Sequence[Float[Tensor, "n _"]], second: Sequence[Float[Tensor, "n _"]], *, batch: int = 256
 ) -> Float[Tensor, "layers1 layers2"]:

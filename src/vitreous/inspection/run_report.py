@@ -21,15 +21,7 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.multilabel import MultiLabelEvaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
-from vitreous.inspection.evaluation_figures import (
-    augmented_figure,
-    baselines_figure,
-    calibration_figure,
-    classes_table,
-    confusion_figure,
-    curves_figure,
-    mistakes_figure,
-)
+from vitreous.inspection import evaluation_figures as figures
 from vitreous.inspection.images import rgb
 from vitreous.inspection.model_figures import (
     attention_figure,
@@ -110,15 +102,15 @@ def write_training_report(
     """
     batch, names = sample_batch(model, images)
     rows = read_metrics(run / "metrics.jsonl")
-    parts: list[Exhibit | LeftOut] = [curves_figure(rows)]
+    parts: list[Exhibit | LeftOut] = [figures.curves_figure(rows)]
     count = f"{evaluation.count:,} held-out images"
     if isinstance(evaluation, ClassificationEvaluation):
         parts = [
-            baselines_figure("this model", evaluation, baselines),
+            figures.baselines_figure("this model", evaluation, baselines),
             *parts,
-            confusion_figure(evaluation.confusion, evaluation.classes),
-            calibration_figure(evaluation),
-            mistakes_figure(evaluation, images, model.preprocessing),
+            figures.confusion_figure(evaluation.confusion, evaluation.classes),
+            figures.calibration_figure(evaluation),
+            figures.mistakes_figure(evaluation, images, model.preprocessing),
         ]
         low, high = evaluation.interval
         headline = Headline(
@@ -136,8 +128,8 @@ def write_training_report(
         )
     parts += [
         *model_exhibits(model, batch, names),
-        augmented_figure(sheet),
-        classes_table(evaluation),
+        figures.augmented_figure(sheet),
+        figures.classes_table(evaluation),
     ]
     return write_run_report(
         run,
@@ -172,8 +164,8 @@ def write_segmentation_report(
         [
             masks_figure(segmented, evaluation.classes, count=count),
             iou_figure(evaluation),
-            confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
-            curves_figure(rows, "curves.segmentation"),
+            figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
+            figures.curves_figure(rows, "curves.segmentation"),
             attention_figure(encoder, batch, [each.words.split(":")[0] for each in some]),
             positions_figure(encoder),
         ],
@@ -207,7 +199,7 @@ def write_pretraining_report(
         run,
         [
             objective_figure(objective, config, batch, names),
-            curves_figure(rows),
+            figures.curves_figure(rows),
             *model_exhibits(encoder, batch, names),
         ],
         eyebrow="Pre-training report",

@@ -123,20 +123,17 @@ class Complexity(Result):
 
 def measure(values: Range) -> list[Measured]:
     """Every layer over both ranges, on one thread: the growth is measured, not the speed."""
-    threads = torch.get_num_threads()
+    threads, found = torch.get_num_threads(), []
     torch.set_num_threads(1)
     try:
-        return [measured(layer, values) for layer in LAYERS]
+        for layer in LAYERS:
+            over_n = [seconds(layer, n, values.held_width, values.repeats) for n in values.lengths]
+            over_d = [seconds(layer, values.held_length, d, values.repeats) for d in values.widths]
+            exponents = exponent(values.lengths, over_n), exponent(values.widths, over_d)
+            found.append(Measured(layer, over_n, over_d, exponents))
     finally:
         torch.set_num_threads(threads)
-
-
-def measured(layer: Layer, values: Range) -> Measured:
-    over_n = [seconds(layer, n, values.held_width, values.repeats) for n in values.lengths]
-    over_d = [seconds(layer, values.held_length, d, values.repeats) for d in values.widths]
-    return Measured(
-        layer, over_n, over_d, (exponent(values.lengths, over_n), exponent(values.widths, over_d))
-    )
+    return found
 
 
 @torch.inference_mode()
