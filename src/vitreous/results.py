@@ -72,3 +72,30 @@ def table_html(rows: Sequence[Mapping[str, Any]]) -> str:
 def written(value: Any) -> str:
     """Return a value as people read it: four significant digits of a fraction."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> str:
+    """Return a table as plain text; its first `words` columns are words, the others numbers."""
+    cells = [list(headers), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    lines = []
+    for row in [cells[0], ["-" * width for width in widths], *cells[1:]]:
+        aligned = (
+            cell.ljust(width) if column < words else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(aligned).rstrip())
+    return "\n".join(lines)
+
+
+def si(number: float | int) -> str:
+    """Return a number with three digits or more and a prefix: 86.57 M."""
+    for factor, prefix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(number) >= factor:
+            return f"{number / factor:.2f}{prefix}"
+    return f"{number:g} "
+
+
+def byte_size(count: float | int) -> str:
+    """Return a number of bytes in MB or GB of 1000."""
+    return f"{si(count)}B"

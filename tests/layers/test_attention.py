@@ -33,7 +33,7 @@ def test_attention_is_the_papers_formula(width: int, heads: int, head_dim: int) 
 def test_gradients_agree_with_finite_differences(inner: str | None) -> None:
     position = {
         None: lambda: None,
-        "rotary": lambda: RotaryPositions2d((2, 2), 4, prefix=1),
+        "rotary": lambda: RotaryPositions2d((2, 2), 4, num_prefix_tokens=1),
         "relative": lambda: RelativePositions(5, 4),
     }[inner]()
     attention = Attention(6, heads=2, head_dim=4, position=position).double()

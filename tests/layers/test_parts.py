@@ -85,7 +85,7 @@ def test_sincos_of_one_patch_by_hand() -> None:
 
 
 def test_rotary_logits_depend_on_offsets_alone() -> None:
-    rotary = RotaryPositions2d((4, 5), 8, prefix=1)
+    rotary = RotaryPositions2d((4, 5), 8, num_prefix_tokens=1)
     same = torch.randn(1, 1, 1, 8)
     q, k, _ = rotary(same.expand(1, 1, 21, 8), torch.randn(1, 1, 1, 8).expand(1, 1, 21, 8))
     logits = (q @ k.transpose(-1, -2))[0, 0, 1:, 1:].reshape(4, 5, 4, 5)

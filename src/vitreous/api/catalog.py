@@ -87,9 +87,9 @@ def list_models(pattern: str = "*") -> list[str]:
     Args:
         pattern: with `*` for any characters and `?` for one: `ViT-*`.
     """
-    from vitreous.models.names import list_models as known_models
+    from vitreous.models.names import known_names
 
-    return [model.name for model in known_models(pattern)]
+    return known_names(pattern)
 
 
 def describe(

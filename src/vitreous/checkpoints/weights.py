@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.files import Tensors
 from vitreous.errors import InputError
+from vitreous.layers.initialization import compute_buffers
 from vitreous.models.bit import BiTConfig
 from vitreous.models.captioner import Captioner
 from vitreous.models.config import ViTConfig
-from vitreous.models.initialization import compute_buffers
 from vitreous.models.names import Model, build_model
 from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
 from vitreous.models.transformer import Transformer

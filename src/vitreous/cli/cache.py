@@ -24,8 +24,9 @@ def cache(
         with --clear: features, studies or data; by default all of them
     """
     from vitreous.api.catalog import KINDS, cache_use, clear_cache
-    from vitreous.cli.tables import print_table, size
+    from vitreous.cli.tables import print_table
     from vitreous.errors import InputError
+    from vitreous.results import byte_size
 
     if kind is not None and not clear:
         raise InputError(f"{kind} without --clear has no effect: vitreous cache shows all, --clear deletes")
@@ -34,5 +35,5 @@ def cache(
         print_json({"cleared": clear, **found.to_json()})
         return
     print(f"{'deleted from' if clear else 'cache'} {found.folder}\n")
-    rows = [(name, KINDS[name], size(count)) for name, count in found.bytes.items()]
+    rows = [(name, KINDS[name], byte_size(count)) for name, count in found.bytes.items()]
     print_table(("kind", "what", "size"), rows, words=2)

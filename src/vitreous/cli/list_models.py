@@ -13,14 +13,15 @@ def list_models(pattern: str = "*", /, *, json: Json = False) -> None:
     pattern
         with * for any characters: 'ViT-*'
     """
-    from vitreous.cli.tables import print_table, si
+    from vitreous.cli.tables import print_table
     from vitreous.errors import InputError
-    from vitreous.models.names import list_models as known_models
+    from vitreous.models.names import known_names, parameters_of
+    from vitreous.results import si
 
-    models = known_models(pattern)
+    models = {name: parameters_of(name) for name in known_names(pattern)}
     if not models:
         raise InputError(f"no model name is like {pattern!r}: try 'ViT-*', or '*' for all")
     if json:
-        print_json({"models": [{"name": each.name, "parameters": each.parameters} for each in models]})
+        print_json({"models": [{"name": name, "parameters": count} for name, count in models.items()]})
         return
-    print_table(("model", "parameters"), [(each.name, si(each.parameters)) for each in models])
+    print_table(("model", "parameters"), [(name, si(count)) for name, count in models.items()])

@@ -73,7 +73,8 @@ def print_study(result: Findings | Complexity) -> None:
     """Print the tables for people."""
     from textwrap import fill
 
-    from vitreous.cli.tables import print_table, si
+    from vitreous.cli.tables import print_table
+    from vitreous.results import si
     from vitreous.studies import COMPLEXITY_TITLE, complexity
     from vitreous.studies.writing import runs_in_words, study_cells, verdicts
 

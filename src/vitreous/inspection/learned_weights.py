@@ -9,9 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.errors import InputError
-from vitreous.layers.positions import LearnedPositions, LearnedPositions2d, SinCosPositions2d
+from vitreous.layers.positions import AddedPositions
 from vitreous.layers.resnet import ResNet
-from vitreous.layers.resnet_v2 import PreActivationResNet
 from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
@@ -32,7 +31,7 @@ def first_filters(model: Model) -> Float[Tensor, "D C P Q"]:
                 )
             case ConvolutionStem():
                 return next(module.convolutions.parameters()).detach().float()
-            case ResNet() | PreActivationResNet():
+            case ResNet():
                 return module.root.standardized().detach().float()
     raise TypeError(f"{type(model).__name__} has no known first layer")
 
@@ -55,9 +54,6 @@ def principal_filters(
     return filters[:count], (variance / variance.sum().clamp_min(1e-12))[:count]
 
 
-Positions = LearnedPositions | LearnedPositions2d | SinCosPositions2d
-
-
 def position_rows(model: Model) -> Float[Tensor, "N D"]:
     """Return the position embedding of each patch; of the first layer, where every layer has its own.
 
@@ -67,7 +63,7 @@ def position_rows(model: Model) -> Float[Tensor, "N D"]:
     if not isinstance(model, ViT):
         raise InputError("a convolutional network has no position embeddings")
     for module in (model.position, getattr(model.blocks[0], "position", None)):
-        if isinstance(module, Positions):
+        if isinstance(module, AddedPositions):
             return module.rows()[module.extra :].detach().float()
     kind = model.config.position.kind
     if kind == "none":

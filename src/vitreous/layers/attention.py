@@ -116,10 +116,14 @@ class Attention(nn.Module):
         query, key, value, bias = self.project(z)
         if past is not None:
             key, value = past.extend(key, value)
-        context = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=add(bias, mask), dropout_p=self.dropout if self.training else 0.0
+        attended = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=add_biases(bias, mask),
+            dropout_p=self.dropout if self.training else 0.0,
         )
-        return self.out(rearrange(context, "B K T E -> B T (K E)"))
+        return self.out(rearrange(attended, "B K T E -> B T (K E)"))
 
     def attention_weights(
         self,
@@ -131,7 +135,7 @@ class Attention(nn.Module):
         query, key, _, bias = self.project(z)
         if past is not None and past.cached:
             key = torch.cat([past.cached[0], key], dim=2)
-        return attention_map(query, key, add(bias, mask))
+        return attention_map(query, key, add_biases(bias, mask))
 
 
 class CrossAttention(nn.Module):
@@ -158,26 +162,16 @@ class CrossAttention(nn.Module):
         return rearrange(self.query(z), "B T (K E) -> B K T E", K=self.heads)
 
     def project_context(
-        self, context: Float[Tensor, "B S M"]
+        self, context: Float[Tensor, "B S M"], past: KeyValues | None = None
     ) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]:
-        """Keys and values of the context; a decoder computes them once for a whole sequence."""
+        """Keys and values of the context; with a `past` they are computed at the first call only."""
+        if past is not None and past.cached:
+            return past.cached
         key, value = (
             rearrange(each, "B S (K E) -> B K S E", K=self.heads)
             for each in self.key_value(context).chunk(2, dim=-1)
         )
-        return key, value
-
-    def attend(
-        self,
-        query: Float[Tensor, "B K T E"],
-        key: Float[Tensor, "B K S E"],
-        value: Float[Tensor, "B K S E"],
-        mask: Float[Tensor, "#B #K #T S"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        attended = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0
-        )
-        return self.out(rearrange(attended, "B K T E -> B T (K E)"))
+        return (key, value) if past is None else past.extend(key, value)
 
     def forward(
         self,
@@ -186,11 +180,11 @@ class CrossAttention(nn.Module):
         mask: Float[Tensor, "#B #K #T S"] | None = None,
         past: KeyValues | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """With a `past`, the context is projected at the first call only."""
-        if past is None:
-            return self.attend(self.project_query(z), *self.project_context(context), mask)
-        known = past.cached or past.extend(*self.project_context(context))
-        return self.attend(self.project_query(z), *known, mask)
+        query, (key, value) = self.project_query(z), self.project_context(context, past)
+        attended = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0
+        )
+        return self.out(rearrange(attended, "B K T E -> B T (K E)"))
 
     def attention_weights(
         self,
@@ -200,8 +194,7 @@ class CrossAttention(nn.Module):
         past: KeyValues | None = None,
     ) -> Float[Tensor, "B K T S"]:
         """The attention of every head for the same inputs; rows (queries) sum to one."""
-        key, _ = past.cached if past is not None and past.cached else self.project_context(context)
-        return attention_map(self.project_query(z), key, mask)
+        return attention_map(self.project_query(z), self.project_context(context, past)[0], mask)
 
 
 def attention_map(
@@ -212,7 +205,7 @@ def attention_map(
     return torch.softmax(logits if bias is None else logits + bias, dim=-1)
 
 
-def add(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
+def add_biases(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
     """The sum of two optional terms of the attention logits."""
     if bias is None or mask is None:
         return mask if bias is None else bias

@@ -1,13 +1,15 @@
-"""One encoder block: attention and MLP, each on a residual branch (paper, Eq. 2 and 3, Fig. 1 right)."""
+"""Encoder and decoder blocks: attention and MLP, each on a residual branch (paper, Eq. 2 and 3, Fig. 1)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitreous.layers.attention import KeyValues
 from vitreous.layers.initialization import GoogleInit
 
 
@@ -60,13 +62,16 @@ class Branch(nn.Sequential):
             self.add_module("depth", StochasticDepth(drop_path))
 
 
-class PreNormBlock(nn.Module):
-    """The ViT's block. z' = MSA(LN(z)) + z (Eq. 2);  z = MLP(LN(z')) + z' (Eq. 3)."""
+class EncoderBlock(nn.Module):
+    """The parts of an encoder layer; its two kinds differ in where the norms are applied.
+
+    Args:
+        position: added to the input (appendix D.4, "every layer"); None for none.
+    """
 
     described: ClassVar = {
-        "attention_norm": ("LayerNorm", "LN(z), Eq. 2"),
+        "position": ("positions", "D.4"),
         "attention_branch": ("residual", "+ z, Eq. 2"),
-        "mlp_norm": ("LayerNorm", "LN(z'), Eq. 3"),
         "mlp_branch": ("residual", "+ z', Eq. 3"),
     }
 
@@ -77,67 +82,107 @@ class PreNormBlock(nn.Module):
         mlp: nn.Module,
         norms: tuple[nn.Module, nn.Module],
         branches: tuple[nn.Module, nn.Module],
+        position: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.attention_norm, self.mlp_norm = norms
-        self.attention = attention
+        self.attention, self.mlp = attention, mlp
         self.attention_branch, self.mlp_branch = branches
-        self.mlp = mlp
+        self.position = position or nn.Identity()
+
+
+class PreNormBlock(EncoderBlock):
+    """The ViT's block. z' = MSA(LN(z)) + z (Eq. 2);  z = MLP(LN(z')) + z' (Eq. 3)."""
+
+    described: ClassVar = {
+        **EncoderBlock.described,
+        "attention_norm": ("LayerNorm", "LN(z), Eq. 2"),
+        "mlp_norm": ("LayerNorm", "LN(z'), Eq. 3"),
+    }
 
     def forward(
         self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
     ) -> Float[Tensor, "B T D"]:
+        z = self.position(z)
         z = z + self.attention_branch(self.attention(self.attention_norm(z), mask))
         return z + self.mlp_branch(self.mlp(self.mlp_norm(z)))
 
 
-class PostNormBlock(nn.Module):
+class PostNormBlock(EncoderBlock):
     """The 2017 Transformer's block. z' = LN(z + MSA(z));  z = LN(z' + MLP(z')) (1706.03762, section 3.1)."""
 
     described: ClassVar = {
+        **EncoderBlock.described,
         "attention_norm": ("LayerNorm", "LN, 1706.03762"),
-        "attention_branch": ("residual", "+ z, Eq. 2"),
         "mlp_norm": ("LayerNorm", "LN, 1706.03762"),
-        "mlp_branch": ("residual", "+ z', Eq. 3"),
+    }
+
+    def forward(
+        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        z = self.position(z)
+        z = self.attention_norm(z + self.attention_branch(self.attention(z, mask)))
+        return self.mlp_norm(z + self.mlp_branch(self.mlp(z)))
+
+
+class DecoderPast(NamedTuple):
+    """Cache of a decoder block from step to step: keys and values of the tokens so far, and those of the
+    context, which are computed once."""
+
+    attention: KeyValues
+    cross_attention: KeyValues
+
+
+def pre_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: Any) -> Tensor:
+    """z + Layer(LN(z), inputs)"""
+    return z + branch(layer(norm(z), *inputs))
+
+
+def post_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: Any) -> Tensor:
+    """LN(z + Layer(z, inputs))"""
+    return norm(z + branch(layer(z, *inputs)))
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, attention over the encoder's output, MLP (1706.03762, section 3.1).
+
+    Args:
+        residual: `pre_norm` or `post_norm`, for each of the three.
+    """
+
+    described: ClassVar = {
+        **PostNormBlock.described,
+        "cross_norm": ("LayerNorm", "LN, 1706.03762"),
+        "cross_branch": ("residual", "1706.03762"),
     }
 
     def __init__(
         self,
         *,
         attention: nn.Module,
+        cross_attention: nn.Module,
         mlp: nn.Module,
-        norms: tuple[nn.Module, nn.Module],
-        branches: tuple[nn.Module, nn.Module],
+        norms: tuple[nn.Module, nn.Module, nn.Module],
+        branches: tuple[nn.Module, nn.Module, nn.Module],
+        residual: Callable[..., Tensor],
     ) -> None:
         super().__init__()
-        self.attention = attention
-        self.attention_norm, self.mlp_norm = norms
-        self.attention_branch, self.mlp_branch = branches
-        self.mlp = mlp
+        self.attention_norm, self.cross_norm, self.mlp_norm = norms
+        self.attention, self.cross_attention, self.mlp = attention, cross_attention, mlp
+        self.attention_branch, self.cross_branch, self.mlp_branch = branches
+        self.residual = residual
 
     def forward(
-        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
+        self,
+        z: Float[Tensor, "B T D"],
+        context: Float[Tensor, "B S M"],
+        mask: Float[Tensor, "#B #K #T U"] | None = None,
+        context_mask: Float[Tensor, "#B #K #T S"] | None = None,
+        past: DecoderPast | None = None,
     ) -> Float[Tensor, "B T D"]:
-        z = self.attention_norm(z + self.attention_branch(self.attention(z, mask)))
-        return self.mlp_norm(z + self.mlp_branch(self.mlp(z)))
-
-
-class Positioned(nn.Module):
-    """Adds positions to the input of a block (appendix D.4, "every layer")."""
-
-    def __init__(self, *, position: nn.Module, **parts: Any) -> None:
-        super().__init__(**parts)
-        self.position = position
-
-    def forward(
-        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
-        return super().forward(self.position(z), mask)
-
-
-class PositionedPreNormBlock(Positioned, PreNormBlock):
-    described: ClassVar = {"position": ("positions", "D.4"), **PreNormBlock.described}
-
-
-class PositionedPostNormBlock(Positioned, PostNormBlock):
-    described: ClassVar = {"position": ("positions", "D.4"), **PostNormBlock.described}
+        """`past` is extended by these tokens; without it, `z` is the whole sequence."""
+        seen, known = past or (None, None)
+        z = self.residual(z, self.attention, self.attention_norm, self.attention_branch, mask, seen)
+        reads = context, context_mask, known
+        z = self.residual(z, self.cross_attention, self.cross_norm, self.cross_branch, *reads)
+        return self.residual(z, self.mlp, self.mlp_norm, self.mlp_branch)

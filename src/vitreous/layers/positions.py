@@ -1,8 +1,7 @@
 """Position embeddings: where a patch is in the image, in one of the ways of appendix D.4, or rotary.
 
-Two families. *Added* positions are summed to the tokens, at the stem or in every layer: `LearnedPositions`,
-`LearnedPositions2d`, `SinCosPositions2d`. Others act inside the attention, on queries and keys:
-`RotaryPositions2d`, `RelativePositions`.
+`AddedPositions` are summed to the tokens, at the stem or in every layer. `RotaryPositions2d` and
+`RelativePositions` act inside the attention, on queries and keys.
 
 A table holds `extra` rows before the patches (the class token, and a distillation token). Register
 tokens are between these and the patches and have no position (arXiv 2309.16588).
@@ -18,42 +17,50 @@ from torch import Tensor, nn
 from vitreous.layers.initialization import GoogleInit
 
 
-def with_registers(rows: Float[Tensor, "rows D"], extra: int, registers: int) -> Float[Tensor, "T D"]:
-    """The rows with zeros in the rows of the register tokens."""
-    if not registers:
-        return rows
-    return torch.cat([rows[:extra], rows.new_zeros(registers, rows.shape[1]), rows[extra:]])
+class AddedPositions(nn.Module):
+    """Positions that are added to the tokens: z + E_pos (Eq. 1)."""
+
+    def __init__(self, grid: tuple[int, int], *, extra: int, registers: int = 0) -> None:
+        super().__init__()
+        self.grid, self.extra, self.registers = grid, extra, registers
+
+    def rows(self) -> Float[Tensor, "rows D"]:
+        """One row for each of the extra tokens, then one for each patch in raster order."""
+        raise NotImplementedError
+
+    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        rows = self.rows()
+        if self.registers:
+            zeros = rows.new_zeros(self.registers, rows.shape[1])
+            rows = torch.cat([rows[: self.extra], zeros, rows[self.extra :]])
+        return z + rows
 
 
-class LearnedPositions(nn.Module):
+class LearnedPositions(AddedPositions):
     """1-D learned: one free vector for each token in raster order (E_pos of Eq. 1)."""
 
     def __init__(
         self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0, init_std: float = 0.02
     ) -> None:
-        super().__init__()
-        self.grid, self.extra, self.registers, self.init_std = grid, extra, registers, init_std
+        super().__init__(grid, extra=extra, registers=registers)
+        self.init_std = init_std
         self.table = nn.Parameter(torch.zeros(extra + grid[0] * grid[1], width))
 
     def reset(self, init: GoogleInit) -> None:
         init.table(self.table, self.init_std)
 
     def rows(self) -> Float[Tensor, "rows D"]:
-        """One row for each of the extra tokens, then one for each patch in raster order."""
         return self.table
 
-    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        return z + with_registers(self.rows(), self.extra, self.registers)
 
-
-class LearnedPositions2d(nn.Module):
+class LearnedPositions2d(AddedPositions):
     """2-D learned: a vector of D/2 for the column and one for the row, concatenated (appendix D.4)."""
 
     def __init__(
         self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0, init_std: float = 0.02
     ) -> None:
-        super().__init__()
-        self.grid, self.extra, self.registers, self.init_std = grid, extra, registers, init_std
+        super().__init__(grid, extra=extra, registers=registers)
+        self.init_std = init_std
         self.x = nn.Parameter(torch.zeros(grid[1], width // 2))
         self.y = nn.Parameter(torch.zeros(grid[0], width - width // 2))
         self.extra_table = nn.Parameter(torch.zeros(extra, width)) if extra else None
@@ -69,11 +76,8 @@ class LearnedPositions2d(nn.Module):
         )
         return patches if self.extra_table is None else torch.cat([self.extra_table, patches])
 
-    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        return z + with_registers(self.rows(), self.extra, self.registers)
 
-
-class SinCosPositions2d(nn.Module):
+class SinCosPositions2d(AddedPositions):
     """Fixed 2-D sines and cosines, not trained: [sin x, cos x, sin y, cos y], each D/4 wide, as
     big_vision and vit-pytorch's SimpleViT compute them after MoCo v3 (arXiv 2104.02057; there, as in MAE, the
     frequencies stop one step short of 1/temperature). Extra tokens get zeros."""
@@ -81,16 +85,9 @@ class SinCosPositions2d(nn.Module):
     table: Tensor
 
     def __init__(
-        self,
-        grid: tuple[int, int],
-        width: int,
-        *,
-        extra: int,
-        registers: int = 0,
-        temperature: float = 10_000.0,
+        self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0, temperature: float = 1e4
     ) -> None:
-        super().__init__()
-        self.grid, self.extra, self.registers = grid, extra, registers
+        super().__init__(grid, extra=extra, registers=registers)
         self.width, self.temperature = width, temperature
         self.register_buffer("table", None, persistent=False)
         self.compute_buffers(torch.get_default_device())
@@ -102,9 +99,6 @@ class SinCosPositions2d(nn.Module):
 
     def rows(self) -> Float[Tensor, "rows D"]:
         return self.table
-
-    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        return z + with_registers(self.rows(), self.extra, self.registers)
 
 
 def sincos_2d(grid: tuple[int, int], width: int, temperature: float) -> Float[Tensor, "N D"]:
@@ -127,10 +121,11 @@ class RotaryPositions2d(nn.Module):
     sin: Tensor
 
     def __init__(
-        self, grid: tuple[int, int], head_dim: int, *, prefix: int, temperature: float = 100.0
+        self, grid: tuple[int, int], head_dim: int, *, num_prefix_tokens: int, temperature: float = 100.0
     ) -> None:
         super().__init__()
-        self.grid, self.head_dim, self.prefix, self.temperature = grid, head_dim, prefix, temperature
+        self.grid, self.head_dim, self.temperature = grid, head_dim, temperature
+        self.num_prefix_tokens = num_prefix_tokens
         self.register_buffer("cos", None, persistent=False)
         self.register_buffer("sin", None, persistent=False)
         self.compute_buffers(torch.get_default_device())
@@ -141,7 +136,7 @@ class RotaryPositions2d(nn.Module):
             omega = self.temperature ** -(torch.arange(quarter, dtype=torch.float32) / quarter)
             y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
             angles = torch.cat([x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega], dim=-1)  # (N, D_h / 2)
-            angles = torch.cat([torch.zeros(self.prefix, 2 * quarter), angles])
+            angles = torch.cat([torch.zeros(self.num_prefix_tokens, 2 * quarter), angles])
         angles = repeat(angles, "t d -> t (d two)", two=2)
         self.cos, self.sin = angles.cos(), angles.sin()
 
@@ -166,10 +161,10 @@ class RelativePositions(nn.Module):
 
     offset: Tensor
 
-    def __init__(self, tokens: int, head_dim: int, *, init_std: float = 0.02) -> None:
+    def __init__(self, sequence_length: int, head_dim: int, *, init_std: float = 0.02) -> None:
         super().__init__()
-        self.tokens, self.init_std = tokens, init_std
-        self.table = nn.Parameter(torch.zeros(2 * tokens - 1, head_dim))
+        self.sequence_length, self.init_std = sequence_length, init_std
+        self.table = nn.Parameter(torch.zeros(2 * sequence_length - 1, head_dim))
         self.register_buffer("offset", None, persistent=False)
         self.compute_buffers(torch.get_default_device())
 
@@ -177,8 +172,8 @@ class RelativePositions(nn.Module):
         init.table(self.table, self.init_std)
 
     def compute_buffers(self, device: torch.device) -> None:
-        position = torch.arange(self.tokens, device=device)
-        self.offset = position[:, None] - position[None, :] + self.tokens - 1  # (T, T), 0 ... 2T-2
+        position = torch.arange(self.sequence_length, device=device)
+        self.offset = position[:, None] - position + self.sequence_length - 1  # (T, T), 0 ... 2T-2
 
     def forward(
         self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]

@@ -1,15 +1,17 @@
-"""ResNet with GroupNorm and weight standardization: the first half of the paper's hybrids (section 3.1), and
-big_vision's BiT. The published BiT is in `resnet_v2.py`.
+"""ResNets with GroupNorm and weight standardization, in the two orders of their units.
 
-As in Google's code: ResNet-v1 order (normalization and ReLU after each convolution, ReLU after the sum),
-the stride on the 3x3 convolution of a stage's first unit, padding "SAME" in TensorFlow's sense (the odd pixel
-at the bottom and the right).
+`PostActivationResNet` is the first half of the paper's hybrids (section 3.1), and big_vision's BiT:
+normalization and ReLU after each convolution, ReLU after the sum, padding "SAME" in TensorFlow's sense (the
+odd pixel at the bottom and the right). `PreActivationResNet` is the published BiT (arXiv 1912.11370):
+normalization and ReLU before each convolution (arXiv 1603.05027), padding by half the kernel on every side.
+Both have the stride on the 3x3 convolution of a stage's first unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +20,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.layers.initialization import GoogleInit
-
-Standardization = Literal["std", "variance"]
 
 
 def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
@@ -48,8 +48,8 @@ class StandardizedConvolution(nn.Conv2d):
         outputs: int,
         kernel: int,
         *,
-        stride: int,
-        standardization: Standardization,
+        stride: int = 1,
+        standardization: Literal["std", "variance"],
         eps: float,
     ) -> None:
         super().__init__(inputs, outputs, kernel, stride=stride, bias=False)
@@ -69,38 +69,31 @@ class StandardizedConvolution(nn.Conv2d):
         return F.conv2d(padded, self.standardized(), stride=self.stride)
 
 
-class Bottleneck(nn.Module):
-    """1x1, 3x3 (with the stride), 1x1 convolutions around a residual, each with GroupNorm."""
+class CenteredConvolution(StandardizedConvolution):
+    """The same, padded alike on every side."""
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        return F.conv2d(x, self.standardized(), stride=self.stride, padding=self.kernel_size[0] // 2)
+
+
+Convolution = Callable[..., StandardizedConvolution]  # takes (inputs, outputs, kernel, stride=1)
+Norm = Callable[[int], nn.GroupNorm]
+
+
+class PostActivationBottleneck(nn.Module):
+    """1x1, 3x3 (with the stride), 1x1 convolutions around a residual, each with GroupNorm after it."""
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        *,
-        stride: int,
-        norm_eps: float,
-        standardization: Standardization,
-        eps: float,
+        self, inputs: int, outputs: int, *, stride: int, convolution: Convolution, norm: Norm
     ) -> None:
         super().__init__()
         middle = outputs // 4
-
-        def convolution(c_in: int, c_out: int, kernel: int, stride: int = 1) -> StandardizedConvolution:
-            return StandardizedConvolution(
-                c_in, c_out, kernel, stride=stride, standardization=standardization, eps=eps
-            )
-
-        self.conv1, self.norm1 = convolution(inputs, middle, 1), nn.GroupNorm(32, middle, eps=norm_eps)
-        self.conv2, self.norm2 = (
-            convolution(middle, middle, 3, stride),
-            nn.GroupNorm(32, middle, eps=norm_eps),
-        )
-        self.conv3, self.norm3 = convolution(middle, outputs, 1), nn.GroupNorm(32, outputs, eps=norm_eps)
+        self.conv1, self.norm1 = convolution(inputs, middle, 1), norm(middle)
+        self.conv2, self.norm2 = convolution(middle, middle, 3, stride=stride), norm(middle)
+        self.conv3, self.norm3 = convolution(middle, outputs, 1), norm(outputs)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(
-                convolution(inputs, outputs, 1, stride), nn.GroupNorm(32, outputs, eps=norm_eps)
-            )
+            self.shortcut = nn.Sequential(convolution(inputs, outputs, 1, stride=stride), norm(outputs))
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
         y = F.relu(self.norm1(self.conv1(x)))
@@ -108,13 +101,43 @@ class Bottleneck(nn.Module):
         return F.relu(self.norm3(self.conv3(y)) + self.shortcut(x))
 
 
+class PreActivationBottleneck(nn.Module):
+    """GroupNorm, ReLU, convolution, three times (1x1, 3x3 with the stride, 1x1), around a residual. A
+    projected shortcut starts from what is already normalized."""
+
+    def __init__(
+        self, inputs: int, outputs: int, *, stride: int, convolution: Convolution, norm: Norm
+    ) -> None:
+        super().__init__()
+        middle = outputs // 4
+        self.norm1, self.conv1 = norm(inputs), convolution(inputs, middle, 1)
+        self.norm2, self.conv2 = norm(middle), convolution(middle, middle, 3, stride=stride)
+        self.norm3, self.conv3 = norm(middle), convolution(middle, outputs, 1)
+        projected = stride != 1 or inputs != outputs
+        self.shortcut = convolution(inputs, outputs, 1, stride=stride) if projected else None
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        y = F.relu(self.norm1(x))
+        residual = x if self.shortcut is None else self.shortcut(y)
+        y = self.conv1(y)
+        y = self.conv2(F.relu(self.norm2(y)))
+        y = self.conv3(F.relu(self.norm3(y)))
+        return y + residual
+
+
 class ResNet(nn.Module):
-    """Root (7x7/2 convolution, GroupNorm, ReLU, 3x3/2 max-pooling) and stages of bottleneck units.
+    """A root (7x7/2 convolution, 3x3/2 max-pooling) and stages of bottleneck units; each stage but the first
+    halves the feature map in its first unit.
 
     Args:
         layers: units in each stage, (3, 4, 6, 3) for ResNet-50.
         widths: output channels of each stage.
+        norm_eps: of every GroupNorm.
+        standardization, standardization_eps: of every kernel.
     """
+
+    unit: ClassVar[Callable[..., nn.Module]]
+    convolution: ClassVar[type[StandardizedConvolution]]
 
     def __init__(
         self,
@@ -123,28 +146,45 @@ class ResNet(nn.Module):
         layers: Sequence[int],
         widths: Sequence[int],
         root_width: int,
-        norm_eps: float = 1e-6,
-        standardization: Standardization = "std",
-        standardization_eps: float = 1e-5,
+        norm_eps: float,
+        standardization: Literal["std", "variance"],
+        standardization_eps: float,
     ) -> None:
         super().__init__()
-        self.root = StandardizedConvolution(
-            channels, root_width, 7, stride=2, standardization=standardization, eps=standardization_eps
-        )
+        convolution = partial(self.convolution, standardization=standardization, eps=standardization_eps)
+        unit = partial(self.unit, convolution=convolution, norm=partial(nn.GroupNorm, 32, eps=norm_eps))
+        self.root = convolution(channels, root_width, 7, stride=2)
+        self.stages = nn.Sequential()
+        inputs = root_width
+        for count, width in zip(layers, widths, strict=True):
+            first = unit(inputs, width, stride=2 if len(self.stages) else 1)
+            self.stages.append(
+                nn.Sequential(first, *(unit(width, width, stride=1) for _ in range(count - 1)))
+            )
+            inputs = width
+
+    def root_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        raise NotImplementedError
+
+    @property
+    def described(self) -> dict[str, tuple[str, str]]:
+        steps = {"root_features": ("ResNet root", "1912.11370")}
+        for number, stage in enumerate(self.stages):
+            assert isinstance(stage, nn.Sequential)
+            units = f"{len(stage)} unit{'s' if len(stage) > 1 else ''}"
+            steps[f"stages.{number}"] = (f"ResNet stage {number + 1}, {units}", "1912.11370")
+        return steps
+
+
+class PostActivationResNet(ResNet):
+    """The ResNet of the hybrids, with GroupNorm and ReLU in the root."""
+
+    unit = PostActivationBottleneck
+    convolution = StandardizedConvolution
+
+    def __init__(self, channels: int, *, root_width: int, norm_eps: float, **options: Any) -> None:
+        super().__init__(channels, root_width=root_width, norm_eps=norm_eps, **options)
         self.root_norm = nn.GroupNorm(32, root_width, eps=norm_eps)
-        self.stages = resnet_stages(
-            lambda inputs, outputs, stride: Bottleneck(
-                inputs,
-                outputs,
-                stride=stride,
-                norm_eps=norm_eps,
-                standardization=standardization,
-                eps=standardization_eps,
-            ),
-            inputs=root_width,
-            layers=layers,
-            widths=widths,
-        )
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
         return self.stages(self.root_features(images))
@@ -153,66 +193,44 @@ class ResNet(nn.Module):
         x = F.relu(self.root_norm(self.root(images)))
         return F.max_pool2d(pad_same(x, 3, 2, value=-torch.inf), 3, stride=2)
 
+
+class PreActivationResNet(ResNet):
+    """The ResNet of BiT: no normalization in the root; GroupNorm and ReLU after the last stage. As in the
+    code that made the published weights, the root's max-pooling pads with zeros."""
+
+    unit = PreActivationBottleneck
+    convolution = CenteredConvolution
+
+    def __init__(self, channels: int, *, widths: Sequence[int], norm_eps: float, **options: Any) -> None:
+        super().__init__(channels, widths=widths, norm_eps=norm_eps, **options)
+        self.norm = nn.GroupNorm(32, widths[-1], eps=norm_eps)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        return F.relu(self.norm(self.stages(self.root_features(images))))
+
+    def root_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
+        return F.max_pool2d(F.pad(self.root(images), (1, 1, 1, 1)), kernel_size=3, stride=2)
+
     @property
     def described(self) -> dict[str, tuple[str, str]]:
-        return described_resnet(self.stages)
-
-
-def resnet_stages(
-    unit: Callable[[int, int, int], nn.Module], *, inputs: int, layers: Sequence[int], widths: Sequence[int]
-) -> nn.Sequential:
-    """Build stages of units; each stage but the first halves the feature map in its first unit.
-
-    Args:
-        unit: makes a unit of its input channels, output channels and stride.
-    """
-    stages: list[nn.Module] = []
-    for count, width in zip(layers, widths, strict=True):
-        first = unit(inputs, width, 2 if stages else 1)
-        stages.append(nn.Sequential(first, *(unit(width, width, 1) for _ in range(count - 1))))
-        inputs = width
-    return nn.Sequential(*stages)
-
-
-def described_resnet(stages: nn.Sequential) -> dict[str, tuple[str, str]]:
-    """The steps of a ResNet: its root, and each of its stages."""
-    steps = {"root_features": ("ResNet root", "1912.11370")}
-    for number, stage in enumerate(stages):
-        assert isinstance(stage, nn.Sequential)
-        units = f"{len(stage)} unit{'s' if len(stage) > 1 else ''}"
-        steps[f"stages.{number}"] = (f"ResNet stage {number + 1}, {units}", "1912.11370")
-    return steps
+        return {**super().described, "norm": ("GroupNorm", "1912.11370")}
 
 
 class ResNetStem(nn.Module):
-    """The hybrid's x_p E: a ResNet's feature map cut into patches of cells, each projected (section 3.1)."""
+    """The hybrid's x_p E: a ResNet's feature map split into patches of cells, each projected (section 3.1).
+
+    Args:
+        backbone: the ResNet.
+        channels: of its feature map.
+        patch: (rows, columns) of cells.
+    """
 
     described: ClassVar = {"project": ("projection", "x_p E, Eq. 1")}
 
-    def __init__(
-        self,
-        channels: int,
-        width: int,
-        *,
-        patch: tuple[int, int],
-        layers: Sequence[int],
-        widths: Sequence[int],
-        root_width: int,
-        norm_eps: float,
-        standardization: Standardization,
-        standardization_eps: float,
-    ) -> None:
+    def __init__(self, backbone: ResNet, channels: int, width: int, *, patch: tuple[int, int]) -> None:
         super().__init__()
-        self.backbone = ResNet(
-            channels,
-            layers=layers,
-            widths=widths,
-            root_width=root_width,
-            norm_eps=norm_eps,
-            standardization=standardization,
-            standardization_eps=standardization_eps,
-        )
-        self.projection = nn.Conv2d([root_width, *widths][-1], width, kernel_size=patch, stride=patch)
+        self.backbone = backbone
+        self.projection = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         return self.project(self.backbone(images))

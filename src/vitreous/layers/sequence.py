@@ -78,8 +78,8 @@ def sinusoids(length: int, width: int) -> Float[Tensor, "length D"]:
 
 def halved_sinusoids(length: int, width: int) -> Float[Tensor, "length D"]:
     """The same numbers, all sines before all cosines, as in Marian."""
-    waves = sines_and_cosines(length, count=(width + 1) // 2, step=2 / width)
-    return torch.cat(waves, dim=1)[:, :width].float()
+    table = sinusoids(length, width)
+    return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
 
 
 def fairseq_sinusoids(length: int, width: int, *, first: int) -> Float[Tensor, "length D"]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from vitreous.layers.initialization import GoogleInit
-from vitreous.layers.resnet import ResNet
-from vitreous.layers.resnet_v2 import PreActivationResNet
-from vitreous.models.config import Config, Positive, Sides, check_groups, resnet_widths
-from vitreous.models.initialization import fresh_weights
+from vitreous.layers.initialization import GoogleInit, fresh_weights
+from vitreous.layers.resnet import PostActivationResNet, PreActivationResNet, ResNet
+from vitreous.models.config import Positive, ResNetConfig, Sides
+from vitreous.models.parts import build_resnet
 from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
 
-class BiTConfig(Config):
-    """A ResNet with GroupNorm and weight standardization.
+class BiTConfig(ResNetConfig):
+    """A ResNet with a head.
 
     The defaults are those of the published BiT: units of version 2 ("pre-activation"). big_vision's
     re-implementation, like the hybrids, has version 1 ("post-activation"), GroupNorm's eps 1e-6, and divides
@@ -28,23 +27,16 @@ class BiTConfig(Config):
     image_size: Sides = (224, 224)
     channels: Positive = 3
     num_classes: Positive | None = 1000
-    layers: tuple[Positive, ...] = Field(default=(3, 4, 6, 3), description="units in each stage")
-    width_factor: float = Field(default=1.0, gt=0)
-    order: Literal["pre-activation", "post-activation"] = "pre-activation"
-    norm_eps: float = 1e-5
-    standardization: Literal["std", "variance"] = Field(
-        default="variance",
-        description="kernels divided by sqrt(variance + eps), or std + eps (version 1 only)",
+    layers: tuple[Positive, ...] = Field(
+        default=(3, 4, 6, 3), min_length=1, description="bottleneck units in each stage"
     )
+    order: Literal["pre-activation", "post-activation"] = "pre-activation"
+    standardization: Literal["std", "variance"] = "variance"
     standardization_eps: float = 1e-10
+    norm_eps: float = 1e-5
 
     @model_validator(mode="after")
-    def _groups(self) -> BiTConfig:
-        check_groups(self.width_factor, self.widths)
-        return self
-
-    @model_validator(mode="after")
-    def _published(self) -> BiTConfig:
+    def _published(self) -> Self:
         if self.order == "pre-activation" and self.standardization != "variance":
             raise ValueError("the pre-activation ResNet standardizes kernels by their variance")
         return self
@@ -56,13 +48,7 @@ class BiTConfig(Config):
     @property
     def grid(self) -> tuple[int, int]:
         """(rows, columns) of the cells of the last feature map."""
-        stride = 4 * 2 ** (len(self.layers) - 1)
-        return -(-self.image_size[0] // stride), -(-self.image_size[1] // stride)
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Output channels of each stage."""
-        return resnet_widths(len(self.layers), self.width_factor)
+        return -(-self.image_size[0] // self.stride), -(-self.image_size[1] // self.stride)
 
 
 class BiT(nn.Module):
@@ -86,8 +72,11 @@ class BiT(nn.Module):
         self.task = task
         classes = config.num_classes
         with fresh_weights(self, seed):
-            self.backbone = build_backbone(config)
-            self.head = nn.Identity() if classes is None else nn.Linear(config.widths[-1], classes)
+            version: type[ResNet] = (
+                PreActivationResNet if config.order == "pre-activation" else PostActivationResNet
+            )
+            self.backbone = build_resnet(version, config.channels, config)
+            self.head = nn.Identity() if classes is None else nn.Linear(config.output_widths[-1], classes)
 
     def reset(self, init: GoogleInit) -> None:
         init.head(self.head)
@@ -110,43 +99,14 @@ class BiT(nn.Module):
             InputError: a stage that does not exist, or images of another shape.
         """
         check_channels(images, self.config.channels)
-        stages = self.backbone.get_submodule("stages")
-        found: dict[int, Tensor] = {}
-        hooks = [
-            stage.register_forward_hook(lambda _, __, result, number=number: found.update({number: result}))
-            for number, stage in enumerate(stages.children(), start=1)
-        ]
-        try:
-            self.backbone(images)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return [found[number] for number in layer_numbers(layers, len(hooks), first=1)]
+        cells, after = self.backbone.root_features(images), []
+        for stage in self.backbone.stages:
+            cells = stage(cells)
+            after.append(cells)
+        return [after[number - 1] for number in layer_numbers(layers, len(after), first=1)]
 
     def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
         return self.tokens(images).mean(dim=1)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
         return self.head(self.features(images))
-
-
-def build_backbone(config: BiTConfig) -> nn.Module:
-    """The ResNet, in the order of its units that the configuration says."""
-    if config.order == "pre-activation":
-        return PreActivationResNet(
-            config.channels,
-            layers=config.layers,
-            widths=config.widths,
-            root_width=round(64 * config.width_factor),
-            norm_eps=config.norm_eps,
-            standardization_eps=config.standardization_eps,
-        )
-    return ResNet(
-        config.channels,
-        layers=config.layers,
-        widths=config.widths,
-        root_width=round(64 * config.width_factor),
-        norm_eps=config.norm_eps,
-        standardization=config.standardization,
-        standardization_eps=config.standardization_eps,
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.models.initialization import fresh_weights
+from vitreous.layers.initialization import fresh_weights
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig
 from vitreous.models.transformer import Memory, TextDecoder

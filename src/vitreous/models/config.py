@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -63,7 +64,51 @@ class ConvolutionStemConfig(Config):
         return self
 
 
-class ResNetStemConfig(Config):
+class ResNetConfig(Config):
+    """A ResNet with GroupNorm and weight standardization."""
+
+    layers: tuple[Positive, ...] = Field(default=(3, 4, 6, 3), description="bottleneck units in each stage")
+    width_factor: float = Field(
+        default=1.0, gt=0, description="times 64 channels in the root, 256 in stage 1"
+    )
+    standardization: Literal["std", "variance"] = Field(
+        default="std", description="weights divided by std + eps (Google) or by sqrt(variance + eps) (timm)"
+    )
+    standardization_eps: float = 1e-5
+    norm_eps: float = Field(default=1e-6, description="GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
+
+    @model_validator(mode="after")
+    def _groups(self) -> Self:
+        """GroupNorm has 32 groups in the root and in each unit, whose middle has a quarter of its width."""
+        if self.root_width % 32:
+            factor = self.width_factor
+            raise ValueError(
+                f"width_factor {factor:g} is not a multiple of 0.5, which GroupNorm's 32 groups need"
+            )
+        for width in self.output_widths:
+            if width % 128:
+                raise ValueError(
+                    f"a stage of {width} channels is not a multiple of 128, 4 times GroupNorm's 32 groups"
+                )
+        return self
+
+    @property
+    def root_width(self) -> int:
+        """Output channels of the root."""
+        return round(64 * self.width_factor)
+
+    @property
+    def output_widths(self) -> tuple[int, ...]:
+        """Output channels of each stage."""
+        return tuple(round(256 * 2**stage * self.width_factor) for stage in range(len(self.layers)))
+
+    @property
+    def stride(self) -> int:
+        """Pixels from one cell of the feature map to the next: 4, doubled by each stage but the first."""
+        return int(4 * 2 ** max(len(self.layers) - 1, 0))
+
+
+class ResNetStemConfig(ResNetConfig):
     """A ResNet's feature map instead of pixels: the hybrids of section 3.1. The patch then counts cells of
     the feature map times the ResNet's stride, so `patch_size` stays in pixels."""
 
@@ -74,45 +119,10 @@ class ResNetStemConfig(Config):
     widths: tuple[Positive, ...] | None = Field(
         default=None, description="output channels of each stage; None: width_factor * 256, 512, 1024, 2048"
     )
-    width_factor: float = Field(default=1.0, gt=0)
-    standardization: Literal["std", "variance"] = Field(
-        default="std", description="weights divided by std + eps (Google) or by sqrt(variance + eps) (timm)"
-    )
-    standardization_eps: float = 1e-5
-    norm_eps: float = Field(default=1e-6, description="GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
-
-    @model_validator(mode="after")
-    def _groups(self) -> ResNetStemConfig:
-        check_groups(self.width_factor, self.output_widths)
-        return self
 
     @property
     def output_widths(self) -> tuple[int, ...]:
-        """Output channels of each stage."""
-        return self.widths or resnet_widths(len(self.layers), self.width_factor)
-
-    @property
-    def stride(self) -> int:
-        """Pixels from one cell of the feature map to the next: 4, doubled by each stage but the first."""
-        return int(4 * 2 ** max(len(self.layers) - 1, 0))
-
-
-def resnet_widths(stages: int, width_factor: float) -> tuple[int, ...]:
-    """256, 512, 1024, 2048 channels, times the width factor."""
-    return tuple(round(256 * 2**stage * width_factor) for stage in range(stages))
-
-
-def check_groups(width_factor: float, widths: Iterable[int]) -> None:
-    """GroupNorm has 32 groups in the root and in each unit, whose middle has a quarter of its channels."""
-    if round(64 * width_factor) % 32:
-        raise ValueError(
-            f"width_factor {width_factor:g} is not a multiple of 0.5, which GroupNorm's 32 groups need"
-        )
-    for width in widths:
-        if width % 128:
-            raise ValueError(
-                f"a stage of {width} channels is not a multiple of 128, 4 times GroupNorm's 32 groups"
-            )
+        return self.widths or super().output_widths
 
 
 def stem_of_known_kind(stem: Any) -> Any:
@@ -248,9 +258,7 @@ def check_grid(config: ViTConfig) -> None:
             )
     stem = config.stem
     if stem.kind == "convolution":
-        stride = 1
-        for s in stem.strides:
-            stride *= s
+        stride = math.prod(stem.strides)
         if config.patch_size != (stride, stride):
             raise ValueError(
                 f"the convolution stem's strides multiply to {stride}, the patch size is "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from vitreous.errors import InputError
-from vitreous.layers.decoder import DecoderPast
+from vitreous.layers.block import DecoderPast
 from vitreous.models.sequence_config import DecoderConfig
 from vitreous.models.transformer import Memory, TextDecoder
 
@@ -104,25 +103,18 @@ def check_length(config: DecoderConfig, max_length: int) -> None:
 
 
 class Beams(NamedTuple):
-    """The results of a beam search, best first: ids (B, N, T), and scores (B, N): the log probability of the
-    sequence divided by its number of written tokens ** length_penalty."""
+    """Sequences of each row of a batch with their scores, -inf for none: ids (B, N, T), scores (B, N). The
+    results of a beam search are best first; a score is the log probability of the sequence divided by its
+    number of written tokens ** length_penalty."""
 
     ids: Int[Tensor, "B N T"]
     scores: Float[Tensor, "B N"]
 
-
-@dataclass
-class Hypotheses:
-    """As many sequences for each row of the batch as there are beams, with a score each: -inf for none."""
-
-    ids: Int[Tensor, "B N T"]
-    scores: Float[Tensor, "B N"]
-
-    def best_of(self, others: Hypotheses) -> Hypotheses:
+    def best_of(self, others: Beams) -> Beams:
         """The best of both, as many as before."""
         ids, scores = torch.cat([self.ids, others.ids], dim=1), torch.cat([self.scores, others.scores], dim=1)
         scores, rank = scores.topk(self.scores.shape[1])
-        return Hypotheses(pick(ids, rank), scores)
+        return Beams(pick(ids, rank), scores)
 
 
 def pick(ids: Int[Tensor, "B N T"], rank: Int[Tensor, "B R"]) -> Int[Tensor, "B R T"]:
@@ -157,9 +149,9 @@ def beam_search(
 
     ids = torch.full((rows, beams, max_length), config.pad, device=device)
     ids[..., 0] = config.start
-    running = Hypotheses(ids, torch.full((rows, beams), -torch.inf, device=device))
+    no_scores = torch.full((rows, beams), -torch.inf, device=device)
+    ended, running = Beams(ids.clone(), no_scores), Beams(ids, no_scores.clone())
     running.scores[:, 0] = 0  # all beams are equal at first: only one of them may go on
-    ended = Hypotheses(ids.clone(), torch.full((rows, beams), -torch.inf, device=device))
     open_ = torch.ones(rows, 1, dtype=torch.bool, device=device)
 
     for length in range(1, max_length):
@@ -171,12 +163,11 @@ def beam_search(
         ends = (candidates.ids[..., length] == config.end) | (length == max_length - 1)
         among_best = torch.arange(2 * beams, device=device) < beams
         done = candidates.scores / length**length_penalty
-        ended = ended.best_of(
-            Hypotheses(candidates.ids, done.masked_fill(~(ends & among_best & open_), -torch.inf))
-        )
+        done = done.masked_fill(~(ends & among_best & open_), -torch.inf)
+        ended = ended.best_of(Beams(candidates.ids, done))
 
         goes_on, rank = candidates.scores.masked_fill(ends, -torch.inf).topk(beams)
-        running = Hypotheses(pick(candidates.ids, rank), goes_on)
+        running = Beams(pick(candidates.ids, rank), goes_on)
         came_from = (first_row + beam.gather(1, rank)).flatten()
         for layer in past:  # the context's keys are the same for all beams of a row: they stay
             layer.attention.reorder(came_from)
@@ -190,8 +181,8 @@ def beam_search(
 
 
 def extend(
-    running: Hypotheses, scores: Float[Tensor, "R V"], length: int, count: int
-) -> tuple[Hypotheses, Int[Tensor, "B C"]]:
+    running: Beams, scores: Float[Tensor, "R V"], length: int, count: int
+) -> tuple[Beams, Int[Tensor, "B C"]]:
     """The `count` best continuations of each row of the batch, and the beam that each comes from."""
     rows, beams = running.scores.shape
     vocabulary = scores.shape[-1]
@@ -200,7 +191,7 @@ def extend(
     beam = flat // vocabulary
     ids = pick(running.ids, beam)
     ids[..., length] = flat % vocabulary
-    return Hypotheses(ids, best), beam
+    return Beams(ids, best), beam
 
 
 def still_open(ended: Float[Tensor, "B N"], hope: Float[Tensor, "B 1"], first: bool) -> Bool[Tensor, "B 1"]:

@@ -11,7 +11,7 @@ import copy
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -23,12 +23,12 @@ from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.stems import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
 from vitreous.models.captioner import Captioner
-from vitreous.models.config import Config, ViTConfig
-from vitreous.models.memory import FusedAttention, Memory, memory_of
+from vitreous.models.config import Config
+from vitreous.models.memory import Memory, memory_of
 from vitreous.models.names import build_model
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.transformer import Transformer
-from vitreous.results import Result
+from vitreous.results import Result, byte_size, si, text_table
 
 
 @dataclass
@@ -82,33 +82,70 @@ class Description(Result):
     sequence: tuple[int, int]
     layer_costs: tuple[LayerCost, ...]
     batch_size: int = 1
-    parameters: int = field(init=False)
-    macs: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", sum(stage.parameters for stage in self.stages))
-        object.__setattr__(self, "macs", sum(stage.macs for stage in self.stages))
+    @property
+    def parameters(self) -> int:
+        return sum(stage.parameters for stage in self.stages)
+
+    @property
+    def macs(self) -> int:
+        return sum(stage.macs for stage in self.stages)
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each stage."""
         return [asdict(stage) for stage in self.stages]
 
     def to_json(self) -> dict[str, Any]:
+        memory = self.memory
         return {
             "stages": self.table(),
             "parameters": self.parameters,
             "macs": self.macs,
             "gmacs": round(self.macs / 1e9, 4),
-            "memory": {
-                **self.memory._asdict(),
-                "inference": self.memory.inference,
-                "training": self.memory.training,
-            },
+            "memory": {**memory._asdict(), "inference": memory.inference, "training": memory.training},
             "batch_size": self.batch_size,
             "tokens": self.sequence[0],
             "width": self.sequence[1],
             "layer_costs": [cost._asdict() for cost in self.layer_costs],
         }
+
+    def __str__(self) -> str:
+        """Return what `vitreous describe` prints."""
+        memory, (n, d) = self.memory, self.sequence
+        images = "one image" if self.batch_size == 1 else f"{self.batch_size} images"
+        stages = [
+            (
+                stage.name if stage.times == 1 else f"  {stage.name}",
+                stage.equation,
+                stage.written_shape,
+                "" if stage.times == 1 else f"x{stage.times}",
+                f"{stage.parameters:,}" if stage.parameters else "",
+                si(stage.macs) if stage.macs else "",
+            )
+            for stage in self.stages
+        ]
+        total = ("total", "", "", "", f"{self.parameters:,}", si(self.macs))
+        headers = ("stage", "in the paper", "shape", "layers", "parameters", "MACs")
+        sizes = [
+            ("weights", byte_size(memory.weights), byte_size(memory.weights)),
+            ("gradients", "", byte_size(memory.gradients)),
+            ("optimizer (AdamW)", "", byte_size(memory.optimizer)),
+            ("activations", byte_size(memory.working), byte_size(memory.activations)),
+            ("total", byte_size(memory.inference), byte_size(memory.training)),
+        ]
+        costs = [
+            (cost.layer, cost.formula, si(cost.work), f"{cost.sequential:,}", f"{cost.path:,}")
+            for cost in self.layer_costs
+        ]
+        per_layer = (f"a layer on n={n} tokens, d={d}", "formula", "work", "sequential", "longest path")
+        return (
+            f"{text_table(headers, [*stages, total], words=3)}\n\n"
+            f"{si(self.parameters)} parameters, {si(self.macs)}MACs for one image, counted as fvcore does "
+            "(five for\neach number of a normalization). Equations: arXiv 2010.11929, others named.\n\n"
+            f"{text_table((f'memory, fp32, {images}', 'inference', 'training'), sizes)}\n"
+            "Activations are measured on the meta device, with attention fused.\n\n"
+            f"{text_table(per_layer, costs, words=2)}"
+        )
 
 
 def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
@@ -137,16 +174,12 @@ def on_meta(model: nn.Module | Config) -> Any:
         }
         shapes |= {id(buffer): buffer.to("meta") for buffer in model.buffers()}
         return copy.deepcopy(model, shapes).eval()
+    build: Any = {TransformerConfig: Transformer, CaptionerConfig: Captioner}.get(type(model), build_model)
     with torch.device("meta"):
-        if isinstance(model, TransformerConfig):
-            return Transformer(model).eval()
-        if isinstance(model, CaptionerConfig):
-            return Captioner(model).eval()
-        assert isinstance(model, ViTConfig | BiTConfig)
-        return build_model(model).eval()
+        return build(model).eval()
 
 
-def example_inputs(config: Config, batch: int) -> tuple[Tensor, ...]:
+def example_inputs(config: Any, batch: int) -> tuple[Tensor, ...]:
     """What the model of a configuration takes: images, images and a text, or two texts of full length."""
     with torch.device("meta"):
         if isinstance(config, CaptionerConfig):
@@ -155,7 +188,6 @@ def example_inputs(config: Config, batch: int) -> tuple[Tensor, ...]:
         if isinstance(config, DecoderConfig):
             text = torch.zeros(batch, config.max_length, dtype=torch.long)
             return text, text
-        assert isinstance(config, ViTConfig | BiTConfig)
         return (torch.empty(batch, config.channels, *config.image_size),)
 
 
@@ -179,13 +211,12 @@ class StageRecorder(TorchFunctionMode):
         self.hooked: set[int] = set()  # layers may share a part
         self.inside: list[str] = []  # attention layers that are running
         self.whole: list[str] = []  # the part that is one stage and is running
-        self.extra = 0  # operations of the fused kernel, which the counter does not see
 
     def run(self, inputs: tuple[Tensor, ...]) -> list[Stage]:
         """The stages of one forward pass."""
         for path, module in self.model.named_modules(remove_duplicate=False):
             self.watch(path, module)
-        with torch.no_grad(), FusedAttention(), self.flops, self:
+        with torch.no_grad(), self.flops, self:
             self.model(*inputs)
         return list(self.stages.values())
 
@@ -240,18 +271,18 @@ class StageRecorder(TorchFunctionMode):
         return call
 
     def end(
-        self, path: str, label: tuple[str, str], result: Tensor, *, macs: int = 0, heads: bool = False
+        self, path: str, label: tuple[str, str], result: Tensor, *, ahead: int = 0, heads: bool = False
     ) -> None:
-        """A stage has ended with `result`: write down what was used and done since the stage before. The same
-        stage of another layer is added to it."""
+        """Record a stage that ended with `result`: what was used and done since the stage before, and the
+        operations `ahead`, which the counter is yet to see. The same stage of all layers is one."""
         if self.whole:
             return
-        done = self.flops.get_total_flops() // 2 + self.extra
+        done = self.flops.get_total_flops() // 2 + ahead
         key = re.sub(r"\bblocks\.\d+\b", "blocks", path), label[0]
         stage = self.stages.setdefault(key, Stage(*label, tuple(result.shape[1:]), times=0, heads=heads))
         stage.times += 1
         stage.parameters += sum(self.since.values())
-        stage.macs += done - self.counted + macs
+        stage.macs += done - self.counted
         self.counted = done
         self.since = {}
 
@@ -267,20 +298,14 @@ class StageRecorder(TorchFunctionMode):
             if isinstance(value, nn.Parameter) and id(value) not in self.known:
                 self.known.add(id(value))
                 self.since[id(value)] = value.numel()
-        if func is not torch.nn.functional.scaled_dot_product_attention:
+        if self.whole or func is not torch.nn.functional.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
-        query, key = args[:2]
-        tokens = key.shape[-2]
-        macs = math.prod(query.shape) * tokens
-        if self.whole:
-            self.extra += 2 * macs
-            return func(*args, **(kwargs or {}))
-        path = self.inside.pop()
+        path, query, tokens = self.inside.pop(), args[0], args[1].shape[-2]
         self.end(path, ("query, key, value, each", "z U_qkv, Eq. 5"), query, heads=True)
-        weights = query.new_empty(*query.shape[:-1], tokens)
-        self.end(path, ("attention weights", "A, Eq. 6"), weights, macs=macs, heads=True)
+        weights, macs = query.new_empty(*query.shape[:-1], tokens), math.prod(query.shape) * tokens
+        self.end(path, ("attention weights", "A, Eq. 6"), weights, ahead=macs, heads=True)
         result = func(*args, **(kwargs or {}))
-        self.end(path, ("weighted values", "A v, Eq. 7"), result, macs=macs, heads=True)
+        self.end(path, ("weighted values", "A v, Eq. 7"), result, heads=True)
         return result
 
 
@@ -298,27 +323,20 @@ NORMALIZATIONS: dict[Any, Any] = {
 
 def layer_costs(n: int, d: int, kernel: int = 3) -> tuple[LayerCost, ...]:
     """Work per layer, steps that must follow one another, and the longest way from one token to another."""
+    levels = max(1, math.ceil(math.log(n, kernel)))
     return (
         LayerCost("self-attention", "n^2 d", n * n * d, 1, 1),
         LayerCost("recurrent", "n d^2", n * d * d, n, n),
-        LayerCost(
-            f"convolution, kernel {kernel}",
-            "k n d^2",
-            kernel * n * d * d,
-            1,
-            max(1, math.ceil(math.log(n, kernel))),
-        ),
+        LayerCost(f"convolution, kernel {kernel}", "k n d^2", kernel * n * d * d, 1, levels),
     )
 
 
-def sequence_of(config: Config) -> tuple[int, int]:
+def sequence_of(config: Any) -> tuple[int, int]:
     """(n, d): tokens and their width; for a BiT the cells of the last feature map."""
     if isinstance(config, CaptionerConfig):
         return sequence_of(config.encoder)
     if isinstance(config, DecoderConfig):
         return config.max_length, config.width
-    if isinstance(config, ViTConfig):
-        return config.sequence_length, config.width
-    assert isinstance(config, BiTConfig)
-    stride = 4 * 2 ** (len(config.layers) - 1)
-    return math.prod(-(-side // stride) for side in config.image_size), config.widths[-1]
+    if isinstance(config, BiTConfig):
+        return math.prod(config.grid), config.output_widths[-1]
+    return config.sequence_length, config.width

@@ -69,12 +69,9 @@ def with_task(tree: Mapping[str, Any]) -> dict[str, Any]:
     Pre-training runs named their objective in [pretraining], beside the settings of the others; runs with
     several labels differed in training.loss alone.
     """
-    renamed = with_renamed_task(tree)
-    if "task" not in renamed:
-        several = tree.get("training", {}).get("loss") == "sigmoid"
-        default = "multilabel" if several else "classification"
-        renamed["task"] = "mae" if "pretraining" in tree else default
-    return renamed
+    several = tree.get("training", {}).get("loss") == "sigmoid"
+    default = "mae" if "pretraining" in tree else "multilabel" if several else "classification"
+    return {"task": default, **with_renamed_task(tree)}
 
 
 def with_renamed_task(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,9 +43,8 @@ class Memory(NamedTuple):
 
 def memory_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> Memory:
     """What a batch costs in fp32. `model` and `inputs` are on the meta device; nothing is allocated."""
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    tables = sum(buffer.numel() for buffer in model.buffers())
     known = [*model.parameters(), *model.buffers()]
+    gradients = FLOAT * sum(parameter.numel() for parameter in model.parameters())
     with FusedAttention():
         with torch.no_grad(), LiveBytes(known) as live:
             model.eval()(*inputs)
@@ -53,9 +52,9 @@ def memory_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> Memory:
         with saved_tensors_hooks(saved.pack, lambda tensor: tensor):
             model.train()(*inputs)
     return Memory(
-        weights=FLOAT * (parameters + tables),
-        gradients=FLOAT * parameters,
-        optimizer=2 * FLOAT * parameters,
+        weights=FLOAT * sum(tensor.numel() for tensor in known),
+        gradients=gradients,
+        optimizer=2 * gradients,
         working=sum(each.nbytes for each in inputs) + live.peak,
         activations=saved.bytes,
     )
@@ -133,7 +132,3 @@ class FusedKernel(torch.autograd.Function):
         result = query.new_empty(batch, tokens, heads, value.shape[-1]).transpose(1, 2)
         ctx.save_for_backward(query, key, value, result, query.new_empty(query.shape[:-1]))
         return result
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        raise NotImplementedError("shapes alone have no gradient")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -41,9 +41,9 @@ SIZES = {
     "G": Size(1664, 48, 8192, 16),
 }
 
-# Units in each stage. Hybrids named R50 have the paper's extended stage 3: stage 4's units moved there.
-HYBRIDS = {"R": (), "R26": (2, 2, 2, 2), "R50": (3, 4, 9)}
-BITS = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
+# Units in each stage. R is the root alone; R50 has the paper's extended stage 3: stage 4's units moved there.
+HYBRIDS: dict[str, tuple[int, ...]] = {"R": (), "R26": (2, 2, 2, 2), "R50": (3, 4, 9)}
+BITS: dict[str, tuple[int, ...]] = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
 
 EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1, Seg-B-Mask/16"
 
@@ -55,48 +55,34 @@ def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
         InputError: an unknown name (the nearest known one is given), or values that do not fit together.
     """
     if match := re.fullmatch(r"BiT-(R\d+)x(\d+)", name):
-        if match[1] not in BITS:
-            raise InputError(f"unknown ResNet {match[1]!r} in {name!r}: {nearest(match[1], list(BITS))}")
-        fields: dict[str, Any] = {"layers": BITS[match[1]], "width_factor": float(match[2])}
-        return build(BiTConfig, fields, overrides)
-    if match := re.fullmatch(r"Seg-([A-Za-z]+?)(-Mask)?/(\d+)", name):
-        return segmenter_config(*match.groups(), name=name, overrides=overrides)
-    match = re.fullmatch(r"(?:(R\d*)\+)?ViT-([A-Za-z]+)/(\d+)(?:x(\d+))?", name)
-    if not match:
-        raise InputError(f"unknown model {name!r}: names look like {EXAMPLES}{suggestion(name)}")
-    hybrid, size, rows, columns = match.groups()
-    if size not in SIZES:
-        raise InputError(f"unknown size {size!r} in {name!r}: {nearest(size, list(SIZES))}")
-    patch = int(rows), int(columns or rows)
-    fields = {**SIZES[size]._asdict(), "patch_size": patch}
-    if hybrid:
-        fields["stem"] = hybrid_stem(hybrid, name, patch)
-    return build(ViTConfig, {}, merged({"stem": {"kind": "patch"}, **fields}, overrides))
+        check_part("ResNet", match[1], BITS, name)
+        return build(BiTConfig, {"layers": BITS[match[1]], "width_factor": float(match[2])}, overrides)
+    fields: dict[str, Any] = {"stem": {"kind": "patch"}}
+    kind: type[ViTConfig] = ViTConfig
+    if match := re.fullmatch(r"(?:(R\d*)\+)?ViT-([A-Za-z]+)/(\d+)(?:x(\d+))?", name):
+        hybrid, size, rows, columns = match.groups()
+        if hybrid:
+            check_part("ResNet", hybrid, HYBRIDS, name)
+            # With patches of 32 pixels, R50 has the four stages of a plain ResNet-50.
+            layers = BITS["R50"] if hybrid == "R50" and int(rows) >= 32 else HYBRIDS[hybrid]
+            fields["stem"] = {"kind": "resnet", "layers": layers}
+    elif match := re.fullmatch(r"Seg-([A-Za-z]+?)(-Mask)?/(\d+)", name):
+        # 2105.05633, Table 3. The class token takes part in the attention, as in the authors' code.
+        size, mask, rows = match.groups()
+        kind, columns = SegmenterConfig, rows
+        fields["decoder"] = "mask-transformer" if mask else "linear"
+    else:
+        hint = nearest(name, known_names())
+        like = f"; {hint}" if hint.startswith("did you mean") else ""
+        raise InputError(f"unknown model {name!r}: names look like {EXAMPLES}{like}")
+    check_part("size", size, SIZES, name)
+    fields |= {**SIZES[size]._asdict(), "patch_size": (int(rows), int(columns or rows))}
+    return build(kind, {}, merged(fields, overrides))
 
 
-def segmenter_config(
-    size: str, mask: str | None, patch: str, *, name: str, overrides: Mapping[str, Any]
-) -> SegmenterConfig:
-    """Segmenter's names (2105.05633, Table 3): "Seg-B/16" has the linear decoder, "Seg-B-Mask/16" the mask
-    Transformer. The class token takes part in the attention, as in the authors' code."""
-    if size not in SIZES:
-        raise InputError(f"unknown size {size!r} in {name!r}: {nearest(size, list(SIZES))}")
-    decoder = "mask-transformer" if mask else "linear"
-    fields = {**SIZES[size]._asdict(), "patch_size": (int(patch), int(patch)), "decoder": decoder}
-    tree = merged({"stem": {"kind": "patch"}, **fields}, overrides)
-    config: SegmenterConfig = build(SegmenterConfig, {}, tree)
-    return config
-
-
-def hybrid_stem(hybrid: str, name: str, patch: tuple[int, int]) -> dict[str, Any]:
-    """The ResNet of a hybrid. "R+" is the root alone; R50 in front of /32 has the four stages of a plain
-    ResNet-50, in front of /16 the paper's extended stage 3; R26 has two units in each stage it needs."""
-    if hybrid not in HYBRIDS:
-        raise InputError(f"unknown ResNet {hybrid!r} in {name!r}: {nearest(hybrid, list(HYBRIDS))}")
-    layers: tuple[int, ...] = HYBRIDS[hybrid]
-    if hybrid == "R50" and patch[0] >= 32:
-        layers = BITS["R50"]
-    return {"kind": "resnet", "layers": layers}
+def check_part(what: str, part: str, known: Collection[str], name: str) -> None:
+    if part not in known:
+        raise InputError(f"unknown {what} {part!r} in {name!r}: {nearest(part, list(known))}")
 
 
 def build(kind: type[Any], fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
@@ -109,11 +95,6 @@ def build(kind: type[Any], fields: Mapping[str, Any], overrides: Mapping[str, An
         raise InputError(explain(error, "model")) from None
 
 
-def suggestion(name: str) -> str:
-    hint = nearest(name, known_names())
-    return f"; {hint}" if hint.startswith("did you mean") else ""
-
-
 def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTConfig | BiTConfig:
     """Return a configuration with some fields changed: {"width": 3, "stem": {"norm_before": True}}.
 
@@ -124,46 +105,26 @@ def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTCon
     return changed
 
 
-class KnownModel(NamedTuple):
-    """A name that `create` takes."""
-
-    name: str
-
-    @property
-    def parameters(self) -> int:
-        """The parameters with a head of 1000 classes (150 maps for a segmenter), counted without memory.
-        Encoder layers are alike: two of them tell the size of all."""
-        config = config_of(self.name)
-        with torch.device("meta"):
-            if isinstance(config, BiTConfig):
-                return sum(p.numel() for p in build_model(config).parameters())
-            one, two = (
-                sum(p.numel() for p in build_model(change(config, {"depth": depth})).parameters())
-                for depth in (1, 2)
-            )
-        return one + (config.depth - 1) * (two - one)
-
-
-def known_names() -> list[str]:
+def known_names(pattern: str = "*") -> list[str]:
     """Names of Vision Transformers, of hybrids of section 3.1 and of AugReg, of BiT and of segmenters. Other
-    patch sizes and widths are names as well."""
-    return [
+    patch sizes and widths are names as well.
+
+    Args:
+        pattern: with * for any characters and ? for one.
+    """
+    names = [
         *(f"ViT-{size}/{patch}" for size in SIZES for patch in (8, 14, 16, 32)),
         *("R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50+ViT-B/32", "R50+ViT-L/16", "R50+ViT-L/32"),
         *(f"BiT-{depth}x{width}" for depth in BITS for width in (1, 2, 3, 4)),
         *(f"Seg-{size}{mask}/16" for size in ("Ti", "S", "B", "L") for mask in ("", "-Mask")),
     ]
+    return fnmatch.filter(names, pattern)
 
 
-def list_models(pattern: str = "*") -> list[KnownModel]:
-    """List the names that `create` takes; each has its number of `parameters`.
-
-        list_models("ViT-*")
-
-    Args:
-        pattern: with * for any characters and ? for one.
-    """
-    return [KnownModel(name) for name in known_names() if fnmatchcase(name, pattern)]
+def parameters_of(name: str) -> int:
+    """The parameters with a head of 1000 classes (150 maps for a segmenter), counted without memory."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in create(name).parameters())
 
 
 def create(name: str, *, seed: int = 0, **overrides: Any) -> Model:
@@ -192,8 +153,6 @@ def build_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
     """
     if not isinstance(config, SegmenterConfig):
         attributes.setdefault("task", None if config.num_classes is None else "classification")
-    if isinstance(config, BiTConfig):
-        return BiT(config, **attributes)
-    if isinstance(config, SegmenterConfig):
-        return Segmenter(config, **attributes)
-    return ViT(config, **attributes)
+    models: dict[type, Any] = {BiTConfig: BiT, SegmenterConfig: Segmenter, ViTConfig: ViT}
+    model: Model = models[type(config)](config, **attributes)
+    return model

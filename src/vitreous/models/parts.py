@@ -9,13 +9,7 @@ from typing import Any
 from torch import nn
 
 from vitreous.layers.attention import Attention
-from vitreous.layers.block import (
-    Branch,
-    PositionedPostNormBlock,
-    PositionedPreNormBlock,
-    PostNormBlock,
-    PreNormBlock,
-)
+from vitreous.layers.block import Branch, PostNormBlock, PreNormBlock
 from vitreous.layers.mlp import MLP, SwiGLU
 from vitreous.layers.pooling import (
     AttentionPooling,
@@ -32,82 +26,83 @@ from vitreous.layers.positions import (
     RotaryPositions2d,
     SinCosPositions2d,
 )
-from vitreous.layers.resnet import ResNetStem
+from vitreous.layers.resnet import PostActivationResNet, ResNet, ResNetStem
 from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
-from vitreous.models.config import ViTConfig
+from vitreous.models.config import ResNetConfig, ViTConfig
 
 
 def build_norm(config: ViTConfig, width: int | None = None) -> nn.LayerNorm:
     return nn.LayerNorm(width or config.width, eps=config.norm_eps)
 
 
-def build_stem(config: ViTConfig) -> nn.Module:
-    """x_p E, in the chosen form."""
-    kind = config.stem
-    if kind.kind == "convolution":
-        return ConvolutionStem(
-            config.channels, config.width, widths=kind.widths, strides=kind.strides, norm=kind.norm
-        )
-    if kind.kind == "resnet":
-        return ResNetStem(
-            config.channels,
-            config.width,
-            patch=(config.patch_size[0] // kind.stride, config.patch_size[1] // kind.stride),
-            layers=kind.layers,
-            widths=kind.output_widths,
-            root_width=round(64 * kind.width_factor),
-            standardization=kind.standardization,
-            standardization_eps=kind.standardization_eps,
-            norm_eps=kind.norm_eps,
-        )
-    if kind.form == "convolution" and not (kind.norm_before or kind.norm_after):
-        return PatchStem(config.channels, config.patch_size, config.width, bias=kind.bias)
-    patch_dim = config.channels * config.patch_size[0] * config.patch_size[1]
-    return LinearPatchStem(
-        config.channels,
-        config.patch_size,
-        config.width,
-        norm_before=build_norm(config, patch_dim) if kind.norm_before else nn.Identity(),
-        norm_after=build_norm(config) if kind.norm_after else nn.Identity(),
-        bias=kind.bias,
+def build_resnet(version: type[ResNet], channels: int, config: ResNetConfig) -> ResNet:
+    return version(
+        channels,
+        layers=config.layers,
+        widths=config.output_widths,
+        root_width=config.root_width,
+        norm_eps=config.norm_eps,
+        standardization=config.standardization,
+        standardization_eps=config.standardization_eps,
     )
 
 
-def added_position(config: ViTConfig) -> nn.Module:
-    """Positions that are added to the tokens; the identity where they act inside the attention."""
+def build_stem(config: ViTConfig) -> nn.Module:
+    """x_p E, in the chosen form."""
+    stem, channels, width, patch = config.stem, config.channels, config.width, config.patch_size
+    if stem.kind == "convolution":
+        return ConvolutionStem(channels, width, widths=stem.widths, strides=stem.strides, norm=stem.norm)
+    if stem.kind == "resnet":
+        backbone = build_resnet(PostActivationResNet, channels, stem)
+        cells = patch[0] // stem.stride, patch[1] // stem.stride
+        return ResNetStem(backbone, (stem.root_width, *stem.output_widths)[-1], width, patch=cells)
+    if stem.form == "convolution":
+        return PatchStem(channels, patch, width, bias=stem.bias)
+    patch_dim = channels * patch[0] * patch[1]
+    return LinearPatchStem(
+        channels,
+        patch,
+        width,
+        norm_before=build_norm(config, patch_dim) if stem.norm_before else nn.Identity(),
+        norm_after=build_norm(config) if stem.norm_after else nn.Identity(),
+        bias=stem.bias,
+    )
+
+
+def added_position(config: ViTConfig) -> nn.Module | None:
+    """Positions that are added to the tokens; None where they act inside the attention."""
     options: dict[str, Any] = {"extra": config.num_class_tokens, "registers": config.registers}
-    match config.position.kind:
+    position = config.position
+    match position.kind:
         case "learned":
-            std = config.position.init_std
-            return LearnedPositions(config.grid, config.width, **options, init_std=std)
+            return LearnedPositions(config.grid, config.width, **options, init_std=position.init_std)
         case "learned-2d":
-            std = config.position.init_std
-            return LearnedPositions2d(config.grid, config.width, **options, init_std=std)
+            return LearnedPositions2d(config.grid, config.width, **options, init_std=position.init_std)
         case "sincos-2d":
-            temperature = config.position.temperature or 10_000.0
+            temperature = position.temperature or 10_000.0
             return SinCosPositions2d(config.grid, config.width, **options, temperature=temperature)
         case _:
-            return nn.Identity()
+            return None
 
 
 def stem_position(config: ViTConfig) -> nn.Module:
     """E_pos of Eq. 1, when positions are given at the stem."""
-    return added_position(config) if config.position.where == "stem" else nn.Identity()
+    added = added_position(config) if config.position.where == "stem" else None
+    return added or nn.Identity()
 
 
 def attention_position(config: ViTConfig) -> nn.Module | None:
     """Positions that act on queries and keys."""
+    head_dim = config.resolved_head_dim
     match config.position.kind:
         case "relative":
-            return RelativePositions(
-                config.sequence_length, config.resolved_head_dim, init_std=config.position.init_std
-            )
+            return RelativePositions(config.sequence_length, head_dim, init_std=config.position.init_std)
         case "rotary-2d":
             temperature = config.position.temperature or 100.0
             return RotaryPositions2d(
                 config.grid,
-                config.resolved_head_dim,
-                prefix=config.num_prefix_tokens,
+                head_dim,
+                num_prefix_tokens=config.num_prefix_tokens,
                 temperature=temperature,
             )
         case _:
@@ -117,15 +112,15 @@ def attention_position(config: ViTConfig) -> nn.Module | None:
 def build_blocks(config: ViTConfig) -> nn.ModuleList:
     """The L encoder layers. Stochastic depth grows linearly from 0 to `drop_path` (arXiv 1603.09382).
     Positions of every layer (appendix D.4) are one for each, or one that all share."""
-    rates = [config.drop_path * layer / max(config.depth - 1, 1) for layer in range(config.depth)]
-    if config.position.where == "every-layer-shared":
-        added, inner = added_position(config), attention_position(config)
-        return nn.ModuleList(build_block(config, rate, inner, added) for rate in rates)
-    if config.position.where == "every-layer":
-        return nn.ModuleList(
-            build_block(config, rate, attention_position(config), added_position(config)) for rate in rates
-        )
-    return nn.ModuleList(build_block(config, rate, attention_position(config)) for rate in rates)
+    blocks = nn.ModuleList()
+    inner = added = None
+    for layer in range(config.depth):
+        if layer == 0 or config.position.where != "every-layer-shared":
+            inner = attention_position(config)
+            added = None if config.position.where == "stem" else added_position(config)
+        drop_path = config.drop_path * layer / max(config.depth - 1, 1)
+        blocks.append(build_block(config, drop_path, inner, added))
+    return blocks
 
 
 def build_block(
@@ -144,16 +139,13 @@ def build_block(
         position=inner,
         dropout=config.attention_dropout,
     )
-    parts: dict[str, Any] = {
-        "attention": attention,
-        "mlp": build_mlp(config),
-        "norms": (build_norm(config), build_norm(config)),
-        "branches": (branch(), branch()),
-    }
-    if added is None or isinstance(added, nn.Identity):
-        return (PreNormBlock if config.norm == "pre" else PostNormBlock)(**parts)
-    positioned = PositionedPreNormBlock if config.norm == "pre" else PositionedPostNormBlock
-    return positioned(**parts, position=added)
+    return (PreNormBlock if config.norm == "pre" else PostNormBlock)(
+        attention=attention,
+        mlp=build_mlp(config),
+        norms=(build_norm(config), build_norm(config)),
+        branches=(branch(), branch()),
+        position=added,
+    )
 
 
 def build_mlp(config: ViTConfig) -> nn.Module:

@@ -62,21 +62,23 @@ class Preprocessing(Config):
         """Return the image upright, in gray or RGB, at exactly `size`."""
         image = upright(image, self.channels)
         height, width = self.size
-        tall, wide = (round(side / self.crop_fraction) for side in self.size)
         resample = getattr(Image.Resampling, self.interpolation.upper())
-        if self.resize == "squash":
-            return center_crop(image.resize((wide, tall), resample), height, width)
         if self.resize == "fit":
             mean = tuple(round(255 * m) for m in self.mean)
             fill = mean if self.channels == 3 else mean[0]
             return ImageOps.pad(image, (width, height), resample, color=fill)
-        scale = max(tall / image.height, wide / image.width)
+        tall, wide = self.rescaled((image.height, image.width))
+        left, top = round((wide - width) / 2), round((tall - height) / 2)
+        return image.resize((wide, tall), resample).crop((left, top, left + width, top + height))
+
+    def rescaled(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the (H, W) to which an image of `size` is resized, before its center is cut out."""
+        tall, wide = (round(side / self.crop_fraction) for side in self.size)
+        if self.resize == "squash":
+            return tall, wide
+        scale = max(tall / size[0], wide / size[1])
         # The longer side is cut off, not rounded, as torchvision and timm do it.
-        resized = (
-            max(math.floor(image.width * scale + 1e-6), wide),
-            max(math.floor(image.height * scale + 1e-6), tall),
-        )
-        return center_crop(image.resize(resized, resample), height, width)
+        return max(math.floor(size[0] * scale + 1e-6), tall), max(math.floor(size[1] * scale + 1e-6), wide)
 
     def normalize(self, pixels: UInt8[Tensor, "*B C H W"]) -> Float[Tensor, "*B C H W"]:
         """Compute (pixel / 255 - mean) / std, channel by channel."""
@@ -199,12 +201,6 @@ def to_tensor(image: Image.Image) -> UInt8[Tensor, "C H W"]:
     """Return the bytes of an 8-bit image, channels first."""
     pixels = torch.from_numpy(np.array(image, dtype=np.uint8))
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
-
-
-def center_crop(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Return the middle `height` x `width` pixels."""
-    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
-    return image.crop((left, top, left + width, top + height))
 
 
 def check_channels(images: Tensor, channels: int) -> None:

@@ -17,10 +17,10 @@ from jaxtyping import Float, UInt8
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from vitreous.layers.initialization import fresh_weights
 from vitreous.layers.segmentation import LinearMasks, MaskTransformer
 from vitreous.models import parts
 from vitreous.models.config import Positive, ViTConfig
-from vitreous.models.initialization import fresh_weights
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
@@ -41,10 +41,8 @@ class SegmenterConfig(ViTConfig):
 
     @model_validator(mode="after")
     def _maps(self) -> SegmenterConfig:
-        if self.cells > min(self.patch_size):
-            raise ValueError(
-                f"cells is {self.cells}, but a patch has {min(self.patch_size)} pixels a side: lower it"
-            )
+        if self.cells > (side := min(self.patch_size)):
+            raise ValueError(f"cells is {self.cells}, but a patch has {side} pixels a side: lower it")
         for name, reason in (("pooling", "attention"), ("final_norm", "pooled")):
             if getattr(self, name) == reason:
                 raise ValueError(f"{name} {reason!r} learns nothing here, since no token is pooled")
@@ -159,12 +157,10 @@ def argmax_at_size(logits: Float[Tensor, "classes h w"], size: tuple[int, int]) 
     """
     if tuple(logits.shape[1:]) == size:
         return logits.argmax(dim=0).to(torch.uint8)
-    best, found = None, torch.zeros(size, dtype=torch.uint8, device=logits.device)
+    best = logits.new_full(size, -torch.inf)
+    found = torch.zeros(size, dtype=torch.uint8, device=logits.device)
     for number, each in enumerate(logits):
         here = F.interpolate(each[None, None], size=size, mode="bilinear", align_corners=False)[0, 0]
-        if best is None:
-            best = here
-            continue
         found[here > best] = number
         best = torch.maximum(best, here)
     return found

@@ -7,17 +7,25 @@ logits = decode(target, memory)     a target token attends to those before it, a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vitreous.layers.attention import Attention, CrossAttention, KeyValues
-from vitreous.layers.block import Branch, PostNormBlock, PreNormBlock
-from vitreous.layers.decoder import DecoderPast, PostNormDecoderBlock, PreNormDecoderBlock
-from vitreous.layers.initialization import GoogleInit
+from vitreous.layers.block import (
+    Branch,
+    DecoderBlock,
+    DecoderPast,
+    PostNormBlock,
+    PreNormBlock,
+    post_norm,
+    pre_norm,
+)
+from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.layers.mlp import MLP
 from vitreous.layers.sequence import (
     LearnedSequencePositions,
@@ -30,7 +38,6 @@ from vitreous.layers.sequence import (
     padding_mask,
     sinusoids,
 )
-from vitreous.models.initialization import fresh_weights
 from vitreous.models.sequence_config import DecoderConfig, TransformerConfig
 
 
@@ -54,59 +61,40 @@ def sequence_positions(config: DecoderConfig) -> nn.Module:
             return SinusoidalPositions(partial(fairseq_sinusoids, length, width, first=config.pad + 1))
 
 
-def source_embedding(config: TransformerConfig) -> TokenEmbedding | None:
-    """The source's own embedding, where its vocabulary is not that of the target."""
-    if config.source_vocabulary is None:
-        return None
-    return TokenEmbedding(config.source_vocabulary, config.width, scale=config.scale_embedding)
+def block_parts(config: DecoderConfig, branches: int) -> dict[str, Any]:
+    """The parts that encoder and decoder layers share; dropout is that of section 5.4."""
+    head_dim = config.width // config.heads
+    branch = partial(Branch, config.width, dropout=config.dropout, layer_scale=None, drop_path=0.0)
+    return {
+        "attention": Attention(
+            config.width, heads=config.heads, head_dim=head_dim, dropout=config.attention_dropout
+        ),
+        "mlp": MLP(config.width, config.mlp_dim, activation=config.activation, dropout=config.mlp_dropout),
+        "norms": tuple(sequence_norm(config) for _ in range(branches)),
+        "branches": tuple(branch() for _ in range(branches)),
+    }
 
 
 def encoder_block(config: TransformerConfig) -> nn.Module:
     """One encoder layer: that of the ViT."""
-    arrangement = PreNormBlock if config.norm == "pre" else PostNormBlock
-    return arrangement(
-        attention=self_attention(config),
-        mlp=sequence_mlp(config),
-        norms=(sequence_norm(config), sequence_norm(config)),
-        branches=(sequence_branch(config), sequence_branch(config)),
-    )
+    return (PreNormBlock if config.norm == "pre" else PostNormBlock)(**block_parts(config, 2))
 
 
 def decoder_block(config: DecoderConfig, context_width: int) -> nn.Module:
     """One decoder layer; `context_width` is that of the tokens it reads."""
-    arrangement = PreNormDecoderBlock if config.norm == "pre" else PostNormDecoderBlock
-    cross = CrossAttention(
+    cross_attention = CrossAttention(
         config.width,
         context_width=context_width,
         heads=config.heads,
         head_dim=config.width // config.heads,
         dropout=config.attention_dropout,
     )
-    return arrangement(
-        attention=self_attention(config),
-        cross_attention=cross,
-        mlp=sequence_mlp(config),
-        norms=(sequence_norm(config), sequence_norm(config), sequence_norm(config)),
-        branches=(sequence_branch(config), sequence_branch(config), sequence_branch(config)),
-    )
+    residual = pre_norm if config.norm == "pre" else post_norm
+    return DecoderBlock(**block_parts(config, 3), cross_attention=cross_attention, residual=residual)
 
 
-def self_attention(config: DecoderConfig) -> Attention:
-    head_dim = config.width // config.heads
-    return Attention(config.width, heads=config.heads, head_dim=head_dim, dropout=config.attention_dropout)
-
-
-def sequence_mlp(config: DecoderConfig) -> MLP:
-    return MLP(config.width, config.mlp_dim, activation=config.activation, dropout=config.mlp_dropout)
-
-
-def sequence_branch(config: DecoderConfig) -> Branch:
-    """Dropout of what a branch adds (section 5.4)."""
-    return Branch(config.width, dropout=config.dropout, layer_scale=None, drop_path=0.0)
-
-
-class Encoder(nn.Module):
-    """A stack of the encoder's layers, vectors in and vectors out."""
+class Stack(nn.Module):
+    """Positions, layers and norms, vectors in and vectors out."""
 
     described: ClassVar = {
         "position": ("positions", "1706.03762, 3.5"),
@@ -114,39 +102,39 @@ class Encoder(nn.Module):
         "norm": ("LayerNorm", ""),
     }
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: DecoderConfig, blocks: Iterable[nn.Module]) -> None:
         super().__init__()
         self.position = sequence_positions(config)
         self.embedding_norm = sequence_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.encoder_depth))
+        self.blocks = nn.ModuleList(blocks)
         self.norm = sequence_norm(config) if config.final_norm else nn.Identity()
+
+    def embed(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
+        """Add positions, of which the first is `start`."""
+        return self.dropout(self.embedding_norm(self.position(z, start)))
+
+
+class Encoder(Stack):
+    """The encoder's layers."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config, (encoder_block(config) for _ in range(config.encoder_depth)))
 
     def forward(
         self, z: Float[Tensor, "B S D"], mask: Float[Tensor, "#B #K #S S"] | None = None
     ) -> Float[Tensor, "B S D"]:
-        z = self.dropout(self.embedding_norm(self.position(z)))
+        z = self.embed(z)
         for block in self.blocks:
             z = block(z, mask)
         return self.norm(z)
 
 
-class Decoder(nn.Module):
-    """A stack of the decoder's layers, vectors in and vectors out."""
-
-    described: ClassVar = {
-        "position": ("positions", "1706.03762, 3.5"),
-        "embedding_norm": ("LayerNorm of the tokens", ""),
-        "norm": ("LayerNorm", ""),
-    }
+class Decoder(Stack):
+    """The decoder's layers; `context_width` is that of the tokens they read."""
 
     def __init__(self, config: DecoderConfig, *, context_width: int) -> None:
-        super().__init__()
-        self.position = sequence_positions(config)
-        self.embedding_norm = sequence_norm(config) if config.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(decoder_block(config, context_width) for _ in range(config.depth))
-        self.norm = sequence_norm(config) if config.final_norm else nn.Identity()
+        super().__init__(config, (decoder_block(config, context_width) for _ in range(config.depth)))
 
     def forward(
         self,
@@ -157,8 +145,7 @@ class Decoder(nn.Module):
         past: list[DecoderPast] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """`past` (one for each layer) holds the tokens before these, and is extended by these."""
-        seen = len(past[0].attention) if past else 0
-        z = self.dropout(self.embedding_norm(self.position(z, seen)))
+        z = self.embed(z, len(past[0].attention) if past else 0)
         for layer, block in enumerate(self.blocks):
             z = block(z, context, mask, context_mask, past[layer] if past else None)
         return self.norm(z)
@@ -236,7 +223,11 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         with fresh_weights(self, seed):
-            self.source_tokens = source_embedding(config)  # None where source and target share theirs
+            self.source_tokens = None  # source and target share one embedding
+            if config.source_vocabulary is not None:
+                self.source_tokens = TokenEmbedding(
+                    config.source_vocabulary, config.width, scale=config.scale_embedding
+                )
             self.encoder = Encoder(config)
             self.text = TextDecoder(config, context_width=config.width)
 

@@ -16,11 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.layers.initialization import GoogleInit
+from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.layers.stems import pad_to_multiple
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
-from vitreous.models.initialization import fresh_weights
 from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
 
@@ -78,8 +77,8 @@ class ViT(nn.Module):
         if self.config.pad:
             steps["sized"] = ("padding to whole patches", "")
         if count:
-            named = "class token" if count == 1 else f"{count} tokens"
-            steps["with_prefix"] = (f"{named} in front", "x_class, Eq. 1")
+            named = "class token" if count == 1 else f"{count} prefix tokens"
+            steps["with_prefix"] = (named, "x_class, Eq. 1")
         if self.config.final_norm == "pooled":
             steps["pool.norm"] = ("LayerNorm", "LN, Eq. 4")
         return steps
@@ -91,7 +90,7 @@ class ViT(nn.Module):
         init.head(self.head)
 
     def embed(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
-        """z_0: patches projected, prefix tokens put in front, positions added (Eq. 1)."""
+        """z_0: patches projected, prefix tokens prepended, positions added (Eq. 1)."""
         return self.positioned(self.stem(self.sized(images)))
 
     def positioned(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:

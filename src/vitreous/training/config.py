@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.layers.initialization import Scheme
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Config, Positive, Probability, ViTConfig
-from vitreous.models.initialization import Scheme
 from vitreous.models.preprocessing import Preprocessing
 
 Share = Annotated[float, Field(ge=0, le=1)]

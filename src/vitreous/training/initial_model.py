@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from vitreous.errors import InputError, nearest
-from vitreous.models.initialization import init_weights
+from vitreous.layers.initialization import init_weights
 from vitreous.models.names import Model, build_model
 from vitreous.models.segmenter import Segmenter
 from vitreous.models.settings import merged

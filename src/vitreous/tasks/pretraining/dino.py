@@ -19,9 +19,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
 from vitreous.models.config import Config, Positive, ViTConfig
-from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.sizes import FeaturesAt
@@ -212,7 +212,7 @@ def signs_of_collapse(targets: Float[Tensor, "V B prototypes"]) -> dict[str, Ten
 def feature_width(model: Model) -> int:
     """Channels of `model.features`."""
     if not isinstance(model.config, ViTConfig):
-        return model.config.widths[-1]
+        return model.config.output_widths[-1]
     if model.config.distillation_token:
         raise InputError(
             "DINO needs one feature vector from an image, a model with a distillation token has two: "

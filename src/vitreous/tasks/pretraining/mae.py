@@ -15,10 +15,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.layers.initialization import init_weights
 from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models import parts
 from vitreous.models.config import Config, Positive, Probability, ViTConfig
-from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.masking import Reconstruction, maskable, patch_dim, put, take

@@ -21,9 +21,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.layers.initialization import init_weights
 from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models.config import Config, Probability
-from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator

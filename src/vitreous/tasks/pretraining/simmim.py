@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from vitreous.layers.initialization import init_weights
 from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models.config import Config, Positive, Probability
-from vitreous.models.initialization import init_weights
 from vitreous.models.names import Model
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.masking import (
