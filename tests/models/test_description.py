@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,17 @@ def test_stages_add_up_to_the_model(variant: str) -> None:
     assert found.parameters == sum(p.numel() for p in model.parameters())
     assert found.stages[-1].shape == tuple(model(torch.zeros(1, 3, *model.config.image_size)).shape[1:])
     assert not any("described" in vars(module) for module in model.modules())
+
+
+def test_a_description_prints_as_tables() -> None:
+    found = describe(config_of("ViT-Ti/16"), batch_size=3)
+    lines = str(found).splitlines()
+    columns = ["stage", "in the paper", "shape", "layers", "parameters", "MACs"]
+    assert re.split("  +", lines[0].strip()) == columns
+    assert re.split("  +", lines[2].strip())[:3] == ["image", "x", "1x3x224x224"]
+    assert lines[lines.index("") - 1].split() == ["total", "5,717,416", "1.26", "G"]
+    assert any(line.startswith("memory, fp32, 3 images") for line in lines)
+    assert lines[-1].split()[:2] == ["convolution,", "kernel"]
 
 
 def test_models_that_write_text_add_up() -> None:

@@ -173,6 +173,7 @@ def test_shared_positions_are_one_table() -> None:
         ("R50+ViT-B/8", {}, "not a multiple of the ResNet's stride"),
         ("R50+ViT-B/16", {"stem": {"kind": "resnet", "width_factor": 0.25}}, "not a multiple of 0.5"),
         ("BiT-R50x1", {"width_factor": 0.3}, "not a multiple of 0.5"),
+        ("BiT-R50x1", {"layers": ()}, "model.layers: Tuple should have at least 1 item"),
     ],
 )
 def test_wrong_names_and_values_say_what_to_do(name: str, overrides: dict[str, object], message: str) -> None:

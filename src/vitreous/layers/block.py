@@ -151,9 +151,12 @@ class DecoderBlock(nn.Module):
     """
 
     described: ClassVar = {
-        **PostNormBlock.described,
+        "attention_norm": ("LayerNorm", "LN, 1706.03762"),
+        "attention_branch": ("residual", "+ z, Eq. 2"),
         "cross_norm": ("LayerNorm", "LN, 1706.03762"),
         "cross_branch": ("residual", "1706.03762"),
+        "mlp_norm": ("LayerNorm", "LN, 1706.03762"),
+        "mlp_branch": ("residual", "+ z', Eq. 3"),
     }
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
@@ -36,7 +36,7 @@ class BiTConfig(ResNetConfig):
     norm_eps: float = 1e-5
 
     @model_validator(mode="after")
-    def _published(self) -> Self:
+    def _published(self) -> BiTConfig:
         if self.order == "pre-activation" and self.standardization != "variance":
             raise ValueError("the pre-activation ResNet standardizes kernels by their variance")
         return self

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -78,7 +78,7 @@ class ResNetConfig(Config):
     norm_eps: float = Field(default=1e-6, description="GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
 
     @model_validator(mode="after")
-    def _groups(self) -> Self:
+    def _groups(self) -> ResNetConfig:
         """GroupNorm has 32 groups in the root and in each unit, whose middle has a quarter of its width."""
         if self.root_width % 32:
             factor = self.width_factor
@@ -215,9 +215,8 @@ class ViTConfig(Config):
 
     @model_validator(mode="after")
     def _consistent(self) -> ViTConfig:
-        check_grid(self)
-        check_widths(self)
-        check_tokens(self)
+        for problem in contradictions(self):
+            raise ValueError(problem)
         return self
 
     @property
@@ -247,61 +246,45 @@ class ViTConfig(Config):
         return self.num_prefix_tokens + self.grid[0] * self.grid[1]
 
 
-def check_grid(config: ViTConfig) -> None:
-    """Check that the image is cut into whole patches, and that the stem yields just those."""
+def contradictions(config: ViTConfig) -> Iterator[str]:
+    """A sentence for each pair of values that do not fit together."""
     for size, patch in zip(config.image_size, config.patch_size, strict=True):
         if size % patch and not config.pad:
             near = -(-size // patch) * patch
-            raise ValueError(
+            yield (
                 f"image size {size} is not a multiple of patch size {patch}: use {near}, or pad=True "
                 "(--set model.pad=true)"
             )
-    stem = config.stem
-    if stem.kind == "convolution":
-        stride = math.prod(stem.strides)
-        if config.patch_size != (stride, stride):
-            raise ValueError(
-                f"the convolution stem's strides multiply to {stride}, the patch size is "
-                f"{config.patch_size[0]}x{config.patch_size[1]}: they must be equal"
-            )
-    if stem.kind == "resnet" and any(p % stem.stride for p in config.patch_size):
-        raise ValueError(
-            f"patch size {config.patch_size[0]}x{config.patch_size[1]} is not a multiple of the ResNet's "
-            f"stride {stem.stride}, the pixels of one cell of its feature map"
+    stem, (rows, columns) = config.stem, config.patch_size
+    if stem.kind == "convolution" and {rows, columns} != {math.prod(stem.strides)}:
+        yield (
+            f"the convolution stem's strides multiply to {math.prod(stem.strides)}, the patch size is "
+            f"{rows}x{columns}: they must be equal"
+        )
+    if stem.kind == "resnet" and any(side % stem.stride for side in config.patch_size):
+        yield (
+            f"patch size {rows}x{columns} is not a multiple of the ResNet's stride {stem.stride}, the pixels "
+            "of one cell of its feature map"
         )
 
+    width, heads, head_dim = config.width, config.heads, config.resolved_head_dim
+    if config.head_dim is None and width % heads:
+        yield f"width {width} is not a multiple of {heads} heads: change one, or set head_dim"
+    if config.position.kind == "sincos-2d" and width % 4:
+        yield f"sincos-2d positions need a width that is a multiple of 4, not {width}"
+    if config.position.kind == "learned-2d" and width < 2:
+        yield "learned-2d positions need a width of at least 2"
+    if config.position.kind == "rotary-2d" and head_dim % 4:
+        yield f"rotary-2d positions need a head_dim that is a multiple of 4, not {head_dim}"
 
-def check_widths(config: ViTConfig) -> None:
-    """Check that heads divide the width unless head_dim is given, and that positions have enough channels."""
-    if config.head_dim is None and config.width % config.heads:
-        raise ValueError(
-            f"width {config.width} is not a multiple of {config.heads} heads: change one, or set head_dim"
-        )
-    kind = config.position.kind
-    if kind == "sincos-2d" and config.width % 4:
-        raise ValueError(f"sincos-2d positions need a width that is a multiple of 4, not {config.width}")
-    if kind == "learned-2d" and config.width < 2:
-        raise ValueError("learned-2d positions need a width of at least 2")
-    if kind == "rotary-2d" and config.resolved_head_dim % 4:
-        raise ValueError(
-            f"rotary-2d positions need a head_dim that is a multiple of 4, not {config.resolved_head_dim}"
-        )
-    if config.pooling == "attention" and config.width % config.heads:
-        raise ValueError(
-            f"attention pooling needs a width that is a multiple of the heads, not {config.width} for "
-            f"{config.heads}"
-        )
-
-
-def check_tokens(config: ViTConfig) -> None:
-    """Check that what is pooled exists."""
-    if config.pooling in ("class", "class+mean", "class+distillation") and not config.class_token:
-        raise ValueError(
-            f"pooling {config.pooling!r} needs class_token=True, or pool by 'mean' or 'attention'"
-        )
-    if config.distillation_token != (config.pooling == "class+distillation"):
-        raise ValueError("a distillation token and pooling 'class+distillation' come together or not at all")
-    if config.pooling == "class+distillation" and config.final_norm == "pooled":
-        raise ValueError("DeiT's two tokens are normalized before pooling: set final_norm='tokens'")
-    if config.representation_size and config.pooling == "class+distillation":
-        raise ValueError("representation_size and a distillation token exclude each other")
+    pooling = config.pooling
+    if pooling == "attention" and width % heads:
+        yield f"attention pooling needs a width that is a multiple of the heads, not {width} for {heads}"
+    if pooling in ("class", "class+mean", "class+distillation") and not config.class_token:
+        yield f"pooling {pooling!r} needs class_token=True, or pool by 'mean' or 'attention'"
+    if config.distillation_token != (pooling == "class+distillation"):
+        yield "a distillation token and pooling 'class+distillation' come together or not at all"
+    if pooling == "class+distillation" and config.final_norm == "pooled":
+        yield "DeiT's two tokens are normalized before pooling: set final_norm='tokens'"
+    if pooling == "class+distillation" and config.representation_size:
+        yield "representation_size and a distillation token exclude each other"

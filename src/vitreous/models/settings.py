@@ -79,15 +79,21 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def check_names(tree: Mapping[str, Any], kind: type[BaseModel]) -> str | None:
-    """The first dotted name of `tree` that `kind` does not know, as a sentence; None if all are known."""
-    known = known_fields(kind)
-    branches = {name[:i] for name in known for i, letter in enumerate(name) if letter == "."}
-    waiting = list(tree.items())
-    while waiting:
-        name, value = waiting.pop(0)
-        if isinstance(value, Mapping) and name in branches:
-            waiting = [(f"{name}.{key}", inner) for key, inner in value.items()] + waiting
-        elif name not in known and name not in branches:
-            return f"unknown setting {name}: {nearest(name, known)}"
-    return None
+def check_names(tree: Mapping[str, Any], model: type[BaseModel]) -> str | None:
+    """The first dotted name of `tree` that `model` does not know, as a sentence; None if all are known."""
+    known = known_fields(model)
+    branches = {
+        ".".join(name.split(".")[:depth]) for name in known for depth in range(1, name.count(".") + 1)
+    }
+
+    def walk(branch: Mapping[str, Any], prefix: str) -> str | None:
+        for key, value in branch.items():
+            name = prefix + key
+            if isinstance(value, Mapping) and name in branches:
+                if problem := walk(value, name + "."):
+                    return problem
+            elif name not in known and name not in branches:
+                return f"unknown setting {name}: {nearest(name, known)}"
+        return None
+
+    return walk(tree, "")

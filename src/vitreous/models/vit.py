@@ -77,8 +77,8 @@ class ViT(nn.Module):
         if self.config.pad:
             steps["sized"] = ("padding to whole patches", "")
         if count:
-            named = "class token" if count == 1 else f"{count} prefix tokens"
-            steps["with_prefix"] = (named, "x_class, Eq. 1")
+            named = "class token" if count == 1 else f"{count} tokens"
+            steps["with_prefix"] = (f"{named} prepended", "x_class, Eq. 1")
         if self.config.final_norm == "pooled":
             steps["pool.norm"] = ("LayerNorm", "LN, Eq. 4")
         return steps
@@ -157,14 +157,9 @@ class ViT(nn.Module):
         """The same images, padded where the configuration says so; an error for any other size."""
         if tuple(images.shape[1:]) != (self.config.channels, *self.config.image_size):
             check_channels(images, self.config.channels)
-            raise InputError(size_mismatch(self.config.image_size, images.shape[2:]))
+            (height, width), (rows, columns) = images.shape[2:], self.config.image_size
+            raise InputError(
+                f"the images are {height}x{width}, the model takes {rows}x{columns}: resize them with model."
+                f"preprocessing, or the model with vitreous.resize(model, image_size=({height}, {width}))"
+            )
         return pad_to_multiple(images, self.config.patch_size) if self.config.pad else images
-
-
-def size_mismatch(built: tuple[int, int], given: Sequence[int]) -> str:
-    """One sentence for images of another size than the model was built for."""
-    height, width = given
-    return (
-        f"the images are {height}x{width}, the model takes {built[0]}x{built[1]}: resize them with "
-        f"model.preprocessing, or the model with vitreous.resize(model, image_size=({height}, {width}))"
-    )
