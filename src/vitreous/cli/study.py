@@ -76,7 +76,7 @@ def print_study(result: Findings | Complexity) -> None:
     from vitreous.cli.tables import print_table
     from vitreous.results import si
     from vitreous.studies import COMPLEXITY_TITLE, complexity
-    from vitreous.studies.writing import runs_in_words, study_cells, verdicts
+    from vitreous.studies.writing import runs_in_words, study_cells
 
     if isinstance(result, complexity.Complexity):
         print(f"{COMPLEXITY_TITLE}\n{complexity.PLACE}\n")
@@ -91,5 +91,5 @@ def print_study(result: Findings | Complexity) -> None:
     for name, text in notes:
         print(fill(text, 98, initial_indent=f"{name:<14}", subsequent_indent=" " * 14))
     print()
-    for claim, words in verdicts(result):
-        print(fill(f"{claim}: {words}", 98, subsequent_indent="    "))
+    for each in result.verdicts:
+        print(fill(f"{each.effect.claim}: {each.text}", 98, subsequent_indent="    "))

@@ -70,6 +70,12 @@ class Verdict:
     def winner(self) -> str:
         return repr(self.effect.first if self.difference > 0 else self.effect.second)
 
+    @property
+    def text(self) -> str:
+        """The difference and the verdict."""
+        half = f" ± {100 * self.half_width:.2f}" if math.isfinite(self.half_width) else ""
+        return f"{100 * self.difference:+.2f}{half} points; {self.words}"
+
 
 @dataclass(frozen=True)
 class Findings(Result):

@@ -109,7 +109,7 @@ def markdown(findings: Findings) -> str:
             for row, size in zip(findings.rows, sizes, strict=True)
         ],
     )
-    effects = "\n".join(f"- {claim}: {words}." for claim, words in verdicts(findings))
+    effects = "\n".join(f"- {each.effect.claim}: {each.text}." for each in findings.verdicts)
     return f"""# {study.title}
 
 {study.place[0].upper()}{study.place[1:]} of arXiv 2010.11929. The paper, in our words: {study.measure}. \
@@ -126,19 +126,6 @@ Effects in the paper, and whether they are reproduced (paired differences over s
 def runs_in_words(findings: Findings) -> str:
     """Return the epochs and the number of seeds in words."""
     return f"{findings.epochs:g} epochs, {findings.seeds} seed{'s' if findings.seeds > 1 else ''}"
-
-
-def verdicts(findings: Findings) -> list[tuple[str, str]]:
-    """Return each claim with the difference here and its verdict."""
-    several = findings.seeds > 1
-    return [
-        (
-            each.effect.claim,
-            f"{100 * each.difference:+.2f}{f' ± {100 * each.half_width:.2f}' if several else ''} points; "
-            f"{each.words}",
-        )
-        for each in findings.verdicts
-    ]
 
 
 def study_plot(findings: Findings) -> Chart:
