@@ -29,7 +29,7 @@ TEMPLATES = Environment(loader=PackageLoader("vitreous.inspection", "templates")
 TEMPLATES.filters["data_uri"] = data_uri
 HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions
 PLAIN_TEXT = Environment(**OPTIONS)  # the page escapes it
-WORDS = ("title", "subtitle", "caption", "alt")
+WORDS = ("name", "title", "subtitle", "caption", "alt")
 EXHIBITS = tomllib.loads(Path(__file__).with_name("templates").joinpath("exhibits.toml").read_text("utf-8"))
 
 
@@ -113,9 +113,9 @@ class Headline(NamedTuple):
 
 
 def words_of(name: str, values: Mapping[str, Any], keys: Sequence[str] = WORDS) -> dict[str, str]:
-    """Return the title, subtitle, caption and alternative text of an exhibit, or of a variant of it."""
+    """Return the anchor, title, subtitle, caption and alternative text of an exhibit, or of a variant of it."""
     entry, _, variant = name.partition(".")
-    words = {"subtitle": "", "caption": "", "alt": EXHIBITS[entry]["title"], **EXHIBITS[entry]}
+    words = {"name": entry, "subtitle": "", "alt": EXHIBITS[entry]["title"], **EXHIBITS[entry]}
     words |= words.get(variant, {})
     return {key: " ".join(PLAIN_TEXT.from_string(words[key]).render(values).split()) for key in keys}
 
@@ -143,7 +143,7 @@ def exhibit(
     else:
         html = figure.inline(alt) if isinstance(figure, Chart) else HTML.sheet(figure, alt)
     saved = file if isinstance(figure, Markup) else figure
-    return Exhibit(name.replace(".", "-"), **words, html=html, file=saved, arrays=arrays or {})
+    return Exhibit(**words, html=html, file=saved, arrays=arrays or {})
 
 
 def left_out(name: str, reason: str, **values: Any) -> LeftOut:

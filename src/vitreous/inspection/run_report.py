@@ -6,6 +6,7 @@ Each kind of run has its own exhibits; `write_run_report` makes the page of all 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +152,7 @@ def write_segmentation_report(
     rows = read_metrics(run / "metrics.jsonl")
     segmented = sample_masks(model, evaluation, images)
     encoder, some = model.encoder, segmented[-SAMPLES:]
-    batch = model.preprocessing([each.image for each in some]).to(next(model.parameters()).device)
+    batch = model.preprocessing([each.image for each in some])
     depth, count = model.config.decoder_depth, len(evaluation.names)
     mask_transformer = f"a mask Transformer of {depth} layer{'s' if depth > 1 else ''}"
     decoder = mask_transformer if model.config.decoder == "mask-transformer" else "a linear layer"
@@ -246,13 +247,18 @@ def sample_batch(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C
     """
     some, names = [], []
     for index in sampled(images, SAMPLES):
-        try:
+        with suppress(BadImage):
             some.append(images.image(index))
-        except BadImage:
-            continue
-        target = images.targets[index]
-        names.append(images.classes[int(target)] if target.ndim == 0 else images.name(index))
-    return model.preprocessing(some).to(next(model.parameters()).device), names
+            names.append(label_of(images, index))
+    return model.preprocessing(some), names
+
+
+def label_of(images: ImageDataset, index: int) -> str:
+    """Return the class or the number that an image has; its name where it has several classes."""
+    target = images.targets[index]
+    if target.ndim > 0:
+        return images.name(index)
+    return f"{target:.4g}" if target.dtype.kind == "f" else images.classes[int(target)]
 
 
 def training_facts(

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from matplotlib.ticker import MaxNLocator
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from vitreous.inspection.attention_metrics import readout_name, to_grid
@@ -72,12 +73,11 @@ def marked(image: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels:
     """Draw a white frame around a patch; fill the patch where it is too small for a frame."""
     height, width = config.patch_size
     top, left = patch[0] * height, patch[1] * width
-    framed = image.copy()
-    inside = framed[top : top + height, left : left + width].copy()
-    framed[top : top + height, left : left + width] = 255
-    if min(height, width) > 6:
-        framed[top + 2 : top + height - 2, left + 2 : left + width - 2] = inside[2:-2, 2:-2]
-    return framed
+    framed = Image.fromarray(image)
+    inside = None if min(height, width) > 6 else "white"
+    corners = (left, top, left + width - 1, top + height - 1)
+    ImageDraw.Draw(framed).rectangle(corners, fill=inside, outline="white", width=2)
+    return np.asarray(framed)
 
 
 def entropy_figure(survey: Survey) -> Exhibit:

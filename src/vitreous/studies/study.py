@@ -104,7 +104,7 @@ class Study:
 PLAIN: dict[str, Any] = {"model": {"stem": {"kind": "patch"}}}
 
 
-def settings_of(study: Study, epochs: float, wanted: Tree) -> Tree:
+def settings_of(study: Study, epochs: int, wanted: Tree) -> Tree:
     """Return the settings that all variants of a study share; those of the user (`wanted`) take
     precedence."""
     shared = merged(PLAIN, merged(study.settings, {"training": {"epochs": epochs}}))

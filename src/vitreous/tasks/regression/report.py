@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vitreous.data.dataset import sampled
 from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
 from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.model_figures import model_exhibits, model_summary
 from vitreous.inspection.page import Exhibit, Headline, exhibit
-from vitreous.inspection.run_report import SAMPLES, training_facts, write_run_report
-from vitreous.tasks.images import readable
+from vitreous.inspection.run_report import sample_batch, training_facts, write_run_report
 from vitreous.tasks.regression.task import RegressionEvaluation
 from vitreous.training.run import Run
 
@@ -22,9 +20,7 @@ def write_regression_report(run: Run, answerer: Any, evaluation: RegressionEvalu
     Args:
         examples: the held-out images; some are shown with the model's attention.
     """
-    shown = [(row, image) for row in sampled(examples, SAMPLES) if (image := readable(examples, row))]
-    batch = answerer.preprocessing([image for _, image in shown]).to(next(answerer.parameters()).device)
-    names = [f"{float(examples.targets[row]):.4g}" for row, _ in shown]
+    batch, names = sample_batch(answerer, examples)
     rows, metrics = run.metrics(), evaluation.metrics
     low, high = metrics["r2"].interval or (float("nan"),) * 2
     error = metrics["mean_absolute_error"]
