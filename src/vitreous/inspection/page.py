@@ -113,7 +113,7 @@ class Headline(NamedTuple):
 
 
 def words_of(name: str, values: Mapping[str, Any], keys: Sequence[str] = WORDS) -> dict[str, str]:
-    """Return the anchor, title, subtitle, caption and alternative text of an exhibit, or of a variant of it."""
+    """Return the anchor, title, subtitle, caption and alternative text of an exhibit or a variant."""
     entry, _, variant = name.partition(".")
     words = {"name": entry, "subtitle": "", "alt": EXHIBITS[entry]["title"], **EXHIBITS[entry]}
     words |= words.get(variant, {})

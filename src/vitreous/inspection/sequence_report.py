@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,8 +117,7 @@ def write_reading_report(
         batch = reader.model.preprocessing([image]).to(reader.model.text.tokens.weight.device)
         maps.append(text_attention(reader.model, batch, padded([written]).to(batch.device)))
         tiles = token_tiles(reader, batch[0], maps[-1].cross, written)
-        figure = exhibit("tokens", HTML.image_row(tiles), source=name, text=text)
-        parts.append(replace(figure, name=f"image-{len(parts)}"))
+        parts.append(exhibit("tokens", HTML.image_row(tiles), number=len(parts), source=name, text=text))
         examples.append({"source": name, "text": text})
     encoder, decoder = reader.model.config.encoder, reader.model.config.decoder
     lead = (
