@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vitreous.api.asking import evaluate as evaluate
     from vitreous.api.asking import predict as predict
     from vitreous.api.asking import serve as serve
+    from vitreous.api.asking import translate as translate
     from vitreous.api.catalog import describe as describe
     from vitreous.api.catalog import list_models as list_models
     from vitreous.api.catalog import list_recipes as list_recipes
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
     from vitreous.api.deployment import benchmark as benchmark
+    from vitreous.api.deployment import convert as convert
     from vitreous.api.deployment import export as export
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import inspect as inspect
     from vitreous.api.learning import pretrain as pretrain
     from vitreous.api.learning import train as train
+    from vitreous.api.learning import train_translator as train_translator
     from vitreous.api.run import Run as Run
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
@@ -75,6 +78,7 @@ _MODULES = {
     "benchmark": "api.deployment",
     "capture_attention": "inspection.capture",
     "check_data": "api.checking",
+    "convert": "api.deployment",
     "create": "models.names",
     "describe": "api.catalog",
     "doctor": "api.checking",
@@ -96,6 +100,8 @@ _MODULES = {
     "serve": "api.asking",
     "study": "api.studying",
     "train": "api.learning",
+    "train_translator": "api.learning",
+    "translate": "api.asking",
 }
 
 __all__ = ["__version__", "sklearn", *sorted(_MODULES)]

@@ -35,6 +35,15 @@ def test_there_and_back(tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture
     torch.testing.assert_close(vt.load(tmp_path / "c")(images), model(images), atol=1e-5, rtol=1e-5)
 
 
+def test_python_converts_as_the_command_does(tiny: Any, tmp_path: Path) -> None:
+    vt.save(tiny(mlp="gelu_tanh"), tmp_path / "mine")
+    (tmp_path / "settings.toml").write_text("[model]\nimage_size = 64\n")
+    found = vt.convert(tmp_path / "mine", tmp_path / "a.npz", config=tmp_path / "settings.toml")
+    assert (found.path, found.format, found.dropped) == (tmp_path / "a.npz", "google", ())
+    assert vt.load(found.path).config.grid == (8, 8)
+    assert run(["convert", str(tmp_path / "mine"), str(tmp_path / "b"), "--config", "nowhere.toml"]) == 2
+
+
 def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = str(GOLDEN / "google_vit_i21k" / "weights.npz"), str(tmp_path / "m")
     assert run(["convert", source, target, "--format", "timm"]) == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vitreous import __version__
-from vitreous.cli import COMMANDS
+from vitreous.cli import COMMANDS, DATA_COMMANDS, app
 
 # What trains, measures or waits for visitors: run with `make test-slow`, or by the tests of its own command.
 LONG = {"train", "pretrain", "study", "bench", "translate", "serve", "export"}
@@ -58,6 +58,64 @@ def test_examples_run(example: str, command: Callable[..., tuple[int, str, str]]
     found = arguments[0] == "doctor" or arguments[:2] == ["data", "check"]  # 1: errors were found
     assert code == 0 or (found and code == 1), err
     assert out.strip()
+
+
+SHARED = {"--config", "--set", "--precision", "--seed", "--workers", "--batch-size", "--device"}
+NOT_RANDOM = "nothing is random"
+NO_IMAGES = "no image is read"
+# Why a command lacks some of the shared options.
+LACKING = {
+    "translate": {"--workers": "texts are not decoded"},
+    "evaluate": {"--seed": NOT_RANDOM},
+    "predict": {"--seed": NOT_RANDOM},
+    "embed": {"--seed": NOT_RANDOM},
+    "inspect": {"--seed": NOT_RANDOM, "--workers --batch-size": "a few images, one after the other"},
+    "serve": {
+        "--seed": NOT_RANDOM,
+        "--workers": "requests decide what is decoded, on all cores",
+        "--batch-size": "it is --max-batch: batches are as large as requests make them",
+    },
+    "study": {
+        "--seed": "--seeds is how many",
+        "--precision --workers --batch-size": "each variant has its own: --set training.precision=bf16",
+    },
+    "describe": {
+        "--seed --workers": NO_IMAGES,
+        "--device --precision": "the memory is that of fp32, on any device",
+    },
+    "convert": {
+        "--seed --workers --batch-size": NO_IMAGES,
+        "--device --precision": "both models are compared on the CPU in fp32",
+    },
+    "export": {
+        "--seed --workers --batch-size": NO_IMAGES,
+        "--device --precision": "model and program are compared on the CPU in fp32",
+    },
+    "bench": {"--seed --workers": NO_IMAGES},
+    "doctor": {" ".join(SHARED): "a run has all of them in its config.toml"},
+    "data check": {
+        "--seed": NOT_RANDOM,
+        "--config --set --precision --batch-size --device": "no model sees the images",
+    },
+    "data pack": {"--config --set --precision --batch-size --device": "no model sees the images"},
+    "recipe": {" ".join(SHARED): "a list"},
+    "list-models": {" ".join(SHARED): "a list"},
+    "cache": {" ".join(SHARED): "a list"},
+}
+
+
+def options_of(*command: str) -> set[str]:
+    """The options of a command, as its help has them."""
+    arguments = app[command[0]] if len(command) == 1 else app[command[0]][command[1]]
+    return {name for argument in arguments.assemble_argument_collection() for name in argument.names}
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name in COMMANDS if name != "data"), *(f"data {name}" for name in DATA_COMMANDS)]
+)
+def test_a_shared_option_is_in_every_command_where_it_has_an_effect(name: str) -> None:
+    lacking = {option for options in LACKING.get(name, {}) for option in options.split()}
+    assert options_of(*name.split()) & SHARED == SHARED - lacking
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

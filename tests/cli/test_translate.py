@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import vitreous as vt
 from vitreous.data.text.parallel import number_pairs
 
 SMALL = (
@@ -62,6 +63,17 @@ def test_translate_texts(translator, command):
     told = json.loads(command("translate", translator, "<de> twenty-one", "--json", "--beams", "2").out)
     assert [each["source"] for each in told["translations"]] == ["<de> twenty-one"]
     assert told["translations"][0]["score"] < 0
+
+
+def test_python_translates_as_the_command_does(translator, command):
+    texts = ["<de> twenty-one", "", "<ko> one"]
+    found = vt.translate(vt.Run(translator), texts)
+    assert found.to_json() == json.loads(command("translate", translator, *texts, "--json").out)
+    assert [(each.source, each.text == "", each.score is None) for each in found][1] == ("", True, True)
+    greedy = vt.translate(translator, texts[0], beams=1, batch_size=1, precision="bf16")
+    assert [each.score for each in greedy] == [None]
+    with pytest.raises(vt.InputError, match="no text to translate"):
+        vt.translate(translator, [" "])
 
 
 def test_translate_lines_of_standard_input(translator, command, monkeypatch):

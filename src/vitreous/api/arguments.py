@@ -90,8 +90,7 @@ def resolve_model(model: Any, *, text: bool = False, **fields: Any) -> Any:
     from vitreous.checkpoints import load, open_model
     from vitreous.training.run import check_finished
 
-    if not isinstance(model, str | Path | nn.Module) and hasattr(model, "path"):
-        model = model.path  # a Run
+    model = path_of_run(model)
     if isinstance(model, nn.Module):
         if not (hasattr(model, "preprocessing") and hasattr(model, "config")):
             return load(model, **fields)
@@ -114,10 +113,21 @@ def is_fresh(model: Any) -> bool:
     return isinstance(model, str) and not Path(model).exists() and ":" not in model
 
 
+def path_of_run(model: Any) -> Any:
+    """Return the path of a `Run`; anything else as it is."""
+    return model.path if hasattr(model, "path") and hasattr(model, "resume") else model
+
+
 def model_name(model: Any) -> str:
     """Return what a report calls MODEL."""
-    path = getattr(model, "path", model)
+    path = path_of_run(model)
     return str(path) if isinstance(path, str | Path) else type(model).__name__
+
+
+def check_beams(beams: int) -> None:
+    """Raise InputError where a search would follow nothing."""
+    if beams < 1:
+        raise InputError(f"--beams {beams}: at least one is needed")
 
 
 @contextmanager

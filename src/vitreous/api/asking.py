@@ -1,16 +1,25 @@
-"""`vitreous.evaluate`, `predict` and `serve`: what a trained model answers."""
+"""`vitreous.evaluate`, `predict`, `translate` and `serve`: what a trained model answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vitreous.api.arguments import ImageSize, Settings, model_fields, progress_bar, settings_tree
+from vitreous.api.arguments import (
+    ImageSize,
+    Settings,
+    check_beams,
+    model_fields,
+    path_of_run,
+    progress_bar,
+    settings_tree,
+)
 from vitreous.api.data import data_source
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError
+from vitreous.results import Result
 
 if TYPE_CHECKING:
     from vitreous.tasks.results import Evaluated, Predictions
@@ -129,6 +138,81 @@ def predict(
     return replace(found, failed={**failed, **found.failed})
 
 
+class TranslatedText(NamedTuple):
+    """A text, its translation, and the translation's log probability divided by a power of its length; no
+    score with one beam, and where there was nothing to translate."""
+
+    source: str
+    text: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Translations(Result):
+    """The translations of texts, in order."""
+
+    rows: tuple[TranslatedText, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"translations": self.table()}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each text."""
+        return [each._asdict() for each in self.rows]
+
+    def __iter__(self) -> Iterator[TranslatedText]:
+        return iter(self.rows)
+
+
+def translate(
+    model: Any,
+    texts: str | Sequence[str],
+    *,
+    beams: int = 4,
+    length_penalty: float = 0.6,
+    batch_size: int = 128,
+    device: str = "auto",
+    precision: str = "fp32",
+) -> Translations:
+    """Translate texts with a model of `train_translator`.
+
+    Args:
+        model: a run, or the model in it.
+        texts: one or many; an empty one stays empty.
+        beams: how many translations the search follows; 1 is greedy.
+        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
+
+    Raises:
+        InputError: no such run or another model, no text at all, or one that is too long.
+    """
+    from vitreous.evaluation.text_models import Translator
+    from vitreous.training.device import pick_device
+    from vitreous.training.precision import computing
+
+    check_beams(beams)
+    lines = [texts] if isinstance(texts, str) else list(texts)
+    if not any(line.strip() for line in lines):
+        raise InputError("there is no text to translate, neither after the run nor in standard input")
+    path, here = Path(path_of_run(model)), pick_device(device)
+    if not path.exists():
+        raise InputError(f"no such run: {path}; to make one: vitreous translate train")
+    translator = Translator.load(path)
+    translator.model.to(here)
+    with computing(precision, here):
+        found = iter(
+            translator.translate(
+                [line for line in lines if line.strip()],
+                beams=beams,
+                length_penalty=length_penalty,
+                batch_size=batch_size,
+            )
+        )
+    pairs = [(line, next(found) if line.strip() else None) for line in lines]
+    return Translations(
+        tuple(TranslatedText(line, each.text if each else "", each and each.score) for line, each in pairs)
+    )
+
+
 def serve(
     model: Any,
     *,
@@ -137,7 +221,7 @@ def serve(
     max_batch: int = 32,
     max_wait: int | float = 5.0,
     queue: int = 256,
-    precision: Literal["auto", "fp32", "bf16"] = "fp32",
+    precision: str = "fp32",
     image_size: ImageSize | None = None,
     device: str = "auto",
     settings: Settings | None = None,
@@ -195,8 +279,3 @@ def serve(
                 print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
 
         running.run(app, address, ready=announce)
-
-
-def path_of_run(model: Any) -> Any:
-    """Return the path of a `Run`; anything else as it is."""
-    return model.path if hasattr(model, "path") and hasattr(model, "resume") else model

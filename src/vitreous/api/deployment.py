@@ -1,18 +1,70 @@
-"""`vitreous.export` and `benchmark`: a model as a program for other engines, and its speed."""
+"""`vitreous.convert`, `export` and `benchmark`: a model in other formats and engines, and its speed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import ImageSize, Settings, model_fields, model_name, resolve_model, settings_tree
 from vitreous.errors import InputError
+from vitreous.results import Result
 
 if TYPE_CHECKING:
     from vitreous.deployment.bench import Comparison
     from vitreous.deployment.exporting import Exported
+
+
+@dataclass(frozen=True)
+class Converted(Result):
+    """What was written, what was left out of it, and how far its outputs are from the model's."""
+
+    path: Path
+    format: str
+    dropped: tuple[str, ...]
+    max_abs_difference: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "path": str(self.path)}
+
+
+def convert(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    format: str | None = None,
+    source_format: str | None = None,
+    drop: Sequence[str] = (),
+    image_size: ImageSize | None = None,
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+) -> Converted:
+    """Write a model in another format, read it back, and compare the outputs of both.
+
+    Args:
+        source: a checkpoint of any format, a run, hf:org/name, an https: address, or a model name.
+        destination: a new folder or file, as the format wants it.
+        format: one of `list_formats()` that can be written; by default google for .npz, else vitreous.
+        source_format: of the source, where it is not to be detected.
+        drop: parts that the format cannot hold and that are left out; see `save`.
+        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+
+    Raises:
+        InputError: no such source, a destination that is taken, or a part that the format cannot hold.
+    """
+    from vitreous.checkpoints import open_model, save
+    from vitreous.checkpoints.saving import check_free
+    from vitreous.training.run import check_finished
+
+    fields = model_fields(settings_tree(settings, config), image_size)
+    path = Path(destination)
+    check_free(path, "nothing is overwritten")
+    check_finished(Path(source))
+    format = format or ("google" if path.suffix == ".npz" else "vitreous")
+    difference = save(open_model(source, format=source_format, **fields), path, format=format, drop=drop)
+    return Converted(path, format, tuple(drop), difference)
 
 
 def export(

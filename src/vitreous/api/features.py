@@ -14,6 +14,7 @@ from vitreous.api.arguments import (
     ImageSize,
     Settings,
     model_fields,
+    path_of_run,
     progress_bar,
     resolve_model,
     settings_tree,
@@ -203,7 +204,7 @@ def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
     from vitreous.training.run import Run
     from vitreous.training.settings import merged
 
-    path = getattr(model, "path", model)
+    path = path_of_run(model)
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():
         return "digits", dict(settings)
     trained = Run.open(Path(path)).config

@@ -1,12 +1,12 @@
-"""`vitreous.train`, `pretrain` and the training of a translator."""
+"""`vitreous.train`, `pretrain` and `train_translator`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from vitreous.api.arguments import ImageSize, Settings, settings_tree
+from vitreous.api.arguments import ImageSize, Settings, check_beams, path_of_run, settings_tree
 from vitreous.api.data import data_source
 from vitreous.api.run import Run, check_shard, train_in_processes
 from vitreous.errors import InputError, nearest
@@ -15,7 +15,47 @@ if TYPE_CHECKING:
     import torch
 
     from vitreous.tasks.running import Started
+    from vitreous.tasks.task import Task
     from vitreous.training.distributed import World
+
+# The setting that an option is short for.
+LEAVES = {
+    "model": "model.name",
+    "image_size": "model.image_size",
+    "epochs": "training.epochs",
+    "steps": "training.steps",
+    "batch_size": "training.batch_size",
+    "precision": "training.precision",
+    "shard": "training.shard",
+    "strict": "data.strict",
+    "workers": "data.workers",
+    "seed": "seed",
+}
+
+
+class TrainingOptions(TypedDict, total=False):
+    """What every training may be given; `train` says what it means."""
+
+    epochs: int | float | None
+    batch_size: int | None
+    out: str | Path | None
+    device: str
+    precision: str | None
+    shard: bool | None
+    seed: int | None
+    settings: Settings | None
+    config: str | Path | None
+    callbacks: Iterable[Any]
+    progress: bool
+
+
+class ImageTrainingOptions(TrainingOptions, total=False):
+    """What a training on images may be given."""
+
+    model: str | None
+    init: Any
+    image_size: ImageSize | None
+    workers: int | None
 
 
 def train(
@@ -68,176 +108,144 @@ def train(
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved: `Run(path).resume()` continues.
     """
     from vitreous.tasks import task_named
-    from vitreous.tasks.running import start_run
 
     check_minutes(minutes, epochs)
     fit_memory = batch_size == "auto"
-    leaves = {
-        "model.name": model,
-        "model.image_size": image_size,
-        "training.epochs": epochs,
-        "training.batch_size": None if fit_memory else batch_size,
-        "training.precision": precision,
-        "training.shard": shard,
-        "data.strict": strict or None,
-        "data.workers": workers,
+    options = {
+        "model": model,
+        "init": init,
+        "recipe": recipe,
+        "image_size": image_size,
+        "epochs": epochs,
+        "minutes": minutes,
+        "batch_size": None if fit_memory else batch_size,
+        "out": out,
+        "device": device,
+        "precision": precision,
+        "shard": shard,
         "seed": seed,
+        "workers": workers,
+        "strict": strict or None,
+        "settings": settings,
+        "config": config,
+        "callbacks": callbacks,
+        "progress": progress,
     }
-    tree = merged_settings(settings, config, leaves)
+    tree = settings_of(options)
     named = task_named(str(task or tree.get("task", "classification")))
     if named.config.command != "train":
-        instead = "vitreous.pretrain" if named.config.command == "pretrain" else "vitreous translate train"
-        raise InputError(f"the task {named.name} is trained by {instead}")
-    given = {
-        "--model": model,
-        "--init": init,
-        "--recipe": recipe,
-        "--image-size": image_size,
-        "--minutes": minutes,
-        "--batch-size auto": fit_memory,
-        "--workers": workers,
-        "--strict": strict,
-    }
-    named.check_options("train", given)
-    check_shard(shard)
+        instead = "pretrain" if named.config.command == "pretrain" else "train_translator"
+        raise InputError(f"the task {named.name} is trained by vitreous.{instead}")
+    particular = ("model", "init", "recipe", "image_size", "minutes", "workers", "strict")
+    given = {f"--{name.replace('_', '-')}": options[name] for name in particular}
+    named.check_options("train", {**given, "--batch-size auto": fit_memory})
     source = None if data is None else data_source(data, numbers=named.name == "regression")
-
-    def start(here: torch.device, world: World) -> Started:
-        return start_run(
-            named,
-            source,
-            tree,
-            recipe=recipe,
-            init=checkpoint_path(init),
-            out=None if out is None else Path(out),
-            device=here,
-            world=world,
-            fit_memory=fit_memory,
-            minutes=minutes,
-        )
-
-    return train_in_processes(start, device=device, callbacks=callbacks, progress=progress)
+    return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 
 def pretrain(
-    data: Any = None,
-    *,
-    objective: str | None = None,
-    model: str | None = None,
-    init: Any = None,
-    image_size: ImageSize | None = None,
-    epochs: int | float | None = None,
-    batch_size: int | None = None,
-    out: str | Path | None = None,
-    device: str = "auto",
-    precision: str | None = None,
-    shard: bool | None = None,
-    seed: int | None = None,
-    workers: int | None = None,
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    callbacks: Iterable[Any] = (),
-    progress: bool = True,
+    data: Any = None, *, objective: str | None = None, **options: Unpack[ImageTrainingOptions]
 ) -> Run:
     """Pre-train an encoder on images alone; labels, where there are any, are not used.
 
     Args:
+        data: see `train`.
         objective: masked-patch, mae (the default), simmim or dino.
-        data, model, init, epochs, ...: see `train`.
+        options: model, init, image_size, workers, epochs, batch_size, out, device, precision, shard, seed,
+            settings, config, callbacks, progress; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.
     """
     from vitreous.tasks.pretraining.config import OBJECTIVES
-    from vitreous.tasks.running import start_run
 
-    leaves = {
-        "model.name": model,
-        "model.image_size": image_size,
-        "training.epochs": epochs,
-        "training.batch_size": batch_size,
-        "training.precision": precision,
-        "training.shard": shard,
-        "data.workers": workers,
-        "seed": seed,
-    }
-    tree = merged_settings(settings, config, leaves)
+    tree = settings_of(options)
     name = str(objective or tree.get("task", "mae"))
     if name not in OBJECTIVES:
         raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
-    check_shard(shard)
-    source = None if data is None else data_source(data)
-
-    def start(here: torch.device, world: World) -> Started:
-        path = None if out is None else Path(out)
-        return start_run(name, source, tree, init=checkpoint_path(init), out=path, device=here, world=world)
-
-    return train_in_processes(start, device=device, callbacks=callbacks, progress=progress)
+    return start_training(name, None if data is None else data_source(data), tree, options)
 
 
 def train_translator(
     pairs: str | None = None,
     *,
     steps: int | None = None,
-    epochs: int | float | None = None,
-    batch_size: int | None = None,
-    out: str | Path | None = None,
-    device: str = "auto",
-    precision: str | None = None,
-    shard: bool | None = None,
-    seed: int | None = None,
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    callbacks: Iterable[Any] = (),
-    progress: bool = True,
-    **search: Any,
+    beams: int = 4,
+    length_penalty: float = 0.6,
+    **options: Unpack[TrainingOptions],
 ) -> Run:
-    """Train the Transformer of 2017 on pairs of texts.
+    """Train the Transformer of 2017 on pairs of texts; `translate` translates with it.
 
     Args:
         pairs: a TSV file, two text files with a comma between, hf:NAME; by default numbers in words.
-        search: `beams` and `length_penalty` of the evaluation.
-        steps, epochs, ...: see `train`.
+        steps: how long, instead of epochs.
+        beams, length_penalty: of the evaluation; see `translate`.
+        options: epochs, batch_size, out, device, precision, shard, seed, settings, config, callbacks,
+            progress; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.
     """
-    from vitreous.tasks.running import start_run
-
-    leaves = {
-        "seed": seed,
-        "training.steps": steps,
-        "training.epochs": epochs,
-        "training.precision": precision,
-        "training.batch_size": batch_size,
-        "training.shard": shard,
-    }
-    tree = merged_settings(settings, config, leaves)
-    check_shard(shard)
-
-    def start(here: torch.device, world: World) -> Started:
-        path = None if out is None else Path(out)
-        return start_run("translation", pairs, tree, out=path, device=here, world=world)
-
-    return train_in_processes(start, device=device, callbacks=callbacks, progress=progress, **search)
+    check_beams(beams)
+    tree = settings_of({**options, "steps": steps})
+    return start_training("translation", pairs, tree, options, beams=beams, length_penalty=length_penalty)
 
 
-def merged_settings(
-    settings: Settings | None, config: str | Path | None, leaves: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the settings with those leaves over them that are given."""
-    given = {name: value for name, value in leaves.items() if value is not None}
-    tree = settings_tree(settings, config)
+def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run: those of the file, `settings` over them, then the options."""
     from vitreous.models.settings import set_leaf
 
-    for name, value in given.items():
-        set_leaf(tree, name, value)
+    check_shard(options.get("shard"))
+    tree = settings_tree(options.get("settings"), options.get("config"))
+    for option, leaf in LEAVES.items():
+        if (value := options.get(option)) is not None:
+            set_leaf(tree, leaf, value)
     return tree
+
+
+def start_training(
+    task: str | Task,
+    source: str | None,
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    **evaluation: Any,
+) -> Run:
+    """Make a run of a task and train it, in all processes.
+
+    Args:
+        options: of `train`.
+        evaluation: options of the evaluation.
+    """
+    from vitreous.tasks.running import start_run
+
+    init, out = checkpoint_path(options.get("init")), options.get("out")
+
+    def start(here: torch.device, world: World) -> Started:
+        return start_run(
+            task,
+            source,
+            settings,
+            recipe=options.get("recipe"),
+            init=init,
+            out=None if out is None else Path(out),
+            device=here,
+            world=world,
+            fit_memory=options.get("fit_memory", False),
+            minutes=options.get("minutes"),
+        )
+
+    return train_in_processes(
+        start,
+        device=options.get("device", "auto"),
+        callbacks=options.get("callbacks", ()),
+        progress=options.get("progress", True),
+        **evaluation,
+    )
 
 
 def checkpoint_path(init: Any) -> str | None:
     """Return the path of what a run begins with: a path or a `Run`. Raises InputError for a model."""
-    path = getattr(init, "path", init)
+    path = path_of_run(init)
     if path is None or isinstance(path, str | Path):
         return None if path is None else str(path)
     raise InputError(

@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -24,10 +24,12 @@ PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
 
 
 class Command(NamedTuple):
-    """A row of `vitreous --help`, and two examples that run (a test runs them)."""
+    """A row of `vitreous --help`, two examples that run (a test runs them), and the module of this package
+    that has the function, where its name is another."""
 
     summary: str
     examples: tuple[str, str]
+    module: str | None = None
 
 
 COMMANDS = {
@@ -38,6 +40,7 @@ COMMANDS = {
     "recipe": Command(
         "The recipes: what each one sets, and what to expect of it.",
         ("vitreous recipe deit", "vitreous recipe deit --diff s16-baseline"),
+        module="catalog",
     ),
     "doctor": Command(
         "Why is it not learning? Findings about a run or a dataset, each with its fix.",
@@ -113,10 +116,12 @@ COMMANDS = {
     "list-models": Command(
         "The model names, with their parameters.",
         ("vitreous list-models", "vitreous list-models 'ViT-*' --json"),
+        module="catalog",
     ),
     "cache": Command(
         "The size of the cache of features and studies; clear it.",
         ("vitreous cache", "vitreous cache --clear features --json"),
+        module="catalog",
     ),
     "translate": Command(
         "The 2017 encoder-decoder: train it on pairs of texts, translate, show its attention.",
@@ -136,38 +141,35 @@ DATA_COMMANDS = {
     "check": Command(
         "What is wrong with a dataset: broken files, duplicates, leaks, imbalance, doubtful labels.",
         ("vitreous data check photos/", "vitreous data check digits --json"),
+        module="data",
     ),
     "pack": Command(
         "Write tar shards of images resized once, which train reads fast.",
         ("vitreous data pack photos/ packed/", "vitreous data pack photos/ packed/ --size 320 --json"),
+        module="data",
     ),
 }
 
 
-def examples(command: Command) -> str:
+def epilogue(command: Command) -> str:
     """The end of a command's help."""
     return "Examples:\n  " + "\n  ".join(command.examples)
 
 
-data = App(
-    name="data",
-    help=COMMANDS["data"].summary,
-    help_epilogue=examples(COMMANDS["data"]),
-    help_format="plaintext",
-    default_parameter=Parameter(negative=()),
-)
-for name, command in COMMANDS.items():
-    if name == "data":
-        app.command(data)
-    else:
-        function = name.replace("-", "_")
-        target = f"vitreous.cli.{function}:{function}"
-        app.command(target, name=name, help=command.summary, help_epilogue=examples(command))
-for name, command in DATA_COMMANDS.items():
-    target = f"vitreous.cli.data:{name}"
-    data.command(target, name=name, help=command.summary, help_epilogue=examples(command))
+def add_commands(parent: App, commands: dict[str, Command]) -> None:
+    """Add commands, each imported when it is called; `data` has commands of its own."""
+    for name, command in commands.items():
+        about: dict[str, Any] = {"name": name, "help": command.summary, "help_epilogue": epilogue(command)}
+        if name == "data":
+            data = App(**about, help_format="plaintext", default_parameter=Parameter(negative=()))
+            add_commands(data, DATA_COMMANDS)
+            parent.command(data)
+        else:
+            function = name.replace("-", "_")
+            parent.command(f"vitreous.cli.{command.module or function}:{function}", **about)
 
 
+add_commands(app, COMMANDS)
 app.register_install_completion_command(help="Install completion for your shell.")
 
 

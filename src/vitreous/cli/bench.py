@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import (
-    ConfigFile,
-    Device,
-    ImageSize,
-    Json,
-    Precision,
-    Settings,
-    parse_settings,
-    parse_size,
-    print_json,
-)
-from vitreous.cli.tables import print_table
+import vitreous as vt
+from vitreous.cli.options import DeviceOptions, Json
+from vitreous.cli.printing import print_json, print_table
 
 
 def bench(
     *,
     model: str = "ViT-Ti/16",
-    image_size: ImageSize = None,
-    batch_size: Annotated[int, Parameter(help="images of a call")] = 16,
+    batch_size: Annotated[int, Parameter(help="images in one call")] = 16,
     train: Annotated[bool, Parameter(help="time a training step (AdamW) instead of inference")] = False,
     compile: Annotated[bool, Parameter(help="through torch.compile, all of them")] = False,
     peers: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
     rounds: Annotated[int, Parameter(help="calls of each")] = 10,
-    device: Device = "auto",
-    precision: Precision = "fp32",
-    settings: Settings = None,
-    config: ConfigFile = None,
     json: Json = False,
+    **options: Unpack[DeviceOptions],
 ) -> None:
     """How fast a ViT is here, side by side with the peers that are installed.
 
@@ -45,21 +32,9 @@ def bench(
     peers
         timm, huggingface, torchvision, vit-pytorch; by default those that can be imported.
     """
-    import vitreous as vt
-
     print(f"vitreous: {rounds} rounds of {batch_size} images ...", file=sys.stderr)
     found = vt.benchmark(
-        model,
-        image_size=parse_size(image_size),
-        batch_size=batch_size,
-        train=train,
-        compile=compile,
-        peers=peers,
-        rounds=rounds,
-        device=device,
-        precision=precision,
-        settings=parse_settings(settings),
-        config=config,
+        model, batch_size=batch_size, train=train, compile=compile, peers=peers, rounds=rounds, **options
     )
     if json:
         print_json({"model": model, **found.to_json()})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import ImageSize, Json, Settings, parse_settings, parse_size, print_json
+import vitreous as vt
+from vitreous.cli.options import Json, ModelOptions
+from vitreous.cli.printing import print_json
 
 
 def convert(
@@ -19,9 +21,8 @@ def convert(
     format: str | None = None,
     source_format: Annotated[str | None, Parameter(name="--from")] = None,
     drop: Annotated[list[str] | None, Parameter(name="--drop", negative=())] = None,
-    image_size: ImageSize = None,
-    settings: Settings = None,
     json: Json = False,
+    **options: Unpack[ModelOptions],
 ) -> None:
     """Write a model in another format, read it back, and compare what both make of the same images.
 
@@ -37,30 +38,14 @@ def convert(
     source_format
         The format of the source, where it is not to be detected.
     drop
-        A part that the format cannot hold and that is left out: representation, head, norm_eps, mlp.
+        A part that the format cannot hold and that is left out: representation_size, head, norm_eps, mlp.
     """
-    from vitreous.api.arguments import model_fields, settings_tree
-    from vitreous.checkpoints import open_model, save
-    from vitreous.checkpoints.saving import check_free
-    from vitreous.training.run import check_finished
-
-    overrides = model_fields(settings_tree(parse_settings(settings)), parse_size(image_size))
-    check_free(destination, "nothing is overwritten")
-    check_finished(Path(source))
-    target = format or ("google" if destination.suffix == ".npz" else "vitreous")
-    model = open_model(source, format=source_format, **overrides)
-    difference = save(model, destination, format=target, drop=drop or ())
+    converted = vt.convert(
+        source, destination, format=format, source_format=source_format, drop=drop or (), **options
+    )
     if json:
-        print_json(
-            {
-                "source": source,
-                "path": str(destination),
-                "format": target,
-                "dropped": drop or [],
-                "max_abs_difference": difference,
-            }
-        )
+        print_json({"source": source, **converted.to_json()})
         return
     if drop:
         print(f"left out: {', '.join(drop)}; the comparison is with the model without it", file=sys.stderr)
-    print(f"{destination} ({target}), largest difference {difference:.1e}")
+    print(f"{converted.path} ({converted.format}), largest difference {converted.max_abs_difference:.1e}")

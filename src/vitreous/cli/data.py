@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import Json, Seed, print_json
+import vitreous as vt
+from vitreous.cli.options import Json, Workers
+from vitreous.cli.printing import print_json
 
 if TYPE_CHECKING:
     from vitreous.data.checking import DataReport
@@ -25,7 +27,7 @@ def check(
         Literal["classification", "captioning", "segmentation"],
         Parameter(help="what is to be learned of each image"),
     ] = "classification",
-    workers: int | None = None,
+    workers: Workers | None = None,
     json: Json = False,
 ) -> int:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
@@ -35,11 +37,7 @@ def check(
     source
         DATA: a folder, a manifest, shards, digits ...; with --task captioning a manifest whose label is the
         text; with --task segmentation a folder with images/ and masks/
-    workers
-        threads; one per core if not given
     """
-    import vitreous as vt
-
     report = vt.check_data(source, task=task, workers=workers)
     if json:
         print_json({"data": source, **report.to_json()})
@@ -57,9 +55,9 @@ def pack(
     quality: Annotated[int | None, Parameter(help="of the JPEGs, 1 to 95 (default: 90)")] = None,
     raw: Annotated[bool, Parameter(help=RAW)] = False,
     per_shard: int = 5000,
-    workers: int | None = None,
+    workers: Workers | None = None,
     strict: Annotated[bool, Parameter(help="an image that cannot be read is an error")] = False,
-    seed: Seed = 0,
+    seed: Annotated[int, Parameter(help="random seed of the split, where the source has none")] = 0,
     json: Json = False,
 ) -> int:
     """Write tar shards of images resized once; `vitreous train DST` reads them.
@@ -74,13 +72,7 @@ def pack(
         pixels of the shorter side; smaller images keep theirs
     per_shard
         images in each file
-    workers
-        threads; one per core if not given
-    seed
-        of the split, where the source has none
     """
-    import vitreous as vt
-
     packed = vt.pack_data(
         source,
         destination,

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from vitreous.cli.options import (
-    ConfigFile,
-    ImageSize,
-    Json,
-    Settings,
-    parse_settings,
-    parse_size,
-    print_json,
-)
+from typing import Annotated, Unpack
+
+from cyclopts import Parameter
+
+import vitreous as vt
+from vitreous.cli.options import BatchSize, Json, ModelOptions
+from vitreous.cli.printing import print_json
 
 
 def describe(
     model: str,
     /,
     *,
-    image_size: ImageSize = None,
-    settings: Settings = None,
-    config: ConfigFile = None,
+    batch_size: Annotated[BatchSize, Parameter(help="images in memory at once")] = 1,
     json: Json = False,
+    **options: Unpack[ModelOptions],
 ) -> None:
     """Print every stage of the forward pass of a model: shape, parameters, operations, equation, and memory.
 
@@ -29,11 +26,7 @@ def describe(
     model
         A name such as ViT-B/16 or R50+ViT-B/16, a checkpoint of any format, or a run directory.
     """
-    import vitreous as vt
-
-    description = vt.describe(
-        model, image_size=parse_size(image_size), settings=parse_settings(settings), config=config
-    )
+    description = vt.describe(model, batch_size=batch_size, **options)
     if json:
         print_json({"model": model, **description.to_json()})
     else:

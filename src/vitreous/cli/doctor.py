@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from vitreous.cli.options import Json, print_json
+import vitreous as vt
+from vitreous.cli.options import Json
+from vitreous.cli.printing import print_json
 
 
 def doctor(subject: str, /, *, json: Json = False) -> int:
-    """Why is it not learning? Findings about a run or a data set, each with its fix.
+    """Why is it not learning? Findings about a run or a dataset, each with its fix.
 
     The exit code is 1 where something was found.
 
@@ -15,8 +17,6 @@ def doctor(subject: str, /, *, json: Json = False) -> int:
     subject
         a run directory, or DATA as `vitreous train` takes it
     """
-    import vitreous as vt
-
     diagnosis = vt.doctor(subject)
     if json:
         print_json(diagnosis.to_json())

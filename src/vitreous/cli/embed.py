@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import (
-    BatchSize,
-    ConfigFile,
-    Device,
-    ImageSize,
-    Json,
-    Precision,
-    Settings,
-    Workers,
-    parse_settings,
-    parse_size,
-    print_json,
-    tell_failed,
-)
+import vitreous as vt
+from vitreous.cli.options import Json, LoadingOptions
+from vitreous.cli.printing import print_failed, print_json
 
 
 def embed(
@@ -28,14 +17,8 @@ def embed(
     /,
     *images: str,
     out: Annotated[Path, Parameter(help="the file: .npz, or .parquet")] = Path("features.npz"),
-    image_size: ImageSize = None,
-    batch_size: BatchSize = 64,
-    workers: Workers = None,
-    device: Device = "auto",
-    precision: Precision = "fp32",
-    set: Settings = None,
-    config: ConfigFile = None,
     json: Json = False,
+    **options: Unpack[LoadingOptions],
 ) -> int:
     """Write the features of images to a file: what the head of the model sees.
 
@@ -46,21 +29,10 @@ def embed(
     images
         Files, folders, globs.
     """
-    import vitreous as vt
     from vitreous.api.features import check_features_file
 
     check_features_file(out)
-    features = vt.embed(
-        model,
-        list(images),
-        image_size=parse_size(image_size),
-        batch_size=batch_size,
-        workers=workers,
-        device=device,
-        precision=precision,
-        settings=parse_settings(set),
-        config=config,
-    )
+    features = vt.embed(model, list(images), **options)
     path = features.save(out)
     if json:
         result = {"model": model, "path": str(path), **features.to_json()}
@@ -69,4 +41,4 @@ def embed(
     else:
         count, width = features.values.shape
         print(f"{path}: {count} images, {width} features of each")
-    return tell_failed(features.failed)
+    return print_failed(features.failed)

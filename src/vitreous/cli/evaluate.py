@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from vitreous.cli.options import (
-    BatchSize,
-    ConfigFile,
-    Device,
-    ImageSize,
-    Json,
-    Precision,
-    Settings,
-    Workers,
-    parse_settings,
-    parse_size,
-    print_json,
-)
+from typing import Unpack
+
+import vitreous as vt
+from vitreous.cli.options import Json, LoadingOptions
+from vitreous.cli.printing import print_json, print_metrics, print_table
 
 
 def evaluate(
@@ -22,14 +14,8 @@ def evaluate(
     data: str | None = None,
     /,
     *,
-    image_size: ImageSize = None,
-    batch_size: BatchSize = 64,
-    workers: Workers = None,
-    device: Device = "auto",
-    precision: Precision = "fp32",
-    set: Settings = None,
-    config: ConfigFile = None,
     json: Json = False,
+    **options: Unpack[LoadingOptions],
 ) -> None:
     """Evaluate a model on data that it did not learn from, each example once.
 
@@ -40,21 +26,7 @@ def evaluate(
     data
         By default the held-out part of what the run was trained on.
     """
-    import vitreous as vt
-    from vitreous.cli.tables import print_table
-    from vitreous.cli.training import print_metrics
-
-    found = vt.evaluate(
-        run,
-        data,
-        image_size=parse_size(image_size),
-        batch_size=batch_size,
-        workers=workers,
-        device=device,
-        precision=precision,
-        settings=parse_settings(set),
-        config=config,
-    )
+    found = vt.evaluate(run, data, **options)
     if json:
         print_json(found.to_json())
         return

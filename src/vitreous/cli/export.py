@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Annotated, Unpack
 
-from vitreous.cli.options import (
-    ConfigFile,
-    ImageSize,
-    Json,
-    Out,
-    Settings,
-    parse_settings,
-    parse_size,
-    print_json,
-)
+from cyclopts import Parameter
+
+import vitreous as vt
+from vitreous.cli.options import Json, ModelOptions
+from vitreous.cli.printing import print_json
 
 
 def export(
     model: str,
     /,
     *,
-    out: Out = None,
+    out: Annotated[Path | None, Parameter(name="--out")] = None,
     format: str | None = None,
-    image_size: ImageSize = None,
-    settings: Settings = None,
-    config: ConfigFile = None,
     json: Json = False,
+    **options: Unpack[ModelOptions],
 ) -> None:
     """Write a model as a program for other engines, and compare what both make of the same images.
 
@@ -41,17 +36,8 @@ def export(
     format
         onnx or torch, where the suffix of the file does not say.
     """
-    import vitreous as vt
-
     started = time.perf_counter()
-    written = vt.export(
-        model,
-        out,
-        format=format,
-        image_size=parse_size(image_size),
-        settings=parse_settings(settings),
-        config=config,
-    )
+    written = vt.export(model, out, format=format, **options)
     seconds = time.perf_counter() - started
     if json:
         print_json({"model": model, **written.to_json(), "seconds": round(seconds, 2)})

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import (
-    ConfigFile,
-    Device,
-    ImageSize,
-    Json,
-    Precision,
-    Settings,
-    parse_settings,
-    parse_size,
-    print_json,
-    tell_failed,
-)
+import vitreous as vt
+from vitreous.cli.options import DeviceOptions, Json
+from vitreous.cli.printing import print_failed, print_json
 from vitreous.errors import InputError
 
 
@@ -31,12 +22,8 @@ def inspect(
     label: Annotated[str | None, Parameter(help="the class to explain; else the predicted one")] = None,
     patch: Annotated[str | None, Parameter(help="the patch to follow, ROWxCOLUMN from 1: 3x5")] = None,
     compare: Annotated[str | None, Parameter(help="another model, to compare layers with")] = None,
-    image_size: ImageSize = None,
-    device: Device = "auto",
-    precision: Precision = "fp32",
-    set: Settings = None,
-    config: ConfigFile = None,
     json: Json = False,
+    **options: Unpack[DeviceOptions],
 ) -> int:
     """The paper's figures for a model: one page to explore, figures as PNG and SVG, numbers as arrays.
 
@@ -48,8 +35,6 @@ def inspect(
         Files, folders, globs; by default held-out images of the run, or handwritten digits. For a run of
         vitreous translate: texts.
     """
-    import vitreous as vt
-
     result = vt.inspect(
         model,
         list(images) or None,
@@ -57,11 +42,7 @@ def inspect(
         label=label,
         patch=parse_patch(patch),
         compare=compare,
-        image_size=parse_size(image_size),
-        device=device,
-        precision=precision,
-        settings=parse_settings(set),
-        config=config,
+        **options,
     )
     if json:
         print_json(result.to_json())
@@ -74,7 +55,7 @@ def inspect(
             "and the SVG figures are right): Noto Sans CJK has most",
             file=sys.stderr,
         )
-    return tell_failed(result.failed)
+    return print_failed(result.failed)
 
 
 def parse_patch(text: str | None) -> tuple[int, int] | None:

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import (
-    BatchSize,
-    ConfigFile,
-    Device,
-    ImageSize,
-    Json,
-    Out,
-    Precision,
-    Settings,
-    Workers,
-    parse_settings,
-    parse_size,
-    print_json,
-    tell_failed,
-)
+import vitreous as vt
+from vitreous.cli.options import Json, LoadingOptions
+from vitreous.cli.printing import print_failed, print_json
 from vitreous.errors import InputError
 
 
-def predict(
-    model: str,
-    /,
-    *images: str,
-    top: Annotated[int | None, Parameter(help="how many labels to name, most probable first; 5")] = None,
-    out: Out = None,
-    image_size: ImageSize = None,
-    batch_size: BatchSize = 64,
-    workers: Workers = None,
-    device: Device = "auto",
-    precision: Precision = "fp32",
-    set: Settings = None,
-    config: ConfigFile = None,
-    json: Json = False,
-) -> int:
+class PredictOptions(LoadingOptions, total=False):
+    """A model at work on images that are not labeled."""
+
+    top: Annotated[int, Parameter(help="how many labels to name, most probable first; 5 by default")]
+    out: Annotated[Path, Parameter(name="--out", help="the folder for a segmenter's masks")]
+
+
+def predict(model: str, /, *images: str, json: Json = False, **options: Unpack[PredictOptions]) -> int:
     """Classify images, write their text, or find the class of each pixel, each seen exactly as in training.
 
     Parameters
@@ -50,25 +32,12 @@ def predict(
     """
     if not images:
         raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
-    import vitreous as vt
     from vitreous.data.image_list import Failure
 
-    found = vt.predict(
-        model,
-        list(images),
-        top=top,
-        out=out,
-        image_size=parse_size(image_size),
-        batch_size=batch_size,
-        workers=workers,
-        device=device,
-        precision=precision,
-        settings=parse_settings(set),
-        config=config,
-    )
+    found = vt.predict(model, list(images), **options)
     if json:
         print_json(found.to_json())
     else:
         for answer in found.answers:
             print(answer.line())
-    return tell_failed(Failure(*each) for each in found.failed.items())
+    return print_failed(Failure(*each) for each in found.failed.items())

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import (
-    BatchSize,
-    ConfigFile,
-    Device,
-    ImageSize,
-    Json,
-    Precision,
-    Seed,
-    Settings,
-    Workers,
-    parse_settings,
-    parse_size,
-    print_json,
-)
+import vitreous as vt
+from vitreous.cli.options import Json, LoadingOptions
+from vitreous.cli.printing import interval, percent, print_json, print_table
 
 
 def probe(
@@ -33,15 +22,9 @@ def probe(
         Parameter(consume_multiple=True, help="images of each class; by default 1 5 10 25"),
     ] = None,
     draws: Annotated[int, Parameter(help="how often shots are sampled, for the interval")] = 3,
-    image_size: ImageSize = None,
-    batch_size: BatchSize = 64,
-    workers: Workers = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    precision: Precision = "fp32",
-    set: Settings = None,
-    config: ConfigFile = None,
+    seed: Annotated[int, Parameter(help="random seed of the sampled shots")] = 0,
     json: Json = False,
+    **options: Unpack[LoadingOptions],
 ) -> None:
     """Evaluate frozen features: few-shot linear (closed form), k-NN, logistic regression.
 
@@ -52,32 +35,16 @@ def probe(
     data
         What `vitreous train` takes; by default the data of the run, and else the digits.
     """
-    import vitreous as vt
     from vitreous.api.arguments import is_fresh
 
     if is_fresh(model):
         print(
             f"vitreous: {model} has fresh weights: this is what features are worth untrained", file=sys.stderr
         )
-    result = vt.probe(
-        model,
-        data,
-        shots=shots,
-        draws=draws,
-        image_size=parse_size(image_size),
-        batch_size=batch_size,
-        workers=workers,
-        seed=seed,
-        device=device,
-        precision=precision,
-        settings=parse_settings(set),
-        config=config,
-    )
+    result = vt.probe(model, data, shots=shots, draws=draws, seed=seed, **options)
     if json:
         print_json({"model": model, **result.to_json()})
         return
-    from vitreous.cli.tables import interval, percent, print_table
-
     print(
         f"{model} on {result.data}: {result.width} frozen features, {result.train_count} images to fit, "
         f"{result.test_count} to evaluate\n"

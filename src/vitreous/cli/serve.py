@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import (
-    ConfigFile,
-    Device,
-    ImageSize,
-    Json,
-    Settings,
-    parse_settings,
-    parse_size,
-    print_json,
-)
+import vitreous as vt
+from vitreous.cli.options import DeviceOptions, Json
+from vitreous.cli.printing import print_json
 
 
 def serve(
@@ -30,14 +23,8 @@ def serve(
     queue: Annotated[
         int, Parameter(help="maximum queued images or texts; beyond it the server answers 503")
     ] = 256,
-    precision: Annotated[
-        Literal["auto", "fp32", "bf16"], Parameter(help="of matrix products; auto: bf16 where it is faster")
-    ] = "fp32",
-    image_size: ImageSize = None,
-    device: Device = "auto",
-    set: Settings = None,
-    config: ConfigFile = None,
     json: Json = False,
+    **options: Unpack[DeviceOptions],
 ) -> int:
     """Answer over HTTP what a model says of images or texts; with a web page.
 
@@ -47,7 +34,6 @@ def serve(
         A run directory of vitreous train (of any task) or translate train, a checkpoint in
         any format, or a model's name.
     """
-    import vitreous as vt
 
     def ready(url: str, about: dict[str, Any]) -> None:
         if not about["trained"]:
@@ -64,11 +50,7 @@ def serve(
         max_batch=max_batch,
         max_wait=max_wait,
         queue=queue,
-        precision=precision,
-        image_size=parse_size(image_size),
-        device=device,
-        settings=parse_settings(set),
-        config=config,
         ready=ready,
+        **options,
     )
     return 0

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import ConfigFile, Device, Json, Out, Settings, parse_settings, print_json
+import vitreous as vt
+from vitreous.cli.options import ConfigFile, Device, Json, Settings
+from vitreous.cli.printing import print_json, print_names, print_table
 
 if TYPE_CHECKING:
     from vitreous.studies.complexity import Complexity
     from vitreous.studies.findings import Findings
+
+
+class StudyOptions(TypedDict, total=False):
+    """Where the variants are trained, and what of their configuration is changed."""
+
+    out: Annotated[Path, Parameter(name="--out", help="the folder of the tables")]
+    device: Device
+    settings: Settings
+    config: ConfigFile
 
 
 def study(
@@ -21,11 +33,8 @@ def study(
     *,
     quick: Annotated[bool, Parameter(help="few epochs: about two minutes on the digits")] = False,
     seeds: Annotated[int | None, Parameter(help="how often each variant is trained")] = None,
-    out: Out = None,
-    device: Device = "auto",
-    set: Settings = None,
-    config: ConfigFile = None,
     json: Json = False,
+    **options: Unpack[StudyOptions],
 ) -> int:
     """Reproduce an experiment of the paper at small scale: the paper's numbers beside ours.
 
@@ -36,28 +45,17 @@ def study(
     data
         What `vitreous train` takes; by default the digits.
     """
-    import vitreous as vt
-
     if name is None:
         studies = vt.list_studies()
         if json:
             print_json({"studies": studies})
         else:
-            print("\n".join(f"{each:<16}{title}" for each, title in studies.items()))
+            print_names(studies)
         return 0
     from vitreous.training.trainer import Interrupted
 
     try:
-        result = vt.study(
-            name,
-            data,
-            quick=quick,
-            seeds=seeds,
-            out=out,
-            device=device,
-            settings=parse_settings(set),
-            config=config,
-        )
+        result = vt.study(name, data, quick=quick, seeds=seeds, **options)
     except Interrupted:
         print("vitreous: stopped, and the state is saved: the same command resumes it", file=sys.stderr)
         return 130
@@ -73,7 +71,6 @@ def print_study(result: Findings | Complexity) -> None:
     """Print the tables for people."""
     from textwrap import fill
 
-    from vitreous.cli.tables import print_table
     from vitreous.results import si
     from vitreous.studies import COMPLEXITY_TITLE, complexity
     from vitreous.studies.writing import runs_in_words, study_cells

@@ -1,41 +1,61 @@
-"""What the commands do alike that train: print the result of a run, or how to resume it."""
+"""What the commands do alike that train: start or resume, and print the result."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from vitreous.cli.options import print_json
-from vitreous.cli.tables import percent, print_table
+from cyclopts import Parameter
+
+from vitreous.cli.printing import print_json, print_metrics
+from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from vitreous.api.run import Run
-    from vitreous.evaluation.result import Evaluation
     from vitreous.tasks.results import RunResult
 
 STOPPED = 130  # the exit code of what Ctrl-C has ended
+RESUMED = {"task", "epochs", "steps", "shard", "device", "beams", "length_penalty"}  # go with --resume
+
+Resume = Annotated[
+    Path | None, Parameter(name="--resume", help="a run directory: resume from its last checkpoint")
+]
 
 
-def print_run(
-    train: Callable[[], Run], *, json: bool, after: Callable[[RunResult], None] | None = None
+def train_or_resume(
+    train: Callable[..., Run],
+    data: str | None,
+    options: Mapping[str, Any],
+    resume: Path | None,
+    *,
+    command: str,
+    json: bool,
+    after: Callable[[RunResult], None] | None = None,
 ) -> int:
     """Train, and print the result in the first of the processes that torchrun has started.
 
     Args:
-        train: returns the run.
+        train: the function of the Python API.
         after: prints what else the command has to say.
 
     Returns:
         The exit code.
     """
-    from vitreous.errors import require_packages
+    if resume:
+        if data is not None or not options.keys() <= RESUMED:
+            raise InputError("--resume goes on with the run's own configuration: give no other settings")
+        from vitreous.api.run import resume_run
 
-    require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
+        start = partial(resume_run, resume, command=command, **options)
+    else:
+        start = partial(train, data, **options)
     from vitreous.training.trainer import Interrupted
 
     try:
-        result = train().result
+        result = start().result
     except Interrupted as stopped:
         for note in getattr(stopped, "__notes__", ()):  # in the first process
             print(f"vitreous: {note}", file=sys.stderr)
@@ -44,21 +64,21 @@ def print_run(
         return 0
     if json:
         print_json(result.to_json())
-    else:
-        show(result)
-        if after:
-            after(result)
+        return 0
+    print_result(result)
+    if after:
+        after(result)
     return 0
 
 
-def show(result: RunResult) -> None:
+def print_result(result: RunResult) -> None:
     """Print what came out, for people."""
     from vitreous.tasks import task_named
 
-    told = result.to_json()
+    numbers = result.to_json()
     if result.evaluation:
-        print_metrics(result.evaluation, told.get("baselines", ()))
-    for line in task_named(result.task).summary(told):
+        print_metrics(result.evaluation, numbers.get("baselines", ()))
+    for line in task_named(result.task).summary(numbers):
         print(line)
     waiting = f" ({result.waiting:.1%} of them waiting for data)" if result.waiting >= 0.001 else ""
     print(
@@ -71,15 +91,3 @@ def show(result: RunResult) -> None:
     print(f"run     {result.run.path}")
     if result.report:
         print(f"report  {result.report}")
-
-
-def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Print the metrics of held-out examples, and what simpler methods get."""
-    rows = []
-    for metric in evaluation.metrics.values():
-        low, high = (metric.text(each) for each in metric.interval or (float("nan"),) * 2)
-        rows.append((metric.label, metric.text(), f"{low} to {high}" if metric.interval else ""))
-    for each in baselines:
-        low, high = each["interval"]
-        rows.append((each["name"], percent(each["accuracy"]), f"{percent(low)} to {percent(high)}"))
-    print_table((f"held-out {evaluation.of}: {evaluation.count}", "value", "95 % interval"), rows)

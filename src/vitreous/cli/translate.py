@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
-from vitreous.cli.options import (
-    ConfigFile,
-    Device,
-    Epochs,
-    Json,
-    Out,
-    Precision,
-    Settings,
-    Shard,
-    check_resume,
-    parse_settings,
-    print_json,
-)
-from vitreous.cli.training import print_run
+import vitreous as vt
+from vitreous.cli.options import BatchSize, Json, TrainingOptions
+from vitreous.cli.printing import print_json
+from vitreous.cli.training import Resume, train_or_resume
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from vitreous.tasks.results import RunResult
 
+ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
+
+
+class TranslateOptions(TrainingOptions, total=False):
+    """A run that learns from pairs of texts, and the search of its translations."""
+
+    steps: Annotated[int, Parameter(help="training steps (total, when resuming)")]
+    batch_size: Annotated[BatchSize, Parameter(help="pairs in one step; texts translated together")]
+    beams: Annotated[int, Parameter(help="beams of the search; 1 is greedy, 4 the default")]
+    length_penalty: Annotated[float, Parameter(help="higher favors longer translations; 0.6 by default")]
+
 
 def translate(
     *words: str,
-    out: Out = None,
-    resume: Annotated[
-        Path | None, Parameter(help="a translator's run: resume from its last checkpoint")
-    ] = None,
-    steps: Annotated[int | None, Parameter(help="training steps (total, when resuming)")] = None,
-    epochs: Epochs = None,
-    batch_size: Annotated[int | None, Parameter(help="pairs in one step")] = None,
-    shard: Shard = None,
-    seed: Annotated[int | None, Parameter(help="random seed (initialization, shuffling, split)")] = None,
-    set: Settings = None,
-    config: ConfigFile = None,
-    precision: Precision | None = None,
-    beams: Annotated[int, Parameter(help="of the search; 1 is greedy")] = 4,
-    length_penalty: Annotated[float, Parameter(help="higher favors longer translations")] = 0.6,
-    device: Device = "auto",
+    resume: Resume = None,
     json: Json = False,
+    **options: Unpack[TranslateOptions],
 ) -> int:
     """Train the Transformer of 2017 on pairs of texts, or translate with it.
 
@@ -59,94 +45,32 @@ def translate(
     """
     if not words:
         raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
-    options: dict[str, Any] = {
-        "batch_size": batch_size,
-        "out": out,
-        "precision": precision,
-        "seed": seed,
-        "settings": parse_settings(set),
-        "config": config,
-    }
-    if words[0] != "train":
-        check_translating(*options.values(), steps, epochs, shard, resume)
-        return translate_texts(
-            Path(words[0]),
-            words[1:],
-            beams=beams,
-            length_penalty=length_penalty,
-            device=device,
-            json=json,
-        )
-    check_beams(beams)
-    from vitreous.api.learning import train_translator
-    from vitreous.api.run import resume_run
-
-    lengths: dict[str, Any] = {"steps": steps, "epochs": epochs, "shard": shard, "device": device}
-    search: dict[str, Any] = {"beams": beams, "length_penalty": length_penalty}
-    if resume:
-        check_resume(words[1:], *options.values())
-        return print_run(
-            lambda: resume_run(resume, command="translate train", **lengths, **search),
+    run, *texts = words
+    if run == "train":
+        return train_or_resume(
+            vt.train_translator,
+            ",".join(texts) or None,
+            options,
+            resume,
+            command="translate train",
             json=json,
             after=print_example,
         )
-    return print_run(
-        lambda: train_translator(",".join(words[1:]) or None, **lengths, **options, **search),
-        json=json,
-        after=print_example,
-    )
-
-
-def check_translating(*given: object) -> None:
-    """Raise InputError where options of training are given with a trained run."""
-    if any(given):
+    if resume or not options.keys() <= ANSWERING:
         raise InputError(
-            "a run that translates takes only --beams, --length-penalty, --device and --json: all else is "
-            "for vitreous translate train"
+            "a run that translates takes only --beams, --length-penalty, --batch-size, --device, --precision "
+            "and --json: all else is for vitreous translate train"
         )
-
-
-def translate_texts(
-    run: Path, texts: Sequence[str], *, beams: int, length_penalty: float, device: str, json: bool
-) -> int:
-    """Print a translation of each text, or one JSON object."""
-    from vitreous.evaluation.text_models import Translation, Translator
-    from vitreous.training.device import pick_device
-
-    if not run.exists():
-        raise InputError(f"no such run: {run}; to make one: vitreous translate train")
-    check_beams(beams)
-    translator = Translator.load(run)
-    translator.model.to(pick_device(device))
-    lines = texts or sys.stdin.read().removesuffix("\n").split("\n")
-    found = iter(
-        translator.translate(lines_with_text(lines), beams=beams, length_penalty=length_penalty),
-    )
-    # A line for each line, so that both sides of a file stay beside each other: empty ones stay empty.
-    rows = [(line, next(found) if line.strip() else Translation("", None, [])) for line in lines]
+    search: dict[str, Any] = {**options}
+    found = vt.translate(run, texts or sys.stdin.read().removesuffix("\n").split("\n"), **search)
+    if skipped := sum(not each.source.strip() for each in found):
+        print(f"skipped {skipped}: empty lines", file=sys.stderr)
     if json:
-        told = [{"source": line, "text": each.text, "score": each.score} for line, each in rows]
-        print_json({"translations": told})
+        print_json(found.to_json())
     else:
         # One line each, also where a model that learned little writes line breaks.
-        print("\n".join(" ".join(each.text.split()) for _, each in rows))
+        print("\n".join(" ".join(each.text.split()) for each in found))
     return 0
-
-
-def check_beams(beams: int) -> None:
-    """Raises InputError where the search would follow nothing."""
-    if beams < 1:
-        raise InputError(f"--beams {beams}: at least one is needed")
-
-
-def lines_with_text(lines: Sequence[str]) -> list[str]:
-    """Return the lines to translate; how many are empty is printed."""
-    texts = [line for line in lines if line.strip()]
-    if not texts:
-        raise InputError("there is no text to translate, neither after the run nor in standard input")
-    if len(texts) < len(lines):
-        print(f"skipped {len(lines) - len(texts)}: empty lines", file=sys.stderr)
-    return texts
 
 
 def print_example(result: RunResult) -> None:

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from vitreous.errors import InputError
 from vitreous.inspection.images import data_uri
 from vitreous.tasks.running import has_weights, open_answerer
 from vitreous.tasks.task import Task
-from vitreous.training.precision import pick_precision
+from vitreous.training.precision import answering_precision
 from vitreous.training.run import Run
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def open_served(
     spec: str,
     *,
     device: torch.device,
-    precision: Literal["auto", "fp32", "bf16"] = "fp32",
+    precision: str = "fp32",
     limits: Limits = Limits(),  # noqa: B008 - immutable
     **overrides: Any,
 ) -> Opened:
@@ -59,7 +59,7 @@ def open_served(
     task, answerer = open_answerer(spec, fresh=True, **overrides)
     (answerer if isinstance(answerer, nn.Module) else answerer.model).to(device)
     served, examples = task.serve(answerer, device, limits), examples_of(spec, task)
-    chosen = pick_precision(precision, device)
+    chosen = answering_precision(precision, device)
     if chosen == "bf16":
         served.endpoints = tuple(in_bf16(each, device) for each in served.endpoints)
     warm_up(served)

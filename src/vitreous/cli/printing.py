@@ -1,0 +1,62 @@
+"""How results are printed: one JSON object, or plain text in columns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vitreous.results import text_table
+
+if TYPE_CHECKING:
+    from vitreous.data.image_list import Failure
+    from vitreous.evaluation.result import Evaluation
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """Print the one JSON object of a command. Numbers that are not finite become null."""
+    from pydantic_core import to_json
+
+    print(to_json(result, inf_nan_mode="null").decode(), flush=True)
+
+
+def print_failed(failed: Iterable[Failure]) -> int:
+    """Print a line on stderr for each image that could not be read. The exit code: 1 if there are any."""
+    code = 0
+    for each in failed:
+        print(f"vitreous: {each.path}: {each.reason}", file=sys.stderr)
+        code = 1
+    return code
+
+
+def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Print the metrics of held-out examples, and what simpler methods get."""
+    rows = []
+    for metric in evaluation.metrics.values():
+        low, high = (metric.text(each) for each in metric.interval or (float("nan"),) * 2)
+        rows.append((metric.label, metric.text(), f"{low} to {high}" if metric.interval else ""))
+    for each in baselines:
+        low, high = each["interval"]
+        rows.append((each["name"], percent(each["accuracy"]), f"{percent(low)} to {percent(high)}"))
+    print_table((f"held-out {evaluation.of}: {evaluation.count}", "value", "95 % interval"), rows)
+
+
+def print_names(lines: Mapping[str, str]) -> None:
+    """Print names, each with a line about it."""
+    width = max(map(len, lines))
+    for name, line in lines.items():
+        print(f"{name:{width}}  {line}")
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> None:
+    """Print a table: its first `words` columns are words, to the left, the others numbers, to the right."""
+    print(text_table(headers, rows, words=words))
+
+
+def percent(rate: float) -> str:
+    """A rate as people write it; a dash where there is none."""
+    return "-" if rate != rate else f"{100 * rate:.2f} %"
+
+
+def interval(low: float, high: float) -> str:
+    return f"{100 * low:.2f}-{100 * high:.2f} %"
