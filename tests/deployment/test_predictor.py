@@ -10,12 +10,13 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.data.image_list import Failure, find_images
+from vitreous.data.image_list import Failure, ImageList, find_images
 from vitreous.deployment.predictor import Predictor
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
+from vitreous.tasks.running import predict
 
 
 def make_model(classes: int | None = 3, labels: tuple[str, ...] | None = ("a", "b", "c")) -> ViT:
@@ -47,8 +48,8 @@ def folder(tmp_path: Path) -> Path:
 def test_predictions_are_what_the_models_own_preprocessing_gives(folder: Path) -> None:
     model = make_model().eval()
     paths = [folder / "one.png", folder / "inner" / "three.webp"]
-    predictions, failed = Predictor(model).predict(paths, top=3, batch_size=1)
-    assert not failed
+    predictions = vt.predict(model, paths, top=3, batch_size=1, device="cpu")
+    assert not predictions.failed
     with torch.no_grad():
         images = model.preprocessing([Image.open(path) for path in paths])
         expected = model(images).softmax(dim=-1)
@@ -64,17 +65,22 @@ def test_predictions_are_what_the_models_own_preprocessing_gives(folder: Path) -
 def test_a_torn_file_is_a_failure_and_the_others_are_classified(folder: Path) -> None:
     paths, missing = find_images([str(folder)])
     assert not missing
-    predictions, failed = Predictor(make_model()).predict(paths, batch_size=2)
+    predictions = vt.predict(make_model(), paths, batch_size=2, device="cpu")
     assert [Path(each.path).name for each in predictions] == ["three.webp", "one.png", "two.jpg"]
-    assert [Path(each.path).name for each in failed] == ["torn.png"]
-    assert "truncated" in failed[0].reason
+    ((path, reason),) = predictions.failed.items()
+    assert Path(path).name == "torn.png"
+    assert "truncated" in reason
 
 
 def test_progress_counts_every_file(folder: Path) -> None:
     seen: list[tuple[int, int]] = []
     paths, _ = find_images([str(folder)])
-    Predictor(make_model()).predict(
-        paths, batch_size=1, progress=lambda done, total: seen.append((done, total))
+    predict(
+        make_model(),
+        ImageList(paths),
+        device=torch.device("cpu"),
+        batch_size=1,
+        progress=lambda done, total: seen.append((done, total)),
     )
     assert seen[-1] == (4, 4)
 

@@ -11,7 +11,6 @@ import importlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model
 from vitreous.results import Result
-from vitreous.training.precision import Precision
+from vitreous.training.precision import Precision, computing
 
 Call = Callable[[], object]
 
@@ -138,13 +137,8 @@ def prepared(model: nn.Module, config: ViTConfig, way: Way) -> Call:
     random = torch.Generator().manual_seed(0)
     images = torch.randn(way.batch, config.channels, *config.image_size, generator=random).to(way.device)
 
-    def precise() -> AbstractContextManager[Any]:
-        if way.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(way.device.type, dtype=torch.bfloat16)
-
     def answer() -> None:
-        with torch.inference_mode(), precise():
+        with torch.inference_mode(), computing(way.precision, way.device):
             forward(images)
 
     if not way.training:
@@ -154,7 +148,7 @@ def prepared(model: nn.Module, config: ViTConfig, way: Way) -> Call:
 
     def step() -> None:
         optimizer.zero_grad()
-        with precise():
+        with computing(way.precision, way.device):
             loss = nn.functional.cross_entropy(logits(forward(images)), targets)
         torch.autograd.backward(loss)
         optimizer.step()

@@ -1,19 +1,22 @@
-"""Prediction: a trained classifier on unlabeled images."""
+"""What a trained model answers to images: the most probable labels, or the class of each pixel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from PIL import Image
 from torch import Tensor
 
-from vitreous.data.image_list import Failure, ImageList
-from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.segmentation.masked import Mask, mask_image, overlaid, palette
 from vitreous.errors import InputError
+from vitreous.evaluation.segmentation import masks_of
 from vitreous.models.names import Model
+from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter
 
 
@@ -54,12 +57,30 @@ class Prediction:
         return f"{self.path}  {self.label}  {self.probability:.1%}  ({others})"
 
 
+def class_names(model: Model) -> list[str]:
+    """Return the labels of a model's classes, or their numbers where it has no labels.
+
+    Raises:
+        InputError: the model has no classes, or another number of labels.
+    """
+    classes = model.config.num_classes
+    if classes is None:
+        raise InputError("the model has no head, so it has no classes: train one with vitreous train")
+    labels = list(model.labels or map(str, range(classes)))
+    if len(labels) != classes:
+        raise InputError(
+            f"the model has {classes} outputs and {len(labels)} labels: set model.labels to one name for "
+            "each output"
+        )
+    return labels
+
+
 class Predictor:
     """A model ready to classify.
 
     Args:
-        model: with a head. Its own preprocessing is used, so an image is seen as in training. Where its task
-            is "multilabel", each class is a question of its own, and the probabilities need not sum to one.
+        model: with a head. Where its task is "multilabel", each class is a question of its own, and the
+            probabilities need not sum to one.
         device: where to compute.
 
     Raises:
@@ -67,60 +88,15 @@ class Predictor:
     """
 
     def __init__(self, model: Model, device: str | torch.device = "cpu") -> None:
-        classes = model.config.num_classes
         if isinstance(model, Segmenter):
             raise InputError("the model gives each pixel a class, not the image: use SegmentPredictor")
-        if classes is None:
-            raise InputError("the model has no head, so it cannot classify: train one with vitreous train")
+        self.labels = class_names(model)
         self.model = model.to(device).eval()
         self.device = device
-        self.labels = model.labels or [str(number) for number in range(classes)]
-        if len(self.labels) != classes:
-            raise InputError(
-                f"the model has {classes} outputs and {len(self.labels)} labels: set model.labels to one "
-                "name for each output"
-            )
-
-    def predict(
-        self,
-        images: Sequence[Any] | ImageList,
-        *,
-        top: int = 5,
-        batch_size: int = 64,
-        workers: int = 0,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> tuple[list[Prediction], list[Failure]]:
-        """Classify images; those that cannot be decoded are failures, and do not stop the others.
-
-        Args:
-            images: paths of files, or what else an `ImageList` takes.
-            top: how many of the most probable labels to return.
-            progress: called after each batch with the number of files done and in total.
-        """
-        files = images if isinstance(images, ImageList) else ImageList(images)
-        loader = evaluation_loader(
-            files,
-            preprocessing=self.model.preprocessing,
-            batch_size=batch_size,
-            workers=workers,
-            device=self.device,
-        )
-        predictions: list[Prediction] = []
-        for batch in loader:
-            choices = self.choices(batch.images, top=top)
-            indices = batch.indices.tolist()
-            predictions += [
-                Prediction(files.name(index), best) for index, best in zip(indices, choices, strict=True)
-            ]
-            if progress:
-                progress(len(predictions) + len(loader.bad), len(files))
-        reasons = dict(loader.bad)
-        names = map(files.name, range(len(files)))
-        return predictions, [Failure(name, reasons[name]) for name in names if name in reasons]
 
     @torch.inference_mode()
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
-        """Return the most probable labels of every image of a batch, in descending order."""
+        """Return the most probable labels of each preprocessed image, in descending order."""
         logits = self.model(images.to(self.device)).float()
         probabilities = logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)
@@ -128,3 +104,48 @@ class Predictor:
             tuple(Choice(self.labels[number], value) for value, number in zip(*row, strict=True))
             for row in zip(values.tolist(), classes.tolist(), strict=True)
         ]
+
+
+class SegmentPredictor:
+    """A segmenter ready to predict.
+
+        predictor = SegmentPredictor(vt.load("runs/pages"), "cpu")
+        masks = predictor.predict([Image.open("page.png")])     # [(H, W) uint8, the class of each pixel]
+        predictor.classes[masks[0][10, 20]], predictor.palette[masks[0][10, 20]]
+
+    Attributes:
+        classes: the name of each class number.
+        palette: its RGB color, (classes, 3) uint8.
+    """
+
+    def __init__(self, model: Segmenter, device: str | torch.device = "cpu") -> None:
+        self.model = model.to(device).eval()
+        self.classes = class_names(model)
+        self.palette = palette(len(self.classes))
+
+    def predict(self, images: Sequence[Image.Image], *, batch_size: int = 16) -> list[Mask]:
+        """Return the class number of each pixel of each image, at the image's own size after applying its
+        EXIF orientation.
+
+        Args:
+            images: Pillow images of any size and mode.
+        """
+        found: list[Mask] = []
+        for first in range(0, len(images), batch_size):
+            found += masks_of(self.model, images[first : first + batch_size])
+        return found
+
+    def shares(self, mask: Mask) -> dict[str, float]:
+        """Return the share of the pixels of each class that occurs, largest first."""
+        counts = np.bincount(mask.ravel(), minlength=len(self.classes)) / mask.size
+        return {
+            self.classes[number]: float(counts[number]) for number in np.argsort(-counts) if counts[number]
+        }
+
+    def image(self, mask: Mask) -> Image.Image:
+        """Return a mask as a palette image: the values are the class numbers, the palette their colors."""
+        return mask_image(mask, len(self.classes))
+
+    def overlay(self, image: Image.Image, mask: Mask) -> Image.Image:
+        """Return the image in gray under the colors of the classes; class 0 is transparent."""
+        return Image.fromarray(overlaid(np.asarray(upright(image)), mask, len(self.classes)))

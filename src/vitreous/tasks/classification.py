@@ -177,6 +177,7 @@ class Classification(ImageTask):
             device=device,
         )
         for batch in loader:
+            failed |= dict(loader.bad)
             choices = predictor.choices(batch.images, top=options.get("top") or 5)
             for index, best in zip(batch.indices.tolist(), choices, strict=True):
                 yield Prediction(images.name(index), best)

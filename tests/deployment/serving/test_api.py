@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitreous.deployment.predictor import Predictor
+import vitreous as vt
 from vitreous.deployment.serving.app import Pace
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
@@ -48,11 +48,11 @@ def test_predictions_are_those_of_vitreous_predict(classifier: Classifier, tmp_p
     for name, data in files:
         (tmp_path / name).write_bytes(data)
     paths = [tmp_path / name for name, _ in files]
-    predictions, failed = Predictor(classifier.model).predict(paths, top=2)
+    predictions = vt.predict(classifier.model, paths, top=2, device="cpu")
 
     told = post(app_of(classifier), "/v1/predict?top=2", **form(*files)).json()
     assert list(told) == ["predictions", "failed"]
-    assert told["failed"] == [{"path": "torn.png", "reason": failed[0].reason}]
+    assert told["failed"] == [{"path": "torn.png", "reason": predictions.failed[str(paths[1])]}]
     for found, expected in zip(told["predictions"], predictions, strict=True):
         wanted = expected.to_json()
         assert list(found) == list(wanted)

@@ -101,8 +101,9 @@ class Server:
 
     async def one(self, endpoint: Endpoint, upload: Upload, parameters: Any) -> Answer | Failed:
         """The answer for one image or text; what is wrong with it."""
+        loop, decode = asyncio.get_running_loop(), self.served.decode
         try:
-            what = await in_thread(self.decoders, self.served.decode, upload.data, upload.name)
+            what = await loop.run_in_executor(self.decoders, decode, upload.data, upload.name)
         except BadImage as bad:
             return Failed(path=upload.name, reason=bad.reason)
         except InputError as error:
@@ -182,17 +183,19 @@ def build_app(
 
 def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
     """POST /v1/NAME, and its documentation."""
+    images = server.served.takes == "images"
 
     async def handle(request: Request) -> Response:
-        read = read_images if endpoint.takes == "images" else read_texts
-        asked = await read(request, server.limits)
+        asked = await (read_images if images else read_texts)(request, server.limits)
         parameters = parse({**request.query_params, **asked.parameters}, endpoint.parameters)
         png = getattr(parameters, "format", "json") == "png"
         if png and len(asked.uploads) > 1:
             raise Refused(400, f"format=png answers one image, not {len(asked.uploads)}: send one")
         with server.room.admit(len(asked.uploads)):
             outcomes = await while_connected(request, server.every(endpoint, asked, parameters))
-        return refusal(LEFT, "the client went away") if outcomes is None else answered(endpoint, outcomes)
+        if outcomes is None:
+            return refusal(LEFT, "the client went away")
+        return answered(endpoint.key, outcomes, named=images)
 
     envelope = create_model(
         f"{endpoint.name.title()}Answers",
@@ -209,27 +212,24 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
             200: {"model": envelope, **imaged(endpoint)},
             **{status: {"model": Problem, "description": words} for status, words in DIGEST.items()},
         },
-        openapi_extra={"parameters": query_parameters(endpoint), "requestBody": body_schema(endpoint)},
+        openapi_extra={"parameters": query_parameters(endpoint), "requestBody": IMAGES if images else TEXTS},
     )
 
 
-def answered(endpoint: Endpoint, outcomes: Sequence[Answer | Failed]) -> Response:
-    """The answers and the failures; a refusal where there are failures alone."""
+def answered(key: str, outcomes: Sequence[Answer | Failed], *, named: bool) -> Response:
+    """The answers and the failures; a refusal where there are failures alone, which says the name of the
+    first."""
     failed = [each for each in outcomes if isinstance(each, Failed)]
     if len(failed) == len(outcomes):
         more = f"; {len(failed) - 1} more cannot be answered either" if len(failed) > 1 else ""
-        named = f"{failed[0].path[:200]}: " if endpoint.takes == "images" else ""
-        return refusal(422, f"{named}{failed[0].reason}{more}")
+        name = f"{failed[0].path[:200]}: " if named else ""
+        return refusal(422, f"{name}{failed[0].reason}{more}")
     good = [each for each in outcomes if not isinstance(each, Failed)]
     if isinstance(good[0], bytes):
         return Response(good[0], media_type="image/png")
     # A model whose numbers are not finite gives null, as on the command line.
-    content = to_json({endpoint.key: good, "failed": failed}, inf_nan_mode="null")
+    content = to_json({key: good, "failed": failed}, inf_nan_mode="null")
     return Response(content, media_type="application/json")
-
-
-async def in_thread(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
@@ -266,24 +266,11 @@ def query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     ]
 
 
-def body_schema(endpoint: Endpoint) -> dict[str, Any]:
-    """For the documentation."""
-    if endpoint.takes == "texts":
-        return {"required": True, "content": {"application/json": {"schema": inline_schema(TextBody)}}}
-    file = {"type": "string", "format": "binary"}
-    form = {
-        "type": "object",
-        "required": ["files"],
-        "properties": {"files": {"type": "array", "items": file}},
-    }
-    return {
-        "required": True,
-        "content": {
-            "multipart/form-data": {"schema": form},
-            "application/json": {"schema": inline_schema(ImageBody)},
-            "image/*": {"schema": file},
-        },
-    }
+def imaged(endpoint: Endpoint) -> dict[str, Any]:
+    """That an answer may be a PNG."""
+    if "format" not in endpoint.parameters.model_fields:
+        return {}
+    return {"content": {"image/png": {"schema": FILE}}}
 
 
 def inline_schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -302,8 +289,15 @@ def inline_schema(model: type[BaseModel]) -> dict[str, Any]:
     return found
 
 
-def imaged(endpoint: Endpoint) -> dict[str, Any]:
-    """That an answer may be a PNG."""
-    if "format" not in endpoint.parameters.model_fields:
-        return {}
-    return {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}}
+# For the documentation: what may be sent.
+FILE = {"type": "string", "format": "binary"}
+FILES = {"type": "object", "required": ["files"], "properties": {"files": {"type": "array", "items": FILE}}}
+IMAGES = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {"schema": FILES},
+        "application/json": {"schema": inline_schema(ImageBody)},
+        "image/*": {"schema": FILE},
+    },
+}
+TEXTS = {"required": True, "content": {"application/json": {"schema": inline_schema(TextBody)}}}

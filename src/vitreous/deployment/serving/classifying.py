@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
+from vitreous.data.transforms import evaluation_pixels
 from vitreous.deployment.predictor import Prediction, Predictor
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, NoParameters, Question
-from vitreous.deployment.serving.looking import layers_and_heads, look_endpoint
-from vitreous.deployment.serving.pixels import blank, model_pixels
+from vitreous.deployment.serving.endpoints import (
+    Answer,
+    Endpoint,
+    NoParameters,
+    Question,
+    Words,
+    one_by_one,
+)
+from vitreous.deployment.serving.looking import Look, LookAnswer, look_at
+from vitreous.deployment.serving.pixels import ServedImages
 from vitreous.models.config import Config
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
@@ -41,64 +50,47 @@ class FeaturesAnswer(BaseModel):
     features: list[float] = Field(description="what the head sees")
 
 
-class Classifier:
-    """Answers for a ViT or a BiT.
-
-    Args:
-        most_pixels: of an image that is sent.
-    """
+class Classifier(ServedImages):
+    """Answers for a ViT or a BiT."""
 
     task = "classification"
+    words = Words(
+        "Image classification",
+        "Upload an image to get its most probable classes and the attention map.",
+        "The predicted classes and the attention map will appear here.",
+        "Or try a held-out image",
+    )
 
     def __init__(self, model: Model, device: torch.device, *, most_pixels: int) -> None:
-        self.model = model.to(device).eval()
+        super().__init__(model.to(device).eval(), most_pixels)
         self.device = device
-        self.most_pixels = most_pixels
         headless = model.config.num_classes is None
         self.predictor = None if headless else Predictor(model, device)
         self.endpoints = tuple(self.offered())
 
     def offered(self) -> list[Endpoint]:
         """What this model can be asked: without a head no labels, without attention no maps."""
-        found = []
-        if self.predictor:
-            found.append(
-                Endpoint(
-                    name="predict",
-                    takes="images",
-                    key="predictions",
-                    summary="The most probable labels of images, as vitreous predict --json gives them",
-                    parameters=Top,
-                    item=PredictionAnswer,
-                    answer=self.predict,
-                )
-            )
-        found.append(
-            Endpoint(
-                name="features",
-                takes="images",
-                key="features",
-                summary="What the head sees of images",
-                parameters=NoParameters,
-                item=FeaturesAnswer,
-                answer=self.features,
-            )
-        )
-        if isinstance(self.model, ViT):
-            found.append(look_endpoint(self.model, self.device))
-        return found
+        labels = "The most probable labels of images, as vitreous predict --json gives them"
+        features = "What the head sees of images"
+        maps = "Where the model looks: rollout, attention of a layer, or evidence for a class"
+        look = partial(one_by_one, partial(look_at, self.model, self.device))
+        offered = [
+            Endpoint("predict", "predictions", labels, Top, PredictionAnswer, self.predict),
+            Endpoint("features", "features", features, NoParameters, FeaturesAnswer, self.features),
+            Endpoint("attention", "attention", maps, Look, LookAnswer, look, together=False),
+        ]
+        return offered[0 if self.predictor else 1 : 3 if isinstance(self.model, ViT) else 2]
 
     def decode(self, data: bytes, name: str) -> Tensor:
-        return model_pixels(data, name, self.model.preprocessing, most=self.most_pixels)
-
-    def sample(self) -> bytes:
-        return blank(self.model.preprocessing)
+        """What `vitreous predict` makes of a file's bytes."""
+        return evaluation_pixels(self.checked(data, name), self.model.preprocessing)
 
     def facts(self) -> dict[str, Any]:
+        config = self.model.config
         return {
             "labels": self.predictor.labels if self.predictor else [],
-            "preprocessing": self.model.preprocessing.model_dump(mode="json"),
-            **(layers_and_heads(self.model) if isinstance(self.model, ViT) else {}),
+            **super().facts(),
+            **({"layers": config.depth, "heads": config.heads} if isinstance(self.model, ViT) else {}),
         }
 
     def images(self, questions: Sequence[Question]) -> Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
-from torch import nn
+from torch import Tensor
 
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import Config
@@ -46,8 +47,7 @@ class Endpoint(NamedTuple):
 
     Attributes:
         name: after /v1/.
-        takes: what is sent.
-        key: under which the list of answers stands.
+        key: of the list of answers.
         summary: for the documentation.
         parameters: from the query, from fields of a form, or from beside the images or texts in JSON.
         item: the form of one answer.
@@ -56,7 +56,6 @@ class Endpoint(NamedTuple):
     """
 
     name: str
-    takes: Literal["images", "texts"]
     key: str
     summary: str
     parameters: type[Config]
@@ -65,33 +64,49 @@ class Endpoint(NamedTuple):
     together: bool = True
 
 
-@runtime_checkable
-class Served(Protocol):
+class Words(NamedTuple):
+    """The words of the page for a task: its name, what to do, the placeholder of the answer, and the
+    examples."""
+
+    kind: str
+    lead: str
+    empty: str
+    examples: str = ""
+
+
+class Served(ABC):
     """A model that is served.
 
     Attributes:
-        task: classification, reading, translation or segmentation.
-        endpoints: what it can be asked.
+        task: the name of its task, and of its part of the page.
+        takes: what is sent.
+        words: of the page.
+        endpoints: what it can be asked; the first is the page's.
         model: itself.
     """
 
-    task: str
+    task: ClassVar[str]
+    takes: ClassVar[Literal["images", "texts"]]
+    words: ClassVar[Words]
     endpoints: tuple[Endpoint, ...]
+    model: Any
 
-    @property
-    def model(self) -> nn.Module: ...
-
+    @abstractmethod
     def decode(self, data: bytes, name: str) -> Any:
         """One image or text (UTF-8), ready to be asked about. Raises BadImage or InputError."""
-        ...
 
+    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """What GET /v1/model says."""
-        ...
 
+    @abstractmethod
     def sample(self) -> bytes:
         """Something to ask about, to warm up."""
-        ...
+
+
+def one_by_one(answer: Callable[[Question], Answer], questions: Sequence[Question]) -> list[Answer]:
+    """The answers to questions that each need all of the model, such as its attention."""
+    return [answer(question) for question in questions]
 
 
 class NoParameters(Config):
@@ -100,6 +115,31 @@ class NoParameters(Config):
 
 class Beams(Config):
     beams: Annotated[int, Field(ge=1, le=MOST_BEAMS, description="of the search; 1 is greedy")] = 4
+
+
+class LayerAndHead(Config):
+    """Which attention map."""
+
+    layer: Annotated[int | None, Field(ge=1, description="from 1; by default the last")] = None
+    head: Annotated[int, Field(ge=0, description="from 1; 0 is the mean of all")] = 0
+
+
+def selected_map(layers: Sequence[Tensor], wanted: LayerAndHead) -> Tensor:
+    """One layer's map of one head, or the mean of its heads.
+
+    Args:
+        layers: maps, the heads first.
+
+    Raises:
+        InputError: there are fewer layers or heads.
+    """
+    layer = wanted.layer or len(layers)
+    if layer > len(layers):
+        raise InputError(f"layer {layer} is not there: the model has {len(layers)}")
+    heads = layers[layer - 1]
+    if wanted.head > len(heads):
+        raise InputError(f"head {wanted.head} is not there: layer {layer} has {len(heads)}")
+    return heads[wanted.head - 1] if wanted.head else heads.mean(dim=0)
 
 
 class Failed(BaseModel):

@@ -24,42 +24,6 @@ class Examples(NamedTuple):
     texts: tuple[str, ...] = ()
 
 
-class Words(NamedTuple):
-    """The words of the page for a task: its name, what to do, the placeholder of the answer, and the
-    examples."""
-
-    kind: str
-    lead: str
-    empty: str
-    examples: str
-
-
-WORDS = {
-    "classification": Words(
-        "Image classification",
-        "Upload an image to get its most probable classes and the attention map.",
-        "The predicted classes and the attention map will appear here.",
-        "Or try a held-out image",
-    ),
-    "captioning": Words(
-        "Image to text",
-        "Upload an image of text to get the text and the attention of each token.",
-        "The text of your image will appear here.",
-        "Or try a held-out line",
-    ),
-    "translation": Words(
-        "Translation",
-        "Enter a text to get its translation and the attention between the words.",
-        "The translation and its attention will appear here.",
-        "",
-    ),
-    "segmentation": Words(
-        "Semantic segmentation",
-        "Upload an image to get the class of each pixel.",
-        "Your image with its predicted classes will appear here.",
-        "Or try a held-out image",
-    ),
-}
 CURL_IMAGE = """curl -F files=@image.png ADDRESS/v1/{name}
 
 import httpx
@@ -87,13 +51,13 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
     )
     facts = served.facts()
     main = served.endpoints[0]
-    commands = CURL_TEXT if main.takes == "texts" else CURL_IMAGE
+    commands = CURL_TEXT if served.takes == "texts" else CURL_IMAGE
     return environment.get_template("serve.html.j2").render(
         title=about["name"],
         about=about,
         task=served.task,
-        takes=main.takes,
-        words=getattr(served, "words", None) or WORDS[served.task],
+        takes=served.takes,
+        words=served.words,
         facts=facts,
         offered=[each.name for each in served.endpoints],
         examples=examples,
@@ -101,7 +65,7 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
         commands=commands.format(name=main.name, text=examples.texts[0] if examples.texts else "a text"),
         facts_shown=model_facts(about, facts),
         settings={
-            "predict": predict_parameters(main.name),
+            "predict": {} if main.name == "predict" else None,  # parameters; a model without a head has none
             "most": limits.images,
             "layers": facts.get("layers", 0),
             "labels": facts.get("labels", []),
@@ -111,11 +75,6 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
         },
         version=__version__,
     )
-
-
-def predict_parameters(name: str) -> dict[str, Any] | None:
-    """How the page asks for the answer itself; None where a model without a head has none."""
-    return {} if name == "predict" else None
 
 
 def model_facts(about: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""An image's bytes as the model takes them, and heat over what it sees."""
+"""Images of requests: from a file's bytes to what the model takes, and heat over what it sees."""
 
 from __future__ import annotations
 
@@ -6,68 +6,62 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt8
-from PIL import Image
 from torch import Tensor
 
 from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import EncodedImage, decode, load_pixels
-from vitreous.data.transforms import evaluation_pixels
+from vitreous.data.decoding import EncodedImage, load_pixels
+from vitreous.data.image_list import ImageList
+from vitreous.deployment.serving.endpoints import Served
 from vitreous.inspection.images import enlarged, overlay, png, rgb
-from vitreous.models.preprocessing import Preprocessing
 
 SHOWN = 256  # pixels of an overlay's longer side, at least
 DIGITS = 6  # significant ones of a weight: more than an eye or a plot can tell
 
 
-class OneImage:
+class OneImage(ImageList):
     """One file's bytes, as a source of images."""
 
-    classes: tuple[str, ...] = ("",)
-    targets = np.zeros(1, dtype=np.int64)
-
     def __init__(self, data: bytes, name: str) -> None:
-        self.data = data
+        super().__init__([data])
         self.called = name
-
-    def __len__(self) -> int:
-        return 1
 
     def name(self, index: int) -> str:
         return self.called
 
     def encoded(self, index: int) -> bytes:
-        return self.data
-
-    def image(self, index: int) -> Image.Image:
-        return decode(self.data, self.called)
+        return bytes(self.images[index])
 
 
-def checked(data: bytes, name: str, *, channels: int, most: int) -> EncodedImage:
-    """An image whose header has been read, of at most `most` pixels. Raises BadImage."""
-    encoded = EncodedImage(OneImage(data, name), 0, channels)
-    height, width = encoded.size
-    if height * width > most:
-        raise BadImage(name, f"{width}x{height} pixels are over the {most} that are allowed")
-    return encoded
+class ServedImages(Served):
+    """A model of images.
 
+    Args:
+        most_pixels: of an image that is sent.
+    """
 
-def model_pixels(
-    data: bytes, name: str, preprocessing: Preprocessing, *, most: int
-) -> UInt8[Tensor, "C H W"]:
-    """What `Predictor.predict` makes of a file's bytes. Raises BadImage."""
-    return evaluation_pixels(checked(data, name, channels=preprocessing.channels, most=most), preprocessing)
+    takes = "images"
 
+    def __init__(self, model: Any, most_pixels: int) -> None:
+        self.model = model
+        self.most_pixels = most_pixels
 
-def whole_image(data: bytes, name: str, preprocessing: Preprocessing, *, most: int) -> Image.Image:
-    """The image at its own size, for models that do more with it than classify. Raises BadImage."""
-    encoded = checked(data, name, channels=preprocessing.channels, most=most)
-    return load_pixels(encoded.image, name)
+    def checked(self, data: bytes, name: str) -> EncodedImage:
+        """An image whose header has been read, of at most `most_pixels`. Raises BadImage."""
+        encoded = EncodedImage(OneImage(data, name), 0, self.model.preprocessing.channels)
+        height, width = encoded.size
+        if height * width > self.most_pixels:
+            raise BadImage(name, f"{width}x{height} pixels are over the {self.most_pixels} that are allowed")
+        return encoded
 
+    def decode(self, data: bytes, name: str) -> Any:
+        """The image at its own size."""
+        return load_pixels(self.checked(data, name).image, name)
 
-def blank(preprocessing: Preprocessing) -> bytes:
-    """An empty image's file, to warm up with."""
-    height, width = preprocessing.size
-    return png(np.zeros((height, width, 3), dtype=np.uint8))
+    def facts(self) -> dict[str, Any]:
+        return {"preprocessing": self.model.preprocessing.model_dump(mode="json")}
+
+    def sample(self) -> bytes:
+        return png(np.zeros((*self.model.preprocessing.size, 3), dtype=np.uint8))
 
 
 def heat_png(pixels: UInt8[Tensor, "C H W"], values: Float[Tensor, "rows columns"]) -> bytes:

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import torch
-from PIL import Image
 from pydantic import BaseModel, Field
 
-from vitreous.deployment.segmenting import SegmentPredictor
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question
-from vitreous.deployment.serving.pixels import blank, whole_image
+from vitreous.deployment.predictor import SegmentPredictor
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question, Words
+from vitreous.deployment.serving.pixels import ServedImages
 from vitreous.models.config import Config
 from vitreous.models.segmenter import Segmenter
 
@@ -33,39 +32,26 @@ class MaskAnswer(BaseModel):
     mask: str = Field(description="a PNG as a data URI: its values are class numbers, its palette the colors")
 
 
-class ImageSegmenter:
+class ImageSegmenter(ServedImages):
     """Answers for a Segmenter."""
 
     task = "segmentation"
+    words = Words(
+        "Semantic segmentation",
+        "Upload an image to get the class of each pixel.",
+        "Your image with its predicted classes will appear here.",
+        "Or try a held-out image",
+    )
 
     def __init__(self, model: Segmenter, device: torch.device, *, most_pixels: int) -> None:
         self.predictor = SegmentPredictor(model, device)
-        self.model = self.predictor.model
-        self.most_pixels = min(most_pixels, MOST_PIXELS)
-        self.endpoints: tuple[Endpoint, ...] = (
-            Endpoint(
-                name="predict",
-                takes="images",
-                key="predictions",
-                summary="The class of each pixel, and the share of each class",
-                parameters=MaskFormat,
-                item=MaskAnswer,
-                answer=self.predict,
-            ),
-        )
-
-    def decode(self, data: bytes, name: str) -> Image.Image:
-        return whole_image(data, name, self.model.preprocessing, most=self.most_pixels)
-
-    def sample(self) -> bytes:
-        return blank(self.model.preprocessing)
+        super().__init__(self.predictor.model, min(most_pixels, MOST_PIXELS))
+        summary = "The class of each pixel, and the share of each class"
+        self.endpoints = (Endpoint("predict", "predictions", summary, MaskFormat, MaskAnswer, self.predict),)
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "labels": list(self.predictor.classes),
-            "palette": self.predictor.palette.tolist(),
-            "preprocessing": self.model.preprocessing.model_dump(mode="json"),
-        }
+        palette = self.predictor.palette.tolist()
+        return {"labels": self.predictor.classes, "palette": palette, **super().facts()}
 
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
         masks = self.predictor.predict([each.what for each in questions])

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
-from PIL import Image
 from pydantic import BaseModel, Field
 from torch import Tensor
 
 from vitreous.data.text.batches import padded
-from vitreous.deployment.serving.endpoints import Answer, Beams, Endpoint, Question
+from vitreous.deployment.serving.endpoints import (
+    Answer,
+    Beams,
+    Endpoint,
+    LayerAndHead,
+    Question,
+    Served,
+    Words,
+    one_by_one,
+    selected_map,
+)
 from vitreous.deployment.serving.looking import Heat, Seen
-from vitreous.deployment.serving.pixels import blank, heat_png, rounded, whole_image
+from vitreous.deployment.serving.pixels import ServedImages, heat_png, rounded
 from vitreous.errors import InputError
 from vitreous.evaluation.text_models import Reader, Translation, Translator
 from vitreous.inspection.images import data_uri, rgb
@@ -28,13 +38,8 @@ class ReadAnswer(BaseModel):
     score: float = Field(description="log probability divided by a power of its length")
 
 
-class Layer(Beams):
-    """Which cross-attention."""
-
-    layer: Annotated[int | None, Field(ge=1, description="of the decoder, from 1; by default the last")] = (
-        None
-    )
-    head: Annotated[int, Field(ge=0, description="from 1; 0 is the mean of all")] = 0
+class Layer(Beams, LayerAndHead):
+    """Which cross-attention of the decoder."""
 
 
 class LookAtImage(Layer):
@@ -72,50 +77,31 @@ class TextTokensAnswer(BaseModel):
     values: list[list[float]] = Field(description="for each written token a weight for each that was read")
 
 
-class ImageReader:
+class ImageReader(ServedImages):
     """Answers for a Captioner."""
 
     task = "captioning"
+    words = Words(
+        "Image to text",
+        "Upload an image of text to get the text and the attention of each token.",
+        "The text of your image will appear here.",
+        "Or try a held-out line",
+    )
 
     def __init__(self, reader: Reader, *, most_pixels: int) -> None:
+        super().__init__(reader.model, most_pixels)
         self.reader = reader
-        self.model = reader.model
-        self.most_pixels = most_pixels
-        self.endpoints: tuple[Endpoint, ...] = (
-            Endpoint(
-                name="predict",
-                takes="images",
-                key="predictions",
-                summary="The text in images, as vitreous predict --json gives it",
-                parameters=Beams,
-                item=ReadAnswer,
-                answer=self.read,
-            ),
-            Endpoint(
-                name="attention",
-                takes="images",
-                key="attention",
-                summary="Where in the image each token was read",
-                parameters=LookAtImage,
-                item=ImageTokensAnswer,
-                answer=self.look,
-                together=False,
-            ),
+        text = "The text in images, as vitreous predict --json gives it"
+        maps = "Where in the image each token was read"
+        look = partial(one_by_one, self.look_at)
+        self.endpoints = (
+            Endpoint("predict", "predictions", text, Beams, ReadAnswer, self.read),
+            Endpoint("attention", "attention", maps, LookAtImage, ImageTokensAnswer, look, together=False),
         )
-
-    def decode(self, data: bytes, name: str) -> Image.Image:
-        return whole_image(data, name, self.model.preprocessing, most=self.most_pixels)
-
-    def sample(self) -> bytes:
-        return blank(self.model.preprocessing)
 
     def facts(self) -> dict[str, Any]:
         decoder = self.model.config.decoder
-        return {
-            "preprocessing": self.model.preprocessing.model_dump(mode="json"),
-            "layers": decoder.depth,
-            "heads": decoder.heads,
-        }
+        return {**super().facts(), "layers": decoder.depth, "heads": decoder.heads}
 
     def read(self, questions: Sequence[Question]) -> list[Answer]:
         return in_groups(questions, lambda each: each.parameters.beams, self.read_alike)
@@ -127,9 +113,6 @@ class ImageReader:
             for each, text in zip(questions, found, strict=True)
         ]
 
-    def look(self, questions: Sequence[Question]) -> list[Answer]:
-        return [self.look_at(each) for each in questions]
-
     def look_at(self, question: Question) -> Answer:
         """Cross-attention over the image for each token that is written."""
         wanted: LookAtImage = question.parameters
@@ -137,7 +120,7 @@ class ImageReader:
         preprocessing, config = self.model.preprocessing, self.model.config.encoder
         images = preprocessing([question.what]).to(self.model.text.tokens.weight.device)
         cross = text_attention(self.model, images, padded([found.ids]).to(images.device)).cross
-        values = selected_attention(cross, wanted)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
+        values = selected_map(list(cross), wanted)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
         pixels = preprocessing.denormalize(images)[0].cpu()
         if wanted.format == "png":
             if wanted.token > len(values):
@@ -153,34 +136,26 @@ class ImageReader:
         }
 
 
-class TextTranslator:
+class TextTranslator(Served):
     """Answers for a Transformer that translates."""
 
     task = "translation"
+    takes = "texts"
+    words = Words(
+        "Translation",
+        "Enter a text to get its translation and the attention between the words.",
+        "The translation and its attention will appear here.",
+    )
 
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
         self.model = translator.model
-        self.endpoints: tuple[Endpoint, ...] = (
-            Endpoint(
-                name="translate",
-                takes="texts",
-                key="translations",
-                summary="Translations of texts, as vitreous translate --json gives them",
-                parameters=Translating,
-                item=TranslationAnswer,
-                answer=self.translate,
-            ),
-            Endpoint(
-                name="attention",
-                takes="texts",
-                key="attention",
-                summary="Which token of the source each written token looked at",
-                parameters=Layer,
-                item=TextTokensAnswer,
-                answer=self.look,
-                together=False,
-            ),
+        text = "Translations of texts, as vitreous translate --json gives them"
+        maps = "Which token of the source each written token looked at"
+        look = partial(one_by_one, self.look_at)
+        self.endpoints = (
+            Endpoint("translate", "translations", text, Translating, TranslationAnswer, self.translate),
+            Endpoint("attention", "attention", maps, Layer, TextTokensAnswer, look, together=False),
         )
 
     def decode(self, data: bytes, name: str) -> list[int]:
@@ -220,9 +195,6 @@ class TextTranslator:
         limit = min(source.shape[1] + 50, self.model.config.max_length)
         return self.translator.decode(source, beams, length_penalty, limit)
 
-    def look(self, questions: Sequence[Question]) -> list[Answer]:
-        return [self.look_at(each) for each in questions]
-
     def look_at(self, question: Question) -> Answer:
         """Cross-attention over the source for each token that is written."""
         wanted: Layer = question.parameters
@@ -234,20 +206,8 @@ class TextTranslator:
             "text": found.text,
             "read": token_labels(self.translator.tokenizer, question.what),
             "tokens": token_labels(self.translator.tokenizer, found.ids[1:]),
-            "values": rounded(selected_attention(cross, wanted)),
+            "values": rounded(selected_map(list(cross), wanted)),
         }
-
-
-def selected_attention(cross: Tensor, wanted: Layer) -> Tensor:
-    """The map (T, S) of one layer and head, or of the mean of the heads."""
-    layers, heads = cross.shape[:2]
-    layer = wanted.layer or layers
-    if layer > layers:
-        raise InputError(f"layer {layer} is not there: the decoder has {layers}")
-    if wanted.head > heads:
-        raise InputError(f"head {wanted.head} is not there: each layer has {heads}")
-    maps = cross[layer - 1]
-    return maps[wanted.head - 1] if wanted.head else maps.mean(dim=0)
 
 
 def in_groups(

@@ -21,8 +21,15 @@ from vitreous.data.image_samples import Batch, evaluation_loader
 from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
 from vitreous.deployment.serving.classifying import Classifier
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, Limits, NoParameters, Question, Served
-from vitreous.deployment.serving.page import Words
+from vitreous.deployment.serving.endpoints import (
+    Answer,
+    Endpoint,
+    Limits,
+    NoParameters,
+    Question,
+    Served,
+    Words,
+)
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval
@@ -176,15 +183,8 @@ class Regressor(Classifier):
     )
 
     def offered(self) -> list[Endpoint]:
-        number = Endpoint(
-            name="predict",
-            takes="images",
-            key="predictions",
-            summary="The number of each image, as vitreous predict --json gives it",
-            parameters=NoParameters,
-            item=NumberAnswer,
-            answer=self.predict,
-        )
+        summary = "The number of each image, as vitreous predict --json gives it"
+        number = Endpoint("predict", "predictions", summary, NoParameters, NumberAnswer, self.predict)
         return [number, *(each for each in super().offered() if each.name != "predict")]
 
     def facts(self) -> dict[str, Any]:

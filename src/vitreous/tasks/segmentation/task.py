@@ -18,7 +18,7 @@ from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.segmentation.loading import mask_loader
 from vitreous.data.segmentation.masked import Mask, MaskedDataset, MaskSplits
-from vitreous.deployment.segmenting import SegmentPredictor
+from vitreous.deployment.predictor import SegmentPredictor
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
