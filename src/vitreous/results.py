@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import require_packages
@@ -16,11 +18,12 @@ SHOWN_ROWS = 30  # of a table in a notebook
 
 
 class Result:
-    """A typed result. A subclass has attributes and `to_json`, and overrides `table` if it has one."""
+    """A typed result, most often a dataclass, which overrides `to_json` and `table` if it has more to say."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as values that `json.dumps` takes."""
-        raise NotImplementedError
+        """Return the result as values that `json.dumps` takes: by default its fields, a path as text."""
+        fields = asdict(self)  # type: ignore[call-overload]
+        return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
 
     def table(self) -> Sequence[Mapping[str, Any]]:
         """Return the rows of the result: for each the columns and their values."""

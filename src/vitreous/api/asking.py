@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -213,6 +213,11 @@ def translate(
     )
 
 
+def print_address(url: str, about: Mapping[str, Any]) -> None:
+    """Print where a model is served."""
+    print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
+
+
 def serve(
     model: Any,
     *,
@@ -226,7 +231,7 @@ def serve(
     device: str = "auto",
     settings: Settings | None = None,
     config: str | Path | None = None,
-    ready: Callable[[str, dict[str, Any]], None] | None = None,
+    ready: Callable[[str, dict[str, Any]], None] = print_address,
 ) -> None:
     """Answer over HTTP until Ctrl-C, with a web page.
 
@@ -272,10 +277,4 @@ def serve(
         )
         about = {"task": opened.served.task, **opened.about}
 
-        def announce(url: str) -> None:
-            if ready:
-                ready(url, about)
-            else:
-                print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
-
-        running.run(app, address, ready=announce)
+        running.run(app, address, ready=lambda url: ready(url, about))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,6 @@ class Converted(Result):
     format: str
     dropped: tuple[str, ...]
     max_abs_difference: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "path": str(self.path)}
 
 
 def convert(

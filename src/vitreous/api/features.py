@@ -20,7 +20,7 @@ from vitreous.api.arguments import (
     settings_tree,
 )
 from vitreous.data.image_list import Failure, image_list
-from vitreous.errors import InputError
+from vitreous.errors import InputError, is_installed
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -85,11 +85,8 @@ def check_features_file(path: Path) -> None:
         raise InputError(f"{path}: features are written as .npz or .parquet: end the name in one of them")
     if path.exists():
         raise InputError(f"{path} exists already, and nothing is overwritten: choose another --out")
-    if path.suffix == ".parquet":
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise InputError(f"{path} needs pyarrow: pip install pyarrow, or write .npz") from None
+    if path.suffix == ".parquet" and not is_installed("pyarrow"):
+        raise InputError(f"{path} needs pyarrow: pip install pyarrow, or write .npz")
 
 
 def embed(

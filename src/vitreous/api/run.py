@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import progress_bar
 from vitreous.errors import InputError, require_packages
@@ -89,6 +89,9 @@ class Run(Result):
         device: str = "auto",
         callbacks: Iterable[Any] = (),
         progress: bool = True,
+        command: str | None = None,
+        task: str | None = None,
+        **evaluation: Any,
     ) -> Run:
         """Continue from the newest checkpoint; extend the run if it is to have more epochs or steps.
 
@@ -96,21 +99,29 @@ class Run(Result):
             epochs, steps: the total number; None: as it was planned.
             shard: whether the weights are sharded from now on; None: as it was.
             callbacks: see `train`.
+            command, task: what the run is expected to be of; None: as it is.
+            evaluation: options of the evaluation, such as `beams`.
 
         Raises:
-            InputError: the run has already trained as long, or its data are gone.
+            InputError: the run has already trained as long, is of another task, or its data are gone.
             Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         """
-        return resume_run(
-            self.path,
-            command=str(self.config.command),
-            epochs=epochs,
-            steps=steps,
-            shard=shard,
-            device=device,
-            callbacks=callbacks,
-            progress=progress,
-        )
+        from vitreous.tasks.running import resume_run
+
+        check_shard(shard)
+
+        def start(here: torch.device, world: World) -> Started:
+            return resume_run(
+                self.path,
+                command=command or str(self.config.command),
+                task=task,
+                world=world,
+                shard=shard,
+                epochs=None if epochs is None else float(epochs),
+                steps=steps,
+            )
+
+        return train_in_processes(start, device=device, callbacks=callbacks, progress=progress, **evaluation)
 
     def to_json(self) -> dict[str, Any]:
         if self.result:
@@ -138,38 +149,6 @@ class Run(Result):
             axes.set_ylabel(name)
             drawn[name] = figure
         return drawn
-
-
-def resume_run(
-    path: str | Path,
-    *,
-    command: str = "train",
-    task: str | None = None,
-    epochs: int | float | None = None,
-    steps: int | None = None,
-    shard: bool | None = None,
-    device: str = "auto",
-    callbacks: Iterable[Any] = (),
-    progress: bool = True,
-    **options: Any,
-) -> Run:
-    """Continue a run of a command; see `Run.resume`.
-
-    Args:
-        task: that is expected; None: the run's.
-        options: of the evaluation.
-    """
-    from vitreous.tasks import running
-
-    check_shard(shard)
-    total = None if epochs is None else float(epochs)
-
-    def start(here: torch.device, world: World) -> Started:
-        return running.resume_run(
-            Path(path), command=command, task=task, world=world, shard=shard, epochs=total, steps=steps
-        )
-
-    return train_in_processes(start, device=device, callbacks=callbacks, progress=progress, **options)
 
 
 def train_in_processes(
@@ -238,14 +217,7 @@ def check_shard(shard: bool | None) -> None:
 def own_warnings() -> Iterator[None]:
     """Print the package's warnings as a sentence on stderr; those of libraries are not for users."""
 
-    def one_line(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def one_line(message: Any, category: Any, filename: str, *_: Any, **__: Any) -> None:
         if "vitreous" in Path(filename).parts:
             print(f"vitreous: {message}", file=sys.stderr)
 

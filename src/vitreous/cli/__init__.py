@@ -38,24 +38,24 @@ COMMANDS = {
         ("vitreous train", "vitreous train photos/ --set training.epochs=20"),
     ),
     "recipe": Command(
-        "The recipes: what each one sets, and what to expect of it.",
+        "List the training recipes, or show the settings of one.",
         ("vitreous recipe deit", "vitreous recipe deit --diff s16-baseline"),
         module="catalog",
     ),
     "doctor": Command(
-        "Why is it not learning? Findings about a run or a dataset, each with its fix.",
+        "Diagnose a run or a dataset: why a model does not learn, and what to change.",
         ("vitreous doctor runs/mine", "vitreous doctor photos/ --json"),
     ),
     "evaluate": Command(
-        "Accuracy, per-class metrics, confusion matrix and calibration on held-out images.",
+        "Measure accuracy, per-class metrics, confusion matrix and calibration on held-out images.",
         ("vitreous evaluate runs/mine", "vitreous evaluate runs/mine photos/ --json"),
     ),
     "predict": Command(
-        "Predict files, folders and globs.",
+        "Predict the label, the text or the mask of images.",
         ("vitreous predict runs/mine photo.jpg", "vitreous predict runs/mine photos/ --top 3 --json"),
     ),
     "serve": Command(
-        "An HTTP API and a web page for a model.",
+        "Serve a model over HTTP, with a web page.",
         ("vitreous serve runs/mine", "vitreous serve ViT-Ti/16 --port 8080 --json"),
     ),
     "pretrain": Command(
@@ -63,21 +63,21 @@ COMMANDS = {
         ("vitreous pretrain digits", "vitreous pretrain photos/ --objective dino --epochs 50 --json"),
     ),
     "probe": Command(
-        "Accuracy on frozen features: few-shot linear, nearest neighbors, logistic regression.",
+        "Evaluate frozen features: few-shot linear, k-NN, logistic regression.",
         (
             "vitreous probe runs/mine digits",
             "vitreous probe ViT-Ti/16 photos/ --image-size 32 --shots 1 --json",
         ),
     ),
     "embed": Command(
-        "The features of images, as a file.",
+        "Write the features of images to a file.",
         (
             "vitreous embed runs/mine photos/ --out features.npz",
             "vitreous embed ViT-Ti/16 photo.jpg --image-size 32 --out one.npz --json",
         ),
     ),
     "inspect": Command(
-        "The paper's figures for a model, as one page to explore.",
+        "Draw the paper's figures for a model: attention, position embeddings, filters.",
         ("vitreous inspect runs/mine", "vitreous inspect ViT-Ti/16 photo.jpg --json"),
     ),
     "study": Command(
@@ -85,25 +85,25 @@ COMMANDS = {
         ("vitreous study positions --quick", "vitreous study head photos/ --quick --seeds 2 --json"),
     ),
     "describe": Command(
-        "Every stage of a model: shape, parameters, FLOPs, memory.",
+        "Print every stage of a model: shape, parameters, operations; and its memory.",
         ("vitreous describe ViT-B/16", "vitreous describe ViT-S/8 --image-size 64 --json"),
     ),
     "convert": Command(
-        "From one checkpoint format to another, verified by the outputs.",
+        "Convert a checkpoint to another format, verified by the outputs.",
         (
             "vitreous convert ViT-Ti/16 vit.npz --set model.mlp=gelu_tanh",
             "vitreous convert ViT-Ti/16 vit/ --format huggingface --json",
         ),
     ),
     "export": Command(
-        "As a program for other engines, ONNX or torch.export, verified by the outputs.",
+        "Export a model to ONNX or torch.export, verified by the outputs.",
         (
             "vitreous export ViT-Ti/16 --image-size 32 --out vit.pt2",
             "vitreous export runs/mine --out mine.onnx --json",
         ),
     ),
     "bench": Command(
-        "Speed, side by side with the peers that are installed.",
+        "Measure speed, side by side with timm, Hugging Face and others that are installed.",
         (
             "vitreous bench --model ViT-Ti/16 --image-size 32 --rounds 3",
             "vitreous bench --train --image-size 32 --batch-size 4 --rounds 2 --json",
@@ -114,17 +114,17 @@ COMMANDS = {
         ("vitreous data check photos/", "vitreous data pack photos/ packed/"),
     ),
     "list-models": Command(
-        "The model names, with their parameters.",
+        "List the model names, with their parameters.",
         ("vitreous list-models", "vitreous list-models 'ViT-*' --json"),
         module="catalog",
     ),
     "cache": Command(
-        "The size of the cache of features and studies; clear it.",
+        "Show the size of the cache of features and studies, or clear it.",
         ("vitreous cache", "vitreous cache --clear features --json"),
         module="catalog",
     ),
     "translate": Command(
-        "The 2017 encoder-decoder: train it on pairs of texts, translate, show its attention.",
+        "Train the Transformer of 2017 on pairs of texts, or translate with it.",
         ("vitreous translate train --out runs/numbers", 'vitreous translate runs/numbers "<de> twenty-one"'),
     ),
 }
@@ -132,14 +132,14 @@ COMMANDS = {
 app = App(
     name="vitreous",
     version=f"vitreous {__version__}",
-    help="The Vision Transformer, whole: train on your images, load every checkpoint, see what it sees.",
+    help="The Vision Transformer: train on your images, load any checkpoint, see what a model attends to.",
     help_epilogue="Every command takes --quiet (results and errors only) and --verbose (log messages).",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
 DATA_COMMANDS = {
     "check": Command(
-        "What is wrong with a dataset: broken files, duplicates, leaks, imbalance, doubtful labels.",
+        "Find broken files, duplicates, leaks, imbalance and doubtful labels of a dataset.",
         ("vitreous data check photos/", "vitreous data check digits --json"),
         module="data",
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+import vitreous as vt
 from vitreous.cli.printing import print_json, print_metrics
 from vitreous.errors import InputError
 
@@ -47,9 +48,7 @@ def train_or_resume(
     if resume:
         if data is not None or not options.keys() <= RESUMED:
             raise InputError("--resume goes on with the run's own configuration: give no other settings")
-        from vitreous.api.run import resume_run
-
-        start = partial(resume_run, resume, command=command, **options)
+        start = partial(vt.Run(resume).resume, command=command, **options)
     else:
         start = partial(train, data, **options)
     from vitreous.training.trainer import Interrupted

@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,10 +46,6 @@ class Outputs(nn.Module):
         features = self.model.features(images)
         return self.model.head(features), features
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return ("logits",) if isinstance(self.model, Segmenter) else ("logits", "features")
-
 
 class Format(NamedTuple):
     """How a program is written, and how it is run again."""
@@ -67,9 +63,6 @@ class Exported(Result):
     format: str
     bytes: int
     max_abs_difference: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "path": str(self.path)}
 
 
 def export(model: Model, path: Path, format: str | None = None) -> Exported:
@@ -169,7 +162,8 @@ def export_metadata(model: Model) -> dict[str, str]:
 
 def write_onnx(outputs: Outputs, program: torch.export.ExportedProgram, path: Path) -> None:
     keep_padding(program.graph)
-    onnx = torch.onnx.export(program, input_names=["images"], output_names=list(outputs.names), verbose=False)
+    names = ["logits"] if isinstance(outputs.model, Segmenter) else ["logits", "features"]
+    onnx = torch.onnx.export(program, input_names=["images"], output_names=names, verbose=False)
     assert onnx is not None
     onnx.model.metadata_props.update(export_metadata(outputs.model))
     onnx.save(path)

@@ -24,6 +24,7 @@ from vitreous.deployment.serving.endpoints import (
     Limits,
     Problem,
     Question,
+    Refused,
     Served,
     parse,
 )
@@ -31,7 +32,6 @@ from vitreous.deployment.serving.guard import LEFT, Guard, Metrics, refusal, say
 from vitreous.deployment.serving.uploads import (
     Asked,
     ImageBody,
-    Refused,
     TextBody,
     Upload,
     read_images,

@@ -11,16 +11,19 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from typing import Generic, NamedTuple, TypeVar
 
+from vitreous.deployment.serving.endpoints import Refused
+
 REMEMBERED = 8  # batches whose sizes predict the next one's
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 
-class Full(Exception):
+class Full(Refused):
     """No room for more. retry_after: whole seconds until there may be."""
 
     def __init__(self, retry_after: int) -> None:
-        super().__init__(f"the server is busy: ask again in {retry_after} s")
+        sentence = f"the server is busy: ask again in {retry_after} s"
+        super().__init__(503, sentence, {"Retry-After": str(retry_after)})
         self.retry_after = retry_after
 
 

@@ -30,6 +30,16 @@ class Limits(NamedTuple):
     seconds: float = 120.0
 
 
+class Refused(Exception):
+    """A request that cannot be answered: the status and one sentence."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.headers = headers
+
+
 class Question(NamedTuple):
     """One image or text, what it is called, as the model's own `decode` made it, and how it is to be
     answered."""

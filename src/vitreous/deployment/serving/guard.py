@@ -15,9 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vitreous.deployment.serving.batching import Full
-from vitreous.deployment.serving.endpoints import Limits
-from vitreous.deployment.serving.uploads import Refused
+from vitreous.deployment.serving.endpoints import Limits, Refused
 from vitreous.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -148,10 +146,6 @@ def say_errors(app: FastAPI) -> None:
     @app.exception_handler(InputError)
     async def wrong_input(request: Request, error: InputError) -> JSONResponse:
         return refusal(422, str(error))
-
-    @app.exception_handler(Full)
-    async def full(request: Request, error: Full) -> JSONResponse:
-        return refusal(503, str(error), {"Retry-After": str(error.retry_after)})
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:

@@ -11,20 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
-from vitreous.deployment.serving.endpoints import Limits
+from vitreous.deployment.serving.endpoints import Limits, Refused
 from vitreous.models.settings import explain
 
 FIELDS = 32  # of a form, beside its files
-
-
-class Refused(Exception):
-    """A request that cannot be answered: the status and one sentence."""
-
-    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.sentence = sentence
-        self.headers = headers
 
 
 class Upload(NamedTuple):
