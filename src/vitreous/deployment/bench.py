@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -171,59 +172,35 @@ def check_plain(config: ViTConfig) -> None:
         )
 
 
-def build_timm(config: ViTConfig) -> nn.Module:
-    return importlib.import_module("timm.models.vision_transformer").VisionTransformer(
-        img_size=config.image_size[0],
-        patch_size=config.patch_size[0],
-        in_chans=config.channels,
-        num_classes=config.num_classes,
-        embed_dim=config.width,
-        depth=config.depth,
-        num_heads=config.heads,
-        mlp_ratio=config.mlp_dim / config.width,
-    )
+# What each of them calls the sizes of a ViT.
+NAMES = """
+here         timm         huggingface          torchvision  vit-pytorch
+image_size   img_size     image_size           image_size   image_size
+patch_size   patch_size   patch_size           patch_size   patch_size
+channels     in_chans     num_channels         -            channels
+num_classes  num_classes  num_labels           num_classes  num_classes
+width        embed_dim    hidden_size          hidden_dim   dim
+depth        depth        num_hidden_layers    num_layers   depth
+heads        num_heads    num_attention_heads  num_heads    heads
+mlp_dim      -            intermediate_size    mlp_dim      mlp_dim
+mlp_ratio    mlp_ratio    -                    -            -
+head_dim     -            -                    -            dim_head
+"""
 
 
-def build_huggingface(config: ViTConfig) -> nn.Module:
-    transformers = importlib.import_module("transformers")
-    return transformers.ViTForImageClassification(
-        transformers.ViTConfig(
-            image_size=config.image_size[0],
-            patch_size=config.patch_size[0],
-            num_channels=config.channels,
-            num_labels=config.num_classes,
-            hidden_size=config.width,
-            num_hidden_layers=config.depth,
-            num_attention_heads=config.heads,
-            intermediate_size=config.mlp_dim,
-        )
-    )
-
-
-def build_torchvision(config: ViTConfig) -> nn.Module:
-    return importlib.import_module("torchvision.models").VisionTransformer(
-        image_size=config.image_size[0],
-        patch_size=config.patch_size[0],
-        num_classes=config.num_classes,
-        num_layers=config.depth,
-        num_heads=config.heads,
-        hidden_dim=config.width,
-        mlp_dim=config.mlp_dim,
-    )
-
-
-def build_vit_pytorch(config: ViTConfig) -> nn.Module:
-    return importlib.import_module("vit_pytorch").ViT(
-        image_size=config.image_size[0],
-        patch_size=config.patch_size[0],
-        channels=config.channels,
-        num_classes=config.num_classes,
-        dim=config.width,
-        depth=config.depth,
-        heads=config.heads,
-        dim_head=config.width // config.heads,
-        mlp_dim=config.mlp_dim,
-    )
+def build_peer(peer: str, module: str, model: str, config: ViTConfig) -> nn.Module:
+    """The model of a peer, from its class in its module; Hugging Face's takes a configuration."""
+    sizes = config.model_dump(include={"channels", "num_classes", "width", "depth", "heads", "mlp_dim"})
+    sizes |= {"image_size": config.image_size[0], "patch_size": config.patch_size[0]}
+    sizes |= {"mlp_ratio": config.mlp_dim / config.width, "head_dim": config.width // config.heads}
+    header, *rows = (line.split() for line in NAMES.split("\n") if line)
+    column = header.index(peer)
+    arguments = {row[column]: sizes[row[0]] for row in rows if row[column] != "-"}
+    package = importlib.import_module(module)
+    if peer == "huggingface":
+        arguments = {"config": package.ViTConfig(**arguments)}
+    built: nn.Module = getattr(package, model)(**arguments)
+    return built
 
 
 class Peer(NamedTuple):
@@ -232,8 +209,11 @@ class Peer(NamedTuple):
 
 
 PEERS = {
-    "timm": Peer("timm", build_timm),
-    "huggingface": Peer("transformers", build_huggingface),
-    "torchvision": Peer("torchvision", build_torchvision),
-    "vit-pytorch": Peer("vit-pytorch", build_vit_pytorch),
+    name: Peer(package, partial(build_peer, name, module, model))
+    for name, package, module, model in (
+        ("timm", "timm", "timm.models.vision_transformer", "VisionTransformer"),
+        ("huggingface", "transformers", "transformers", "ViTForImageClassification"),
+        ("torchvision", "torchvision", "torchvision.models", "VisionTransformer"),
+        ("vit-pytorch", "vit-pytorch", "vit_pytorch", "ViT"),
+    )
 }
