@@ -93,6 +93,7 @@ def embed(
     model: Any,
     images: Any,
     *,
+    out: str | Path | None = None,
     batch_size: int = 64,
     image_size: ImageSize | None = None,
     workers: int | None = None,
@@ -107,6 +108,7 @@ def embed(
     Args:
         model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
         images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor.
+        out: the file to save them in; see `Embeddings.save`.
         workers: threads that decode; one for each core by default.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         progress: show a progress bar.
@@ -119,6 +121,8 @@ def embed(
     from vitreous.training.device import pick_device
     from vitreous.training.precision import answering_precision, computing
 
+    if out is not None:
+        check_features_file(Path(out))
     listed, missing = image_list(images)
     fields = model_fields(settings_tree(settings, config), image_size)
     opened, here = resolve_model(model, **fields), pick_device(device)
@@ -132,7 +136,10 @@ def embed(
             progress=advance,
         )
     failed = (*missing, *(Failure(path, reason) for path, reason in bad.items()))
-    return Embeddings(values, tuple(listed.name(index) for index in indices.tolist()), failed)
+    features = Embeddings(values, tuple(listed.name(index) for index in indices.tolist()), failed)
+    if out is not None:
+        features.save(out)
+    return features
 
 
 def probe(

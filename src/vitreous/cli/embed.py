@@ -29,16 +29,12 @@ def embed(
     images
         Files, folders, globs.
     """
-    from vitreous.api.features import check_features_file
-
-    check_features_file(out)
-    features = vt.embed(model, list(images), **options)
-    path = features.save(out)
+    features = vt.embed(model, list(images), out=out, **options)
     if json:
-        result = {"model": model, "path": str(path), **features.to_json()}
+        result = {"model": model, "path": str(out), **features.to_json()}
         del result["paths"]  # they are in the file
         print_json(result)
     else:
         count, width = features.values.shape
-        print(f"{path}: {count} images, {width} features of each")
+        print(f"{out}: {count} images, {width} features of each")
     return print_failed(features.failed)
