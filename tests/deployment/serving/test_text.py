@@ -38,7 +38,7 @@ def test_where_each_token_was_read(reader: ImageReader) -> None:
     drawn = post(app, "/v1/attention?format=png&token=1", **request)
     assert drawn.headers["content-type"] == "image/png"
     assert "were written" in error_of(post(app, "/v1/attention?format=png&token=99", **request))
-    assert "the decoder has 2" in error_of(post(app, "/v1/attention?layer=3", **request))
+    assert "layer 3 is not there: the model has 2" in error_of(post(app, "/v1/attention?layer=3", **request))
 
 
 def test_a_translator_translates_as_vitreous_translate_does(translator: TextTranslator) -> None:
