@@ -59,6 +59,7 @@ WRONG = {
         ["describe", "ViT-B/16", "--image-size", "222"],
         "--set model.pad=true",
     ),
+    "seed that is not whole": (["train", "photos", "--seed", "1.5"], "--seed '1.5' is not a whole number"),
     "checkpoint cut short": (["predict", "cut", "photo.jpg"], "cut"),
 }
 

@@ -8,18 +8,18 @@ from typing import Annotated, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import DeviceOptions, Json
+from vitreous.cli.options import DeviceOptions, Int, Json
 from vitreous.cli.printing import print_json, print_table
 
 
 def bench(
     *,
     model: str = "ViT-Ti/16",
-    batch_size: Annotated[int, Parameter(help="images in one call")] = 16,
+    batch_size: Annotated[Int, Parameter(help="images in one call")] = 16,
     train: Annotated[bool, Parameter(help="time a training step (AdamW) instead of inference")] = False,
     compile: Annotated[bool, Parameter(help="through torch.compile, all of them")] = False,
     peers: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
-    rounds: Annotated[int, Parameter(help="calls of each")] = 10,
+    rounds: Annotated[Int, Parameter(help="calls of each")] = 10,
     json: Json = False,
     **options: Unpack[DeviceOptions],
 ) -> None:

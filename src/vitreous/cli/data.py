@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json, Workers
+from vitreous.cli.options import Int, Json, Workers
 from vitreous.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ def pack(
     destination: Path,
     /,
     *,
-    size: int = 256,
-    quality: Annotated[int | None, Parameter(help="of the JPEGs, 1 to 95 (default: 90)")] = None,
+    size: Int = 256,
+    quality: Annotated[Int | None, Parameter(help="of the JPEGs, 1 to 95 (default: 90)")] = None,
     raw: Annotated[bool, Parameter(help=RAW)] = False,
-    per_shard: int = 5000,
+    per_shard: Int = 5000,
     workers: Workers | None = None,
     strict: Annotated[bool, Parameter(help="an image that cannot be read is an error")] = False,
-    seed: Annotated[int, Parameter(help="random seed of the split, where the source has none")] = 0,
+    seed: Annotated[Int, Parameter(help="random seed of the split, where the source has none")] = 0,
     json: Json = False,
 ) -> int:
     """Write tar shards of images resized once; `vitreous train DST` reads them.

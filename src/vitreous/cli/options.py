@@ -15,6 +15,14 @@ from cyclopts import Parameter, Token
 from vitreous.errors import InputError
 
 
+def whole_number(_: object, tokens: Sequence[Token]) -> int:
+    """An integer, which is not rounded."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise InputError(f"{tokens[0].keyword} {tokens[0].value!r} is not a whole number") from None
+
+
 def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
     """Raises InputError where an option's number is lower."""
 
@@ -47,9 +55,10 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
     return parsed
 
 
+Int = Annotated[int, Parameter(converter=whole_number)]
 Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
 Device = Annotated[str, Parameter(name="--device", help="auto (the default), cpu, cuda or cuda:N")]
-BatchSize = Annotated[int, Parameter(name="--batch-size", validator=at_least("--batch-size", 1))]
+BatchSize = Annotated[Int, Parameter(name="--batch-size", validator=at_least("--batch-size", 1))]
 ImageSize = Annotated[
     tuple[int, int],
     Parameter(
@@ -61,7 +70,7 @@ ImageSize = Annotated[
     ),
 ]
 Workers = Annotated[
-    int,
+    Int,
     Parameter(
         name="--workers",
         validator=at_least("--workers", 0),
@@ -125,7 +134,7 @@ class TrainingOptions(TypedDict, total=False):
         ),
     ]
     seed: Annotated[
-        int, Parameter(name="--seed", help="random seed (initialization, shuffling, augmentation)")
+        Int, Parameter(name="--seed", help="random seed (initialization, shuffling, augmentation)")
     ]
     settings: Settings
     config: ConfigFile

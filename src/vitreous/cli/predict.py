@@ -8,7 +8,7 @@ from typing import Annotated, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json, LoadingOptions
+from vitreous.cli.options import Int, Json, LoadingOptions
 from vitreous.cli.printing import print_failed, print_json
 from vitreous.errors import InputError
 
@@ -16,7 +16,7 @@ from vitreous.errors import InputError
 class PredictOptions(LoadingOptions, total=False):
     """A model at work on images that are not labeled."""
 
-    top: Annotated[int, Parameter(help="how many labels to name, most probable first; 5 by default")]
+    top: Annotated[Int, Parameter(help="how many labels to name, most probable first; 5 by default")]
     out: Annotated[Path, Parameter(name="--out", help="the folder for a segmenter's masks")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json, LoadingOptions
+from vitreous.cli.options import Int, Json, LoadingOptions
 from vitreous.cli.printing import interval, percent, print_json, print_table
 
 
@@ -21,8 +21,8 @@ def probe(
         list[int] | None,
         Parameter(consume_multiple=True, help="images of each class; by default 1 5 10 25"),
     ] = None,
-    draws: Annotated[int, Parameter(help="how often shots are sampled, for the interval")] = 3,
-    seed: Annotated[int, Parameter(help="random seed of the sampled shots")] = 0,
+    draws: Annotated[Int, Parameter(help="how often shots are sampled, for the interval")] = 3,
+    seed: Annotated[Int, Parameter(help="random seed of the sampled shots")] = 0,
     json: Json = False,
     **options: Unpack[LoadingOptions],
 ) -> None:

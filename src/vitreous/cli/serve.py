@@ -8,7 +8,7 @@ from typing import Annotated, Any, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import DeviceOptions, Json
+from vitreous.cli.options import DeviceOptions, Int, Json
 from vitreous.cli.printing import print_json
 
 
@@ -17,11 +17,11 @@ def serve(
     /,
     *,
     host: Annotated[str, Parameter(help="0.0.0.0 to be reached from other machines")] = "127.0.0.1",
-    port: Annotated[int, Parameter(help="0: any that is free")] = 8000,
-    max_batch: Annotated[int, Parameter(help="images or texts computed together")] = 32,
+    port: Annotated[Int, Parameter(help="0: any that is free")] = 8000,
+    max_batch: Annotated[Int, Parameter(help="images or texts computed together")] = 32,
     max_wait: Annotated[float, Parameter(help="milliseconds that a request waits for others")] = 5.0,
     queue: Annotated[
-        int, Parameter(help="maximum queued images or texts; beyond it the server answers 503")
+        Int, Parameter(help="maximum queued images or texts; beyond it the server answers 503")
     ] = 256,
     json: Json = False,
     **options: Unpack[DeviceOptions],

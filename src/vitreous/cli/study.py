@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import ConfigFile, Device, Json, Settings
+from vitreous.cli.options import ConfigFile, Device, Int, Json, Settings
 from vitreous.cli.printing import print_json, print_names, print_table
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def study(
     /,
     *,
     quick: Annotated[bool, Parameter(help="few epochs: about two minutes on the digits")] = False,
-    seeds: Annotated[int | None, Parameter(help="how often each variant is trained")] = None,
+    seeds: Annotated[Int | None, Parameter(help="how often each variant is trained")] = None,
     json: Json = False,
     **options: Unpack[StudyOptions],
 ) -> int:

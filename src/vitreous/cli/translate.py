@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSize, Json, TrainingOptions
+from vitreous.cli.options import BatchSize, Int, Json, TrainingOptions
 from vitreous.cli.printing import print_json
 from vitreous.cli.training import Resume, train_or_resume
 from vitreous.errors import InputError
@@ -23,9 +23,9 @@ ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # 
 class TranslateOptions(TrainingOptions, total=False):
     """A run that learns from pairs of texts, and the search of its translations."""
 
-    steps: Annotated[int, Parameter(help="training steps (total, when resuming)")]
+    steps: Annotated[Int, Parameter(help="training steps (total, when resuming)")]
     batch_size: Annotated[BatchSize, Parameter(help="pairs in one step; texts translated together")]
-    beams: Annotated[int, Parameter(help="beams of the search; 1 is greedy, 4 the default")]
+    beams: Annotated[Int, Parameter(help="beams of the search; 1 is greedy, 4 the default")]
     length_penalty: Annotated[float, Parameter(help="higher favors longer translations; 0.6 by default")]
 
 
