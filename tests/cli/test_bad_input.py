@@ -59,6 +59,12 @@ WRONG = {
         ["describe", "ViT-B/16", "--image-size", "222"],
         "--set model.pad=true",
     ),
+    "data of a variable that is not set": (["train", ""], "DATA is empty"),
+    "held-out data of a variable that is not set": (["evaluate", "runs/mine", ""], "DATA is empty"),
+    "pairs of a variable that is not set": (["translate", "train", ""], "DATA is empty"),
+    "images of a variable that is not set": (["pretrain", ""], "DATA is empty"),
+    "checkpoint of a variable that is not set": (["train", "photos", "--init", ""], "--init is empty"),
+    "recipe of a variable that is not set": (["train", "photos", "--recipe", ""], "--recipe is empty"),
     "seed that is not whole": (["train", "photos", "--seed", "1.5"], "--seed '1.5' is not a whole number"),
     "checkpoint cut short": (["predict", "cut", "photo.jpg"], "cut"),
 }

@@ -32,6 +32,8 @@ def data_source(data: Any, *, numbers: bool = False) -> str:
     Raises:
         InputError: data of another form, images that cannot be read, or nothing at all.
     """
+    if isinstance(data, str) and not data:
+        raise InputError("DATA is empty: is a variable not set? Name one, or leave it out")
     if isinstance(data, str | Path):
         return str(data)
     from vitreous.data.config import DataConfig

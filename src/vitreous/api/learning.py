@@ -188,7 +188,8 @@ def train_translator(
     """
     check_beams(beams)
     tree = settings_of({**options, "steps": steps})
-    return start_training("translation", pairs, tree, options, beams=beams, length_penalty=length_penalty)
+    source = None if pairs is None else data_source(pairs)
+    return start_training("translation", source, tree, options, beams=beams, length_penalty=length_penalty)
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,6 +220,9 @@ def start_training(
     from vitreous.tasks.running import start_run
 
     init, out = checkpoint_path(options.get("init")), options.get("out")
+    for name, value in (("--init", init), ("--recipe", options.get("recipe"))):
+        if value == "":
+            raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
 
     def start(here: torch.device, world: World) -> Started:
         return start_run(

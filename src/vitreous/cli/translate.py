@@ -49,7 +49,7 @@ def translate(
     if run == "train":
         return train_or_resume(
             vt.train_translator,
-            ",".join(texts) or None,
+            ",".join(texts) if texts else None,
             options,
             resume,
             command="translate train",
