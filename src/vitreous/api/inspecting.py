@@ -14,11 +14,11 @@ from vitreous.api.arguments import (
     is_fresh,
     model_fields,
     model_name,
+    path_of_run,
     progress_bar,
     resolve_model,
     settings_tree,
 )
-from vitreous.api.asking import path_of_run
 from vitreous.data.image_list import Failure, image_list
 from vitreous.errors import InputError, require_packages
 
