@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from vitreous.evaluation.reading import evaluate_reader
+from vitreous.evaluation.texts import evaluate_reader
 from vitreous.tasks import running, task_named
 from vitreous.training.run import Run
 

@@ -18,9 +18,8 @@ from vitreous.data.dataset import Subset
 from vitreous.data.sources import Splits
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.features import extract
-from vitreous.evaluation.knn import knn_hits
-from vitreous.tasks.pretraining.config import ObjectiveName, PretrainingRunConfig
-from vitreous.tasks.pretraining.plan import by_model, rules
+from vitreous.evaluation.probing import knn_hits
+from vitreous.tasks.pretraining.config import ObjectiveName, PretrainingRunConfig, by_model, rules
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import starting_model

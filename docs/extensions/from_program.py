@@ -18,7 +18,7 @@ import vitreous
 from vitreous.cli import COMMANDS, DATA_COMMANDS, app
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Config
-from vitreous.tasks import TASKS
+from vitreous.tasks import TASKS, task_named
 from vitreous.training.recipes import NAMES, recipe
 
 ZOO = (
@@ -121,8 +121,8 @@ def configurations() -> list[type[BaseModel]]:
             for part in classes_in(field.annotation):
                 add(part)
 
-    for task in TASKS.values():
-        add(task.config)
+    for name in TASKS:
+        add(task_named(name).config)
     for kind in (BiTConfig, vitreous.Preprocessing, vitreous.SegmenterConfig, vitreous.TransformerConfig):
         add(kind)
     return list(found)

@@ -55,6 +55,11 @@ class Result:
         return f"{title}<p>{escape(words)}</p>{table_html(rows[:SHOWN_ROWS])}{more}"
 
 
+def percent(rate: float) -> str:
+    """Return a rate as people write it, 99.7 %; a dash for NaN."""
+    return "-" if rate != rate else f"{100 * rate:.1f} %"
+
+
 def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that are one number or one text."""
     return {name: value for name, value in values.items() if isinstance(value, str | int | float)}

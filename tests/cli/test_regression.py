@@ -108,7 +108,9 @@ def test_scores_by_hand():
     targets, predictions = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 2.0])
     r2, error, rmse = scores_of(targets, predictions)
     assert (r2, error, rmse) == (pytest.approx(1 - 4 / 5), 0.5, 1.0)
-    metrics = RegressionEvaluation(("a", "b", "c", "d"), targets, predictions, {}, 0.0).metrics
+    metrics = RegressionEvaluation(
+        names="abcd", targets=targets, predictions=predictions, failed={}, seconds=0.0
+    ).metrics
     low, high = metrics["mean_absolute_error"].interval
     assert 0 <= low < 0.5 < high <= 2
 

@@ -115,6 +115,21 @@ def test_predict_writes_masks_and_overlays(run, command, tmp_path):
     assert ".png" in command("predict", run, "photo.jpg", "--out", tmp_path / "more").out
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--top", "3"), "--top does not apply to --task segmentation"),
+        (("--workers", "2"), "--workers does not apply to --task segmentation"),
+        (("--set", "nonsense=1"), "nonsense"),
+    ],
+)
+def test_predict_refuses_options_without_effect(run, command, tmp_path, option, said):
+    done = command("predict", run, "photo.jpg", "--out", tmp_path / "masks", *option)
+    assert (done.code, said in done.err) == (2, True), done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not (tmp_path / "masks").exists()
+
+
 def test_images_of_one_name_get_masks_of_their_own(run, command, tmp_path):
     done = command("predict", run, "photos/3/0.jpg", "photos/7/0.jpg", "--out", tmp_path, "--json")
     assert len({each["mask"] for each in json.loads(done.out)["predictions"]}) == 2

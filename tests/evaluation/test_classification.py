@@ -13,7 +13,6 @@ from pydantic_core import to_json
 from vitreous.data.dataset import ArrayImages
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.multilabel import evaluate_multilabel
 from vitreous.models.vit import ViT
 
 LABELS = ("dark", "middle", "bright")
@@ -96,9 +95,9 @@ def test_other_classes_are_an_error(
         evaluate(make_model(labels, classes), images)
 
 
-def test_surest_mistakes_come_first(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
+def test_confident_mistakes_come_first(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
     evaluation = evaluate(make_model(), images)
-    mistakes = evaluation.surest_mistakes(100)
+    mistakes = evaluation.confident_mistakes(100)
     assert len(mistakes) == int((~evaluation.correct).sum()) > 3
     assert [m.probability for m in mistakes] == sorted((m.probability for m in mistakes), reverse=True)
     first = mistakes[0]
@@ -126,7 +125,7 @@ def test_several_labels_are_scored_by_average_precision(
     several = np.eye(3, dtype=np.float32)[images.targets]
     several[::5] = 1
     images.targets = several
-    evaluation = evaluate_multilabel(make_model(), images)
+    evaluation = evaluate(make_model(), images)
     expected = [average_precision_score(several[:, k], evaluation.probabilities[:, k]) for k in range(3)]
     assert evaluation.average_precision == pytest.approx(expected)
     assert evaluation.mean_average_precision == pytest.approx(np.mean(expected))

@@ -11,7 +11,6 @@ import torch
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.evaluation.monitor import monitor
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.config import ObjectiveName
@@ -31,7 +30,7 @@ def config_for(model: ViT, **evaluation: object) -> RunConfig:
 def test_fewshot_accuracy_is_measured_during_training(make_model: Callable[..., ViT]) -> None:
     model = make_model(labels=None, classes=10)
     splits = open_data("digits", DataConfig(validation_fraction=0.1))
-    measure = monitor(splits, config_for(model, fewshot=True))
+    measure = task_named("classification").validation(config_for(model, fewshot=True), splits)
     assert measure is not None
     found = measure(model)
     assert found.keys() == {
@@ -48,9 +47,10 @@ def test_fewshot_accuracy_is_measured_during_training(make_model: Callable[..., 
 def test_without_a_validation_part_there_is_nothing_to_measure_on(make_model: Callable[..., ViT]) -> None:
     model = make_model(labels=None, classes=10)
     splits = open_data("digits", DataConfig())
-    assert monitor(splits, config_for(model)) is None
+    task = task_named("classification")
+    assert task.validation(config_for(model), splits) is None
     with pytest.raises(InputError, match="validation_fraction"):
-        monitor(splits, config_for(model, fewshot=True))
+        task.validation(config_for(model, fewshot=True), splits)
 
 
 @pytest.mark.parametrize("objective", ["mae", "dino"])

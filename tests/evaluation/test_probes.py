@@ -17,9 +17,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation import features as features_module
 from vitreous.evaluation.features import Features, cached_features, content_key, extract
 from vitreous.evaluation.fewshot import fewshot, summary
-from vitreous.evaluation.knn import knn_hits
-from vitreous.evaluation.linear import fit, linear_probe, logits
-from vitreous.evaluation.probing import probe
+from vitreous.evaluation.probing import fit_linear, knn_hits, linear_hits, linear_logits, probe
 from vitreous.models.vit import ViT
 
 
@@ -111,17 +109,17 @@ def test_the_linear_probe_is_scikit_learns_minimum() -> None:
     train = clusters(200, spread=1.5)
     x, y = torch.from_numpy(train.values), torch.from_numpy(train.targets)
     penalty = 1e-2
-    weights = fit(x, y, 4, penalty)
+    weights = fit_linear(x, y, 4, penalty)
     peer = LogisticRegression(C=1 / (penalty * len(x)), tol=1e-8, max_iter=5000).fit(
         train.values, train.targets
     )
-    ours = logits(weights, x).softmax(dim=1).numpy()
+    ours = linear_logits(weights, x).softmax(dim=1).numpy()
     np.testing.assert_allclose(ours, peer.predict_proba(train.values), atol=2e-3)
 
 
 def test_probes_find_what_is_there() -> None:
     train, test = clusters(200, spread=0.3), clusters(80, spread=0.3, seed=1)
-    assert linear_probe(train, test, classes=4).hits == 80
+    assert linear_hits(train, test, classes=4) == 80
     results = fewshot(train, test, classes=4)
     assert list(results) == [1, 5, 10, 25]
     assert results[25].mean == 1
@@ -175,5 +173,5 @@ def test_ten_thousand_images_take_seconds() -> None:
     started = time.process_time()
     fewshot(train, test, classes=100)
     knn_hits(train, test, classes=100)
-    linear_probe(train, test, classes=100)
+    linear_hits(train, test, classes=100)
     assert time.process_time() - started < 30

@@ -28,7 +28,14 @@ FOUND = np.array([[0, 2, 1, 1], [0, 1, 0, 1]], dtype=np.uint8)
 
 def evaluation(*confusions: np.ndarray, classes=("background", "a", "b", "c")) -> SegmentationEvaluation:
     names = [str(number) for number in range(len(confusions))]
-    return SegmentationEvaluation(classes, range(len(names)), names, np.stack(confusions), {}, 0.0)
+    return SegmentationEvaluation(
+        classes=classes,
+        numbers=range(len(names)),
+        names=names,
+        confusions=np.stack(confusions),
+        failed={},
+        seconds=0.0,
+    )
 
 
 def test_iou_by_hand():

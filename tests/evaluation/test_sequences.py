@@ -7,9 +7,14 @@ from PIL import Image
 from vitreous.data.dataset import ArrayImages, BadImage
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
-from vitreous.evaluation.reading import CaptioningEvaluation, edits, evaluate_reader
-from vitreous.evaluation.text_models import Reader, ReadText, Translation, Translator
-from vitreous.evaluation.translation import evaluate_translator, scores
+from vitreous.evaluation.text_models import Reader, Translator, WrittenText
+from vitreous.evaluation.texts import (
+    CaptioningEvaluation,
+    corpus_scores,
+    edits,
+    evaluate_reader,
+    evaluate_translator,
+)
 
 
 class Parrot(Translator):
@@ -26,7 +31,7 @@ class Parrot(Translator):
         encode = staticmethod(str.split)
 
     def translate(self, texts, *, beams, length_penalty, batch_size):
-        return [Translation(text.split()[-1], 0.0, []) for text in texts]
+        return [WrittenText(text.split()[-1], 0.0, []) for text in texts]
 
 
 def test_a_translator_is_judged():
@@ -42,11 +47,11 @@ def test_a_translator_is_judged():
 
 def test_bleu_and_chrf_are_sacrebleus():
     text = "the cat sat on the mat today"
-    bleu, chrf, signature = scores([text], [text])
+    bleu, chrf, signature = corpus_scores([text], [text])
     assert bleu == pytest.approx(100)
     assert chrf == pytest.approx(100)
     assert "version" in signature
-    bleu, chrf, _ = scores(["the cat sat on a mat today"], [text])
+    bleu, chrf, _ = corpus_scores(["the cat sat on a mat today"], [text])
     assert 20 < bleu < 80
     assert 50 < chrf < 95
 
@@ -73,7 +78,7 @@ class Fixed(Reader):
         pass
 
     def read(self, images, *, beams, batch_size):
-        return [ReadText(str(np.asarray(image)[0, 0]), 0.0, []) for image in images]
+        return [WrittenText(str(np.asarray(image)[0, 0]), 0.0, []) for image in images]
 
 
 def test_a_reader_is_judged_and_bad_images_are_told():
@@ -104,5 +109,5 @@ def test_a_reader_is_judged_and_bad_images_are_told():
 
 
 def test_a_reader_that_writes_too_much_has_no_character_right():
-    found = CaptioningEvaluation(["a"], ["12"], ["345678"], {}, 0.1).to_json()
-    assert found["test_character_accuracy"] == 0
+    found = CaptioningEvaluation(names=["a"], wanted=["12"], texts=["345678"], failed={}, seconds=0.1)
+    assert found.to_json()["test_character_accuracy"] == 0

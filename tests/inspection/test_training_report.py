@@ -16,8 +16,7 @@ from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.contact_sheet import target_in_words as label_of
 from vitreous.data.dataset import ArrayImages
 from vitreous.evaluation.baselines import Baseline
-from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.evaluation.multilabel import MultiLabelEvaluation
+from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.page import Exhibit, write_page

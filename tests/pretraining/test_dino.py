@@ -7,9 +7,8 @@ import torch
 
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
-from vitreous.tasks.pretraining.dino import DINO, DINOConfig, cross_view_loss, signs_of_collapse
-from vitreous.tasks.pretraining.sizes import FeaturesAt
-from vitreous.tasks.pretraining.views import MultiCrop, ViewsConfig, blurred, random_crop, turn_colors
+from vitreous.tasks.pretraining.dino import DINO, DINOConfig, FeaturesAt, cross_view_loss, signs_of_collapse
+from vitreous.tasks.pretraining.views import MultiCrop, ViewsConfig, blurred, random_crop, rotate_colors
 
 SMALL = {"prototypes": 32, "head_hidden": 32, "head_bottleneck": 16}
 
@@ -192,10 +191,10 @@ def test_crops_stay_inside_the_image():
 def test_colors_turn_and_fade(images):
     pixels = (images + 1) / 2
     one, zero = torch.ones(16, 1, 1, 1), torch.zeros(16, 1, 1, 1)
-    assert torch.allclose(turn_colors(pixels, one, zero), pixels, atol=1e-5)
-    gray = turn_colors(pixels, zero, zero)
+    assert torch.allclose(rotate_colors(pixels, one, zero), pixels, atol=1e-5)
+    gray = rotate_colors(pixels, zero, zero)
     assert torch.allclose(gray[:, 0], gray[:, 2], atol=2e-2)
-    full = turn_colors(pixels, one, 2 * math.pi * one)
+    full = rotate_colors(pixels, one, 2 * math.pi * one)
     assert torch.allclose(full, pixels, atol=1e-4)
 
 

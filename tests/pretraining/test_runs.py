@@ -17,8 +17,7 @@ from vitreous.data.dataset import BadImage
 from vitreous.data.sources import Splits, open_data
 from vitreous.errors import InputError
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.config import OBJECTIVES, PretrainingRunConfig
-from vitreous.tasks.pretraining.plan import open_unlabeled
+from vitreous.tasks.pretraining.config import OBJECTIVES, PretrainingRunConfig, open_unlabeled
 from vitreous.tasks.running import learn
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.distributed import World

@@ -12,8 +12,7 @@ import vitreous as vt
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.config import PretrainingRunConfig
-from vitreous.tasks.pretraining.plan import open_unlabeled
+from vitreous.tasks.pretraining.config import PretrainingRunConfig, open_unlabeled
 from vitreous.tasks.running import learn
 from vitreous.training.run import Run
 
@@ -24,7 +23,7 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.tasks.pretraining.config import PretrainingRunConfig
-from vitreous.tasks.pretraining.plan import open_unlabeled
+from vitreous.tasks.pretraining.config import open_unlabeled
 from vitreous.tasks.running import learn
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run

@@ -16,8 +16,13 @@ from vitreous.data.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.evaluation.text_models import Reader, Translator
 from vitreous.tasks import task_named
 from vitreous.tasks.running import learn, open_run, start_run
-from vitreous.tasks.text.config import TranslationConfig
-from vitreous.tasks.text.recipes import digit_lines_config, numbers_config, pairs_config, paper_rate
+from vitreous.tasks.text.config import (
+    TranslationConfig,
+    digit_lines_config,
+    numbers_config,
+    pairs_config,
+    paper_training,
+)
 from vitreous.tasks.text.task import LastCheckpoints, next_token
 from vitreous.training.distributed import World
 from vitreous.training.optimizers import learning_rate
@@ -61,7 +66,8 @@ def weights(model):
 
 def test_the_papers_schedule():
     width, warmup, total = 512, 4000, 100_000
-    peak, schedule = paper_rate(width, warmup)
+    training = paper_training(width, steps=100_000, batch_size=1, warmup=warmup)
+    peak, schedule = training.peak_lr, training.schedule
     for step in (1, 100, 3999, 4000, 10_000, 99_999):
         paper = width**-0.5 * min(step**-0.5, step * warmup**-1.5)
         assert peak * learning_rate(step - 1, total, schedule) == pytest.approx(paper, rel=2e-4)

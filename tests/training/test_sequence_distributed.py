@@ -18,8 +18,13 @@ import vitreous as vt
 from vitreous.data.text.captions import open_captions
 from vitreous.data.text.parallel import Parallel, number_pairs, open_parallel
 from vitreous.tasks.running import learn, open_run
-from vitreous.tasks.text.config import CaptioningConfig, TranslationConfig
-from vitreous.tasks.text.recipes import digit_lines_config, images_config, numbers_config
+from vitreous.tasks.text.config import (
+    CaptioningConfig,
+    TranslationConfig,
+    digit_lines_config,
+    images_config,
+    numbers_config,
+)
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.run import Run
 from vitreous.training.settings import configure

@@ -22,7 +22,7 @@ from vitreous.errors import InputError
 from vitreous.results import Result
 
 if TYPE_CHECKING:
-    from vitreous.tasks.results import Evaluated, Predictions
+    from vitreous.tasks.answering import Evaluated, Predictions
 
 
 def evaluate(
@@ -50,7 +50,7 @@ def evaluate(
     """
     from vitreous.data.loading import worker_count
     from vitreous.tasks import task_named
-    from vitreous.tasks.running import evaluate_model, task_of
+    from vitreous.tasks.answering import evaluate_model, task_of
     from vitreous.training.device import pick_device
 
     model = path_of_run(model)
@@ -59,7 +59,7 @@ def evaluate(
     task.check_options("evaluate", given)
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
-    source = None if data is None else data_source(data, numbers=task.name == "regression")
+    source = None if data is None else data_source(data, numbers=task.numeric)
     with progress_bar("evaluating", progress) as advance:
         return evaluate_model(
             model,
@@ -102,8 +102,8 @@ def predict(
     """
     from vitreous.data.loading import worker_count
     from vitreous.tasks import task_named
-    from vitreous.tasks.running import predict as ask
-    from vitreous.tasks.running import task_of
+    from vitreous.tasks.answering import predict as ask
+    from vitreous.tasks.answering import task_of
     from vitreous.training.device import pick_device
 
     if top is not None and top < 1:
@@ -256,7 +256,7 @@ def serve(
     from vitreous.deployment.serving.app import Pace, build_app
     from vitreous.deployment.serving.endpoints import Limits
     from vitreous.deployment.serving.page import page_of
-    from vitreous.tasks.running import task_of
+    from vitreous.tasks.answering import task_of
     from vitreous.tasks.serving import open_served
     from vitreous.training.device import pick_device
 

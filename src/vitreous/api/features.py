@@ -117,7 +117,7 @@ def embed(
         InputError: no such model or image, or no image can be read.
     """
     from vitreous.data.loading import worker_count
-    from vitreous.evaluation.features import embed_dataset
+    from vitreous.evaluation.features import feature_outputs
     from vitreous.training.device import pick_device
     from vitreous.training.precision import answering_precision, computing
 
@@ -127,7 +127,7 @@ def embed(
     fields = model_fields(settings_tree(settings, config), image_size)
     opened, here = resolve_model(model, **fields), pick_device(device)
     with computing(answering_precision(precision, here), here), progress_bar("features", progress) as advance:
-        values, indices, bad = embed_dataset(
+        found = feature_outputs(
             opened,
             listed,
             device=here,
@@ -135,8 +135,8 @@ def embed(
             workers=worker_count(workers),
             progress=advance,
         )
-    failed = (*missing, *(Failure(path, reason) for path, reason in bad.items()))
-    features = Embeddings(values, tuple(listed.name(index) for index in indices.tolist()), failed)
+    failed = (*missing, *(Failure(path, reason) for path, reason in found.failed.items()))
+    features = Embeddings(found.values.numpy(), found.names, failed)
     if out is not None:
         features.save(out)
     return features

@@ -74,7 +74,7 @@ def inspect(
     require_packages("matplotlib", extra="train", what="inspect")
     from vitreous.inspection.model_report import Question
     from vitreous.tasks import task_named
-    from vitreous.tasks.running import task_of
+    from vitreous.tasks.answering import task_of
     from vitreous.training.device import pick_device
     from vitreous.training.precision import answering_precision, computing
 

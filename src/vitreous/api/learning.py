@@ -139,7 +139,7 @@ def train(
     particular = ("model", "init", "recipe", "image_size", "minutes", "workers", "strict")
     given = {f"--{name.replace('_', '-')}": options[name] for name in particular}
     named.check_options("train", {**given, "--batch-size auto": fit_memory})
-    source = None if data is None else data_source(data, numbers=named.name == "regression")
+    source = None if data is None else data_source(data, numbers=named.numeric)
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vitreous.evaluation.result import Evaluation
-    from vitreous.tasks.results import RunResult
-    from vitreous.tasks.running import Started
+    from vitreous.tasks.running import RunResult, Started
     from vitreous.training.distributed import World
 
 Start = Callable[["torch.device", "World"], "Started"]

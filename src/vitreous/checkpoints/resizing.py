@@ -87,7 +87,8 @@ def resize(
     resized = meta_model(config, **attributes_of(model) | {"preprocessing": preprocessing})
     weights = stored(model)
     if isinstance(model, ViT | Segmenter) and isinstance(config, ViTConfig):
-        weights |= resized_positions(model, config, interpolation) | resized_patches(model, config)
+        positions = resized_positions(weights, model.config, config, interpolation)
+        weights |= positions | resized_patches(model, config)
     load_weights(resized, weights, where="resize")
     resized.train(model.training)
     return resized
@@ -123,9 +124,10 @@ def as_pair(size: Size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-def resized_positions(model: ViT | Segmenter, config: ViTConfig, interpolation: str) -> dict[str, Tensor]:
-    """The learned position tables for the grid of `config`, by name."""
-    old = model.config
+def resized_positions(
+    weights: Mapping[str, Tensor], old: ViTConfig, config: ViTConfig, interpolation: str
+) -> dict[str, Tensor]:
+    """Return those of a model's weights that are learned position tables, for the grid of `config`."""
     if config.grid == old.grid:
         return {}
     match config.position.kind:
@@ -134,14 +136,14 @@ def resized_positions(model: ViT | Segmenter, config: ViTConfig, interpolation: 
         case "learned":
             return {
                 name: resize_table(tensor, old.grid, config.grid, interpolation)
-                for name, tensor in stored(model).items()
+                for name, tensor in weights.items()
                 if POSITION_TABLE.match(name)
             }
         case "learned-2d":
             axes = {"x": config.grid[1], "y": config.grid[0]}
             return {
                 name: resize_axis(tensor, axes[axis])
-                for name, tensor in stored(model).items()
+                for name, tensor in weights.items()
                 if POSITION_TABLE.match(name) and (axis := name[-1]) in axes
             }
         case _:  # computed from the grid

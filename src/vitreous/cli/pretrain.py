@@ -12,7 +12,7 @@ from vitreous.cli.options import BatchSize, ImageTrainingOptions, Json
 from vitreous.cli.training import Resume, train_or_resume
 
 if TYPE_CHECKING:
-    from vitreous.tasks.results import RunResult
+    from vitreous.tasks.running import RunResult
 
 
 class PretrainOptions(ImageTrainingOptions, total=False):

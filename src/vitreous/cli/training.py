@@ -16,7 +16,7 @@ from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from vitreous.api.run import Run
-    from vitreous.tasks.results import RunResult
+    from vitreous.tasks.running import RunResult
 
 STOPPED = 130  # the exit code of what Ctrl-C has ended
 RESUMED = {"task", "epochs", "steps", "shard", "device", "beams", "length_penalty"}  # go with --resume

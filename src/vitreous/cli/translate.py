@@ -15,7 +15,7 @@ from vitreous.cli.training import Resume, train_or_resume
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
-    from vitreous.tasks.results import RunResult
+    from vitreous.tasks.running import RunResult
 
 ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
 

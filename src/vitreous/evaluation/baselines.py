@@ -1,4 +1,4 @@
-"""What needs no network: a kernel SVM and nearest neighbors on raw pixels, on the very same split."""
+"""Classical baselines: a kernel SVM and nearest neighbors on raw pixels, on the same split."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def digits_baselines(splits: Splits) -> tuple[Baseline, ...]:
     """A tuned SVM and k-NN for images that are small and all of one size.
 
     What is tuned is chosen by cross-validation inside the training part (with the validation part, where one
-    was carved from it); the held-out part is looked at once, at the end.
+    was split from it); the held-out part is used once, at the end.
 
     Raises:
         InputError: there is no held-out part.

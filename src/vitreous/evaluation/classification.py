@@ -1,29 +1,30 @@
-"""A model against images whose class is known: every image exactly once."""
+"""A model against images whose classes are known: one class for each image, or several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.evaluation.answers import Progress, ask, class_labels
-from vitreous.evaluation.result import Evaluation, Metric, TextTable, percent
+from vitreous.errors import InputError
+from vitreous.evaluation.outputs import Batching, compute_outputs
+from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import (
     Calibration,
     ClassScore,
     Interval,
+    average_precision,
     calibrate,
     class_scores,
     confusion_matrix,
     wilson_interval,
 )
 from vitreous.models.names import Model
+from vitreous.results import percent
 
 MOST_CLASSES = 1000  # whose confusion matrix goes into the JSON: it grows with their square
 SHOWN_CLASSES = 30  # whose confusion matrix is printed
@@ -40,29 +41,28 @@ class Mistake:
     probability: float
 
 
-@dataclass(frozen=True)
-class ClassificationEvaluation(Evaluation):
-    """What a classifier said about each image, and what follows from it.
+@dataclass(frozen=True, kw_only=True)
+class LabelEvaluation(Evaluation):
+    """What a classifier predicts for each image.
 
     Attributes:
         classes: the label of each class, in the model's order.
-        indices: where each judged image stands in its source; images that could not be decoded lack.
-        names: its name there.
-        targets: its class.
-        probabilities: what the model gives each class.
-        failed: images that could not be decoded, and why.
-        seconds: from the first image to the last.
+        indices: the number of each evaluated image in its dataset.
+        targets: its class; where it may have several, a 0 or 1 for each class.
+        probabilities: what the model gives each class; they sum to one where an image has one class.
     """
-
-    task = "classification"
 
     classes: tuple[str, ...]
     indices: Int[np.ndarray, " N"]
-    names: tuple[str, ...]
-    targets: Int[np.ndarray, " N"]
+    targets: Int[np.ndarray, " N"] | Float[np.ndarray, "N classes"]
     probabilities: Float[np.ndarray, "N classes"]
-    failed: Mapping[str, str]
-    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationEvaluation(LabelEvaluation):
+    """What a classifier predicts for images of one class each, and what follows from it."""
+
+    task = "classification"
 
     @cached_property
     def predictions(self) -> Int[np.ndarray, " N"]:
@@ -71,10 +71,6 @@ class ClassificationEvaluation(Evaluation):
     @cached_property
     def correct(self) -> np.ndarray:
         return self.predictions == self.targets
-
-    @property
-    def count(self) -> int:
-        return len(self.targets)
 
     @property
     def accuracy(self) -> float:
@@ -106,8 +102,8 @@ class ClassificationEvaluation(Evaluation):
     def calibration(self) -> Calibration:
         return calibrate(self.probabilities.max(axis=1), self.correct)
 
-    def surest_mistakes(self, count: int = 12) -> list[Mistake]:
-        """The wrong answers of which the model was surest, surest first."""
+    def confident_mistakes(self, count: int = 12) -> list[Mistake]:
+        """Return the most confident wrong predictions, in descending order."""
         confidence = self.probabilities.max(axis=1)
         wrong = np.flatnonzero(~self.correct)
         return [
@@ -136,7 +132,7 @@ class ClassificationEvaluation(Evaluation):
                 "ece": self.calibration.ece,
                 "bins": [asdict(each) for each in self.calibration.bins],
             },
-            "mistakes": [asdict(mistake) for mistake in self.surest_mistakes()],
+            "mistakes": [asdict(mistake) for mistake in self.confident_mistakes()],
         }
 
     def tables(self) -> list[TextTable]:
@@ -150,39 +146,105 @@ class ClassificationEvaluation(Evaluation):
             title = "confusion matrix: a row for the true class, a column for the predicted class"
             counts = [(label, *map(str, row)) for label, row in confusion]
             found.append(TextTable(title, ("", *self.classes), counts))
-        if mistakes := self.surest_mistakes(5):
-            rows = [(m.name, m.predicted, m.actual, f"{m.probability:.1%}") for m in mistakes]
+        if mistakes := self.confident_mistakes(5):
+            rows = [(m.name, m.predicted, m.actual, percent(m.probability)) for m in mistakes]
             headers = ("image", "predicted", "true class", "probability")
             found.append(TextTable("most confident mistakes", headers, rows, words=3))
         return found
 
 
-def evaluate(
-    model: Model,
-    images: ImageDataset,
-    *,
-    device: str | torch.device = "cpu",
-    batch_size: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
-) -> ClassificationEvaluation:
-    """Classify every one of `images` once and compare with its class.
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelEvaluation(LabelEvaluation):
+    """What a classifier predicts for images that may have several classes: yes or no for each."""
 
-    Args:
-        progress: called after each batch with the images done and the images in all.
+    task = "multilabel"
+
+    @cached_property
+    def average_precision(self) -> tuple[float, ...]:
+        """Of each class; NaN for a class that no image shows."""
+        columns = zip(self.targets.T, self.probabilities.T, strict=True)
+        return tuple(average_precision(target, score) for target, score in columns)
+
+    @property
+    def mean_average_precision(self) -> float:
+        """Over the classes that some image shows."""
+        return float(np.nanmean(self.average_precision))
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        return {"mean_average_precision": Metric(self.mean_average_precision, "mean average precision")}
+
+    def details(self) -> dict[str, Any]:
+        columns = zip(self.classes, self.average_precision, self.targets.sum(axis=0), strict=True)
+        return {
+            "per_class": [
+                {"label": label, "average_precision": value, "support": int(support)}
+                for label, value, support in columns
+            ]
+        }
+
+    def tables(self) -> list[TextTable]:
+        precisions = zip(self.classes, self.average_precision, strict=True)
+        rows = [(name, percent(value)) for name, value in precisions]
+        return [TextTable("", ("class", "average precision"), rows)]
+
+
+def evaluate(
+    model: Model, images: ImageDataset, **batching: Unpack[Batching]
+) -> ClassificationEvaluation | MultiLabelEvaluation:
+    """Classify every one of `images` once and compare with its class, or its classes.
 
     Raises:
         InputError: the model does not know the classes, or no image could be decoded.
     """
     labels = class_labels(model, images)
-    place = np.array([labels.index(label) for label in images.classes])
-    answers = ask(model, images, device=device, batch_size=batch_size, workers=workers, progress=progress)
-    return ClassificationEvaluation(
+    columns = np.array([labels.index(label) for label in images.classes])
+    outputs = compute_outputs(model, images, **batching)
+    targets = images.targets[outputs.indices]
+    multilabel = targets.ndim == 2
+    if multilabel:
+        known = np.zeros((len(targets), len(labels)), dtype=np.float32)
+        known[:, columns] = targets
+    else:
+        known = columns[targets]
+    kind = MultiLabelEvaluation if multilabel else ClassificationEvaluation
+    return kind(
         classes=labels,
-        indices=answers.indices,
-        names=answers.names,
-        targets=place[images.targets[answers.indices]],
-        probabilities=answers.logits.softmax(dim=-1).numpy(),
-        failed=answers.failed,
-        seconds=answers.seconds,
+        indices=outputs.indices,
+        names=outputs.names,
+        targets=known,
+        probabilities=(outputs.values.sigmoid() if multilabel else outputs.values.softmax(dim=-1)).numpy(),
+        failed=outputs.failed,
+        seconds=outputs.seconds,
     )
+
+
+def class_labels(model: Model, images: ImageDataset) -> tuple[str, ...]:
+    """Return the label of each output of the model; every class of `images` is among them.
+
+    The images may show some of the model's classes only. A model without labels takes those of the
+    images, when their number is right.
+    """
+    outputs = model.config.num_classes
+    if outputs is None:
+        raise InputError("the model has no head, so it cannot classify: train one, or use vitreous probe")
+    if model.labels is None:
+        if len(images.classes) != outputs:
+            raise InputError(
+                f"the data has {len(images.classes)} classes, the model {outputs} without names: "
+                "evaluate it on data with the same classes"
+            )
+        return tuple(images.classes)
+    unknown = [label for label in images.classes if label not in model.labels]
+    if unknown:
+        raise InputError(
+            f"the model does not know {listing(unknown)}; its classes are {listing(model.labels)}: "
+            "name the classes of the data as the model does"
+        )
+    return tuple(model.labels)
+
+
+def listing(names: list[str], shown: int = 5) -> str:
+    """Return the first few names, and how many more there are."""
+    first = ", ".join(repr(name) for name in names[:shown])
+    return first if len(names) <= shown else f"{first} and {len(names) - shown} more"

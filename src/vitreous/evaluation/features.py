@@ -1,12 +1,12 @@
-"""Frozen features: what a model's head sees of every image, extracted once and kept by content."""
+"""Frozen features: what a model's head sees of every image, extracted once and cached by content."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.dataset import BadImage, ImageDataset
-from vitreous.data.image_samples import evaluation_loader
 from vitreous.errors import InputError
+from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
 from vitreous.models.names import Model
 from vitreous.training.precision import answering_precision, computing
 
@@ -36,92 +36,46 @@ def cache_folder() -> Path:
 
 
 def cached_features(
-    model: Model,
-    images: ImageDataset,
-    *,
-    device: str | torch.device = "cpu",
-    precision: str = "fp32",
-    batch_size: int = 64,
-    workers: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    model: Model, images: ImageDataset, *, precision: str = "fp32", **batching: Unpack[Batching]
 ) -> Features:
-    """`extract`, but never twice for the same weights, precision, preprocessing and images: the result is
-    kept in `cache_folder`, named by a hash of all four. A damaged file is made again."""
-    precision = answering_precision(precision, torch.device(device))
+    """Return `extract`'s features, computed once for the same weights, precision, preprocessing and images.
+
+    They are cached in `cache_folder`, named by a hash of all four. A damaged file is written again.
+    """
+    device = torch.device(batching.get("device", "cpu"))
+    precision = answering_precision(precision, device)
     path = cache_folder() / "features" / f"{content_key(model, images, precision)}.safetensors"
     if path.is_file():
         try:
-            kept = load_file(path)
+            cached = load_file(path)
         except SafetensorError:
             path.unlink()
         else:
-            return Features(kept["values"], kept["targets"])
-    with computing(precision, torch.device(device)):
-        features = extract(
-            model, images, device=device, batch_size=batch_size, workers=workers, progress=progress
-        )
+            return Features(cached["values"], cached["targets"])
+    with computing(precision, device):
+        features = extract(model, images, **batching)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as beside:
-        save_file({"values": features.values, "targets": features.targets}, beside)
+    with whole(path) as partial:
+        save_file({"values": features.values, "targets": features.targets}, partial)
     return features
 
 
-def extract(
-    model: Model,
-    images: ImageDataset,
-    *,
-    device: str | torch.device = "cpu",
-    batch_size: int = 64,
-    workers: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-) -> Features:
-    """The features of every image once, in evaluation mode; the model's mode is given back.
+def extract(model: Model, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
+    """Compute the features of every image once.
 
     Raises:
         InputError: images with several labels, or none that can be decoded.
     """
     if images.targets.ndim != 1:
         raise InputError("a probe needs one class for each image, and these images have several labels")
-    values, indices, _ = embed_dataset(
-        model, images, device=device, batch_size=batch_size, workers=workers, progress=progress
-    )
-    return Features(values, images.targets[indices].astype(np.int64))
+    outputs = feature_outputs(model, images, **batching)
+    return Features(outputs.values.numpy(), images.targets[outputs.indices].astype(np.int64))
 
 
-def embed_dataset(
-    model: Model,
-    images: ImageDataset,
-    *,
-    device: str | torch.device = "cpu",
-    batch_size: int = 64,
-    workers: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[Float[np.ndarray, "N D"], Int[np.ndarray, " N"], dict[str, str]]:
-    """Compute the features of every image once, in evaluation mode; the model's mode is restored.
-
-    Returns:
-        the features, the index of each one's image, and why other images could not be decoded, by name.
-
-    Raises:
-        InputError: no image can be decoded.
-    """
-    loader = evaluation_loader(
-        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers, device=device
-    )
-    values: list[np.ndarray] = []
-    indices: list[np.ndarray] = []
-    training = model.training
-    model.to(device).eval()
-    with torch.inference_mode():
-        for batch in loader:
-            values.append(model.features(batch.images).flatten(1).float().cpu().numpy())
-            indices.append(batch.indices.cpu().numpy())
-            if progress:
-                progress(sum(map(len, indices)), len(images))
-    model.train(training)
-    if not values:
-        raise InputError("none of the images could be decoded: there are no features to compute")
-    return np.concatenate(values), np.concatenate(indices), dict(loader.bad)
+def feature_outputs(model: Model, images: ImageDataset, **batching: Unpack[Batching]) -> Outputs:
+    """Compute what the head of a model sees of every image, (N, D). Raises InputError where no image can be
+    decoded."""
+    return compute_outputs(model, images, lambda batch: model.features(batch).flatten(1), **batching)
 
 
 def content_key(model: Model, images: ImageDataset, precision: str = "fp32") -> str:

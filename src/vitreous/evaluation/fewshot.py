@@ -4,19 +4,21 @@ each class, without a step of training. Equal to big_vision's `fewshot_lsr`."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from vitreous.data.dataset import Splits, Subset
 from vitreous.errors import InputError
-from vitreous.evaluation.features import Features
+from vitreous.evaluation.features import Features, extract
 from vitreous.evaluation.scores import Interval
 
 SHOTS = (1, 5, 10, 25)
+MONITORED = (1, 5, 10)  # shots that are measured while a model learns
 SEEDS = (0, 1, 2)
 L2 = 2.0**10
 BIAS = 100.0  # a constant feature, regularized like the others
@@ -63,7 +65,7 @@ def fewshot(
 
 
 def draw_order(targets: Int[np.ndarray, " N"], classes: int, seed: int) -> list[Int[np.ndarray, " n"]]:
-    """The images of every class in the order in which shots are drawn, as big_vision draws them."""
+    """The images of every class in the order in which shots are sampled, as big_vision does it."""
     generator = np.random.default_rng(seed)
     return [generator.permutation(np.flatnonzero(targets == number)) for number in range(classes)]
 
@@ -114,3 +116,31 @@ def summary(accuracies: Sequence[float]) -> FewShot:
 
     half = float(t.ppf(0.975, count - 1)) * float(np.std(accuracies, ddof=1)) / math.sqrt(count)
     return FewShot(mean, Interval(max(mean - half, 0.0), min(mean + half, 1.0)))
+
+
+def fewshot_measure(splits: Splits, *, batch_size: int) -> Callable[[nn.Module], Mapping[str, float]]:
+    """Return what measures the closed-form accuracy on the validation part while a model learns, always from
+    the same few training images.
+
+    Raises:
+        InputError: there is no validation part, or an image may have several labels.
+    """
+    validating = splits.validation
+    if validating is None:
+        raise InputError("evaluation.fewshot needs held-out images: set data.validation_fraction=0.1")
+    if splits.summary.multi_label:
+        raise InputError("evaluation.fewshot needs one class for each image: leave it out for several labels")
+    classes = len(splits.train.classes)
+    order = draw_order(splits.train.targets, classes, seed=0)
+    shown = Subset(splits.train, np.concatenate([indices[: max(MONITORED)] for indices in order]))
+
+    def measure(model: nn.Module) -> Mapping[str, float]:
+        device = next(model.parameters()).device
+        train, test = (
+            extract(model, part, device=device, batch_size=batch_size)  # type: ignore[arg-type]
+            for part in (shown, validating)
+        )
+        results = fewshot(train, test, classes=classes, shots=MONITORED, seeds=(0,))
+        return {f"validation_fewshot_{shots}": result.mean for shots, result in results.items()}
+
+    return measure

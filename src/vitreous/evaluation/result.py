@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from vitreous.evaluation.scores import Interval
+from vitreous.results import percent
 
 
 class Metric(NamedTuple):
@@ -26,14 +28,9 @@ class Metric(NamedTuple):
     def text(self, number: float | None = None) -> str:
         """Return a number of this metric (its value by default) as people write it."""
         number = self.value if number is None else number
-        if number != number:
-            return "-"
-        return f"{100 * number:.2f} %" if self.rate else f"{number:.4g}"
-
-
-def percent(rate: float) -> str:
-    """Return a rate as people write it; a dash for NaN."""
-    return Metric(rate, "").text()
+        if self.rate:
+            return percent(number)
+        return "-" if number != number else f"{number:.4g}"
 
 
 class TextTable(NamedTuple):
@@ -45,25 +42,34 @@ class TextTable(NamedTuple):
     words: int = 1
 
 
+def failures(reasons: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return what could not be read, and why, for JSON."""
+    return [{"path": path, "reason": reason} for path, reason in reasons.items()]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """What a model made of held-out examples, in one form for all tasks.
 
     Attributes:
         task: its name in the registry of tasks.
+        of: what is counted.
+        names: of the examples that were evaluated.
         failed: what could not be read, and why.
         seconds: from the first example to the last.
-        of: what is counted.
     """
 
     task: ClassVar[str]
     of: ClassVar[str] = "images"
+
+    names: Sequence[str]
     failed: Mapping[str, str]
     seconds: float
 
     @property
     def count(self) -> int:
         """Evaluated examples."""
-        raise NotImplementedError
+        return len(self.names)
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -83,21 +89,20 @@ class Evaluation:
 
         Each metric is given twice: in `metrics`, and by a name of its own such as `test_accuracy`.
         """
-        metrics = self.metrics
+        metrics: dict[str, Any] = {}
         flat: dict[str, Any] = {}
-        for name, metric in metrics.items():
+        for name, metric in self.metrics.items():
+            interval = list(metric.interval) if metric.interval else None
+            metrics[name] = {"value": metric.value, "interval": interval}
             flat[f"test_{name}"] = metric.value
-            if metric.interval:
-                flat[f"test_{name}_interval"] = list(metric.interval)
+            if interval:
+                flat[f"test_{name}_interval"] = interval
         return {
             "task": self.task,
-            "metrics": {
-                name: {"value": metric.value, "interval": list(metric.interval) if metric.interval else None}
-                for name, metric in metrics.items()
-            },
+            "metrics": metrics,
             "count": self.count,
             "seconds": self.seconds,
-            "failed": [{"path": path, "reason": reason} for path, reason in self.failed.items()],
+            "failed": failures(self.failed),
             "test_count": self.count,
             **flat,
             **self.details(),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-Z_95 = 1.959963984540054  # 95 % of a normal distribution lies within this many standard deviations
+Z_95 = 1.959963984540054  # 95 % of a normal distribution is within this many standard deviations
 CALIBRATION_BINS = 15  # Guo et al., arXiv 1706.04599
 
 
@@ -18,6 +19,12 @@ class Interval(NamedTuple):
 
     low: float
     high: float
+
+
+def quantile_interval(resampled: Sequence[float] | Float[np.ndarray, " N"]) -> Interval:
+    """Return the 95 % interval of a score from its values in bootstrap samples."""
+    low, high = np.nanquantile(resampled, (0.025, 0.975))
+    return Interval(float(low), float(high))
 
 
 class ClassScore(NamedTuple):
@@ -71,36 +78,25 @@ def confusion_matrix(
 def class_scores(
     confusion: Int[np.ndarray, "classes classes"], labels: tuple[str, ...]
 ) -> tuple[ClassScore, ...]:
-    """Precision, recall and F1 of every class."""
-    hits, support, called = (
-        counts.tolist() for counts in (confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0))
-    )
-    return tuple(
-        ClassScore(label, ratio(hit, calls), ratio(hit, count), ratio(2 * hit, calls + count), count)
-        for label, hit, count, calls in zip(labels, hits, support, called, strict=True)
-    )
-
-
-def ratio(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan
+    """Return precision, recall and F1 of every class."""
+    hits, support, called = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+        columns = hits / called, hits / support, 2 * hits / (called + support), support
+    return tuple(map(ClassScore, labels, *(column.tolist() for column in columns)))
 
 
 def calibrate(
     confidence: Float[np.ndarray, " N"], correct: np.ndarray, bins: int = CALIBRATION_BINS
 ) -> Calibration:
-    """Does a probability of 0.8 mean right in 80 % of the cases? The mean distance between confidence and
-    accuracy in bins of equal width, weighted by their images (arXiv 1706.04599, Eq. 3)."""
+    """Return the mean distance between confidence and accuracy in bins of equal width, weighted by their
+    images (arXiv 1706.04599, Eq. 3): is a probability of 0.8 correct in 80 % of the cases?"""
     edges = np.linspace(0, 1, bins + 1)
     place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    filled = []
-    for index in range(bins):
-        inside = place == index
-        count = int(inside.sum())
-        mean = float(confidence[inside].mean()) if count else math.nan
-        right = float(correct[inside].mean()) if count else math.nan
-        filled.append(Bin(float(edges[index]), float(edges[index + 1]), count, mean, right))
-    gaps = (each.count * abs(each.confidence - each.accuracy) for each in filled if each.count)
-    return Calibration(sum(gaps) / max(len(confidence), 1), tuple(filled))
+    counts, sums, hits = (np.bincount(place, each, bins) for each in (None, confidence, correct))
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+        columns = edges[:-1], edges[1:], counts, sums / counts, hits / counts
+    error = float(np.abs(sums - hits).sum()) / max(len(confidence), 1)
+    return Calibration(error, tuple(map(Bin, *(column.tolist() for column in columns))))
 
 
 def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> float:

@@ -1,15 +1,15 @@
-"""A segmenter against masks that are known: intersection over union of each class, and what it is sure of.
+"""A segmenter against masks that are known: intersection over union (IoU) of each class.
 
-Of a class, IoU = hits / (pixels of the class + pixels called so - hits), summed over all images. A class
-that no judged pixel has and that none was called has no IoU: it is left out of the mean. One that is absent
-but was called has 0. Pixels of 255 in a mask are judged nowhere.
+IoU = hits / (pixels of the class + pixels predicted as it - hits), summed over all images. A class that no
+evaluated pixel has and that is never predicted has no IoU and is left out of the mean. One that is absent but
+predicted has 0. Pixels of 255 in a mask are not evaluated.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,45 +18,36 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, Num
 from PIL import Image
-from torch import nn
 
 from vitreous.data.segmentation.loading import mask_evaluation_loader
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset
 from vitreous.errors import InputError
-from vitreous.evaluation.result import Evaluation, Metric, TextTable, percent
-from vitreous.evaluation.scores import Interval, confusion_matrix
+from vitreous.evaluation.outputs import Progress, evaluating
+from vitreous.evaluation.result import Evaluation, Metric, TextTable
+from vitreous.evaluation.scores import Interval, confusion_matrix, quantile_interval
 from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter, argmax_at_size
+from vitreous.results import percent
 
 RESAMPLES = 1000  # of the bootstrap
 BACKGROUND = "background"  # the name of class 0 that makes "something or nothing" a question of its own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SegmentationEvaluation(Evaluation):
     """What a segmenter made of each image.
 
     Attributes:
         classes: their names.
         numbers: of the images that could be read.
-        names: theirs.
         confusions: (images, classes, classes): pixels of class [row] that were called [column].
-        failed: images that could not be read, and why.
-        seconds: of judging.
     """
 
     task = "segmentation"
 
     classes: tuple[str, ...]
     numbers: Sequence[int]
-    names: Sequence[str]
     confusions: Int[np.ndarray, "images classes classes"]
-    failed: Mapping[str, str]
-    seconds: float
-
-    @property
-    def count(self) -> int:
-        return len(self.names)
 
     @cached_property
     def confusion(self) -> Int[np.ndarray, "classes classes"]:
@@ -71,7 +62,7 @@ class SegmentationEvaluation(Evaluation):
     @property
     def miou(self) -> float:
         """The mean over the classes that have an IoU."""
-        return mean_of(self.iou)
+        return float(mean_ious(self.confusion))
 
     @cached_property
     def interval(self) -> Interval:
@@ -81,13 +72,11 @@ class SegmentationEvaluation(Evaluation):
         sampled = rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
         # In float64, whose product BLAS computes; exact, since counts of pixels stay below 2^53.
         again = sampled.astype(float) @ self.confusions.reshape(count, -1).astype(float)
-        again = again.reshape(-1, classes, classes)
-        low, high = np.nanquantile([mean_of(ious(each)) for each in again], (0.025, 0.975))
-        return Interval(float(low), float(high))
+        return quantile_interval(mean_ious(again.reshape(-1, classes, classes)))
 
     @property
     def pixel_accuracy(self) -> float:
-        """The share of judged pixels that have the right class."""
+        """The share of evaluated pixels that have the right class."""
         return float(self.confusion.trace() / max(self.confusion.sum(), 1))
 
     @property
@@ -97,19 +86,19 @@ class SegmentationEvaluation(Evaluation):
             return None
         edges = [0, 1]
         two = np.add.reduceat(np.add.reduceat(self.confusion, edges, axis=0), edges, axis=1)
-        return mean_of(ious(two))
+        return float(mean_ious(two))
 
     @property
     def always_first(self) -> float:
         """The mean IoU of a program that calls every pixel class 0."""
         nothing = np.zeros_like(self.confusion)
         nothing[:, 0] = self.confusion.sum(axis=1)
-        return mean_of(ious(nothing))
+        return float(mean_ious(nothing))
 
     @property
     def image_mious(self) -> Float[np.ndarray, " images"]:
         """The mean IoU of each image by itself."""
-        return np.array([mean_of(ious(each)) for each in self.confusions])
+        return mean_ious(self.confusions)
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -140,26 +129,28 @@ class SegmentationEvaluation(Evaluation):
         return list(zip(self.classes, self.iou.tolist(), pixels, strict=True))
 
 
-def ious(confusion: Num[np.ndarray, "classes classes"]) -> Float[np.ndarray, " classes"]:
-    """Intersection over union of each class; NaN where the union is empty."""
-    hits = confusion.diagonal()
-    union = confusion.sum(axis=0) + confusion.sum(axis=1) - hits
-    return np.divide(hits, union, out=np.full(len(hits), math.nan), where=union > 0)
+def ious(confusions: Num[np.ndarray, "*N classes classes"]) -> Float[np.ndarray, "*N classes"]:
+    """Return the intersection over union of each class; NaN where the union is empty."""
+    hits = confusions.diagonal(axis1=-2, axis2=-1)
+    unions = confusions.sum(axis=-2) + confusions.sum(axis=-1) - hits
+    return np.divide(hits, unions, out=np.full(hits.shape, math.nan), where=unions > 0)
 
 
-def mean_of(values: Float[np.ndarray, " classes"]) -> float:
-    """The mean of the numbers; NaN where there is none."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
+def mean_ious(confusions: Num[np.ndarray, "*N classes classes"]) -> Float[np.ndarray, "*N"]:
+    """Return the mean over the classes that have an IoU; NaN where none has."""
+    values = ious(confusions)
+    known = ~np.isnan(values)
+    counts = np.asarray(known.sum(axis=-1))
+    totals = np.where(known, values, 0.0).sum(axis=-1)
+    return np.divide(totals, counts, out=np.full(counts.shape, math.nan), where=counts > 0)
 
 
 def confusion_of(mask: Mask, found: Mask, classes: int) -> Int[np.ndarray, "classes classes"]:
-    """Pixels of class [row] that were called [column], the judged ones alone."""
-    judged = mask != IGNORED
-    return confusion_matrix(mask[judged].astype(np.int64), found[judged].astype(np.int64), classes)
+    """Return the pixels of class [row] that were called [column], without the ignored ones."""
+    known = mask != IGNORED
+    return confusion_matrix(mask[known].astype(np.int64), found[known].astype(np.int64), classes)
 
 
-@torch.inference_mode()
 def evaluate_segmenter(
     model: Segmenter,
     images: MaskedDataset,
@@ -167,69 +158,49 @@ def evaluate_segmenter(
     device: str | torch.device = "cpu",
     batch_size: int = 32,
     workers: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> SegmentationEvaluation:
-    """Every image once, each judged at its mask's own size.
+    """Evaluate every image once, at its mask's own size.
 
     Args:
-        workers: threads that decode; 0: the caller's.
-        progress: called after each batch with the images done and the images in all.
+        device, batch_size, workers, progress: as in `Batching`.
 
     Raises:
         InputError: not one image can be read.
     """
-    begun = time.perf_counter()
-    was_training = model.training
-    model.to(device).eval()
+    began = time.perf_counter()
     loader = mask_evaluation_loader(
         images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers, device=device
     )
     evaluated: list[int] = []
     confusions = []
-    for batch in loader:
-        for logits, mask in zip(model(batch.images).float(), batch.masks, strict=True):
-            found = argmax_at_size(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
-            confusions.append(confusion_of(mask, found, len(images.classes)))
-        evaluated += batch.indices.tolist()
-        if progress:
-            progress(len(evaluated) + len(loader.bad), len(images))
-    model.train(was_training)
+    with evaluating(model.to(device)):
+        for batch in loader:
+            for logits, mask in zip(model(batch.images).float(), batch.masks, strict=True):
+                found = argmax_at_size(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
+                confusions.append(confusion_of(mask, found, len(images.classes)))
+            evaluated += batch.indices.tolist()
+            if progress:
+                progress(len(evaluated) + len(loader.bad), len(images))
     if not evaluated:
         name, why = next(iter(loader.bad))
         raise InputError(f"not one of {len(images)} images can be read: {name}: {why}")
-    classes = len(images.classes)
     return SegmentationEvaluation(
         classes=images.classes,
         numbers=evaluated,
         names=[images.name(number) for number in evaluated],
-        confusions=np.array(confusions, dtype=np.int64).reshape(-1, classes, classes),
+        confusions=np.stack(confusions),
         failed=dict(loader.bad),
-        seconds=time.perf_counter() - begun,
+        seconds=time.perf_counter() - began,
     )
 
 
 @torch.inference_mode()
 def masks_of(model: Segmenter, images: Sequence[Image.Image]) -> list[Mask]:
-    """The class number of each pixel of each image, at the image's own size, turned upright."""
+    """Return the class number of each pixel of each image, at the image's own size, upright."""
     device = next(model.parameters()).device
     found = []
     for logits, image in zip(model(model.preprocessing(images).to(device)).float(), images, strict=True):
         width, height = upright(image, model.config.channels).size
         found.append(argmax_at_size(logits, (height, width)).cpu().numpy())
     return found
-
-
-def segmentation_monitor(
-    images: MaskedDataset | None, *, batch_size: int
-) -> Callable[[nn.Module], Mapping[str, float]] | None:
-    """What measures mean IoU and pixel accuracy while a model learns; None without images."""
-    if images is None:
-        return None
-
-    def measure(model: nn.Module) -> Mapping[str, float]:
-        assert isinstance(model, Segmenter)
-        device = next(model.parameters()).device
-        found = evaluate_segmenter(model, images, device=device, batch_size=batch_size)
-        return {"validation_miou": found.miou, "validation_accuracy": found.pixel_accuracy}
-
-    return measure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from PIL import Image
@@ -17,40 +17,68 @@ from vitreous.data.text.tokenizer import END, Tokenizer, tokenizer_from_json, up
 from vitreous.errors import InputError
 from vitreous.models.captioner import Captioner
 from vitreous.models.decoding import beam_search, greedy
-from vitreous.models.sequence_config import DecoderConfig
-from vitreous.models.transformer import Transformer
+from vitreous.models.transformer import Memory, Transformer
 
 IMAGE_BATCH, TEXT_BATCH = 64, 128  # images and texts decoded together
 
-
-class ReadText(NamedTuple):
-    """The text of an image, its log probability divided by a power of its length, and the tokens that were
-    written, with the start mark and the end mark, if it was reached."""
-
-    text: str
-    score: float
-    ids: list[int]
+TextModelKind = TypeVar("TextModelKind", bound="TextModel")
 
 
-class Translation(NamedTuple):
-    """What a text became. `score` is its log probability divided by a power of its length, None if greedy;
-    `ids` are the tokens that were written, with the start mark and the end mark, if it was reached."""
+class WrittenText(NamedTuple):
+    """A text that a model wrote.
+
+    Attributes:
+        score: its log probability divided by a power of its length; None if it was decoded greedily.
+        ids: its tokens, with the start mark, and the end mark if it was reached.
+    """
 
     text: str
     score: float | None
     ids: list[int]
 
 
-def check_vocabulary_of(tokenizer: Tokenizer, decoder: DecoderConfig) -> None:
-    """Raise InputError where the tokenizer has tokens that the model does not know."""
-    if len(tokenizer) > decoder.vocabulary:
-        raise InputError(
-            f"the tokenizer has {len(tokenizer)} tokens, the model knows {decoder.vocabulary}: they do not "
-            "belong together"
-        )
+class TextModel:
+    """A model that writes text, and the tokenizer that it was trained with.
+
+    Raises:
+        InputError: the tokenizer has tokens that the model does not know.
+    """
+
+    kind: ClassVar[type[Captioner] | type[Transformer]]
+
+    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
+        self.model: Any = model
+        self.tokenizer = tokenizer
+        vocabulary = model.text.config.vocabulary
+        if len(tokenizer) > vocabulary:
+            raise InputError(
+                f"the tokenizer has {len(tokenizer)} tokens, the model knows {vocabulary}: they do not "
+                "belong together"
+            )
+
+    @classmethod
+    def load(cls: type[TextModelKind], path: Path) -> TextModelKind:
+        """Load a model from a run directory or its `model/`.
+
+        Raises:
+            InputError: it is another model, or it is damaged.
+        """
+        model = load(path, kind=cls.kind)
+        return cls(model, tokenizer_from_json(read_tokenizer(path), where=str(path)))
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.model.text.tokens.weight.device
+
+    def search(self, memory: Memory, **options: Any) -> list[WrittenText]:
+        """Return the best text of a beam search for each encoded input of a batch."""
+        found = beam_search(self.model.text, memory, **options)
+        best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
+        return [WrittenText(self.tokenizer.decode(row), score, up_to_end(row)) for row, score in best]
 
 
-class Reader:
+class Reader(TextModel):
     """Writes the text of images, many at a time.
 
     Attributes:
@@ -58,46 +86,23 @@ class Reader:
         tokenizer: the one that it was trained with.
     """
 
-    def __init__(self, model: Captioner, tokenizer: Tokenizer) -> None:
-        check_vocabulary_of(tokenizer, model.config.decoder)
-        self.model, self.tokenizer = model, tokenizer
-
-    @classmethod
-    def load(cls, path: Path) -> Reader:
-        """Load a captioner from a run directory or its `model/`.
-
-        Raises:
-            InputError: it is another model, or it is damaged.
-        """
-        model = load(path, kind=Captioner)
-        return cls(model, tokenizer_from_json(read_tokenizer(path), where=str(path)))
+    kind = Captioner
+    model: Captioner
 
     @torch.inference_mode()
     def read(
         self, images: Sequence[Image.Image], *, beams: int = 4, batch_size: int = IMAGE_BATCH
-    ) -> list[ReadText]:
+    ) -> list[WrittenText]:
         """Return the text of each image, in order."""
-        results: list[ReadText] = []
+        results: list[WrittenText] = []
+        longest = self.model.config.decoder.max_length
         for start in range(0, len(images), batch_size):
-            results += self.read_batch(
-                self.model.preprocessing(images[start : start + batch_size]), beams=beams
-            )
+            batch = self.model.preprocessing(images[start : start + batch_size])
+            results += self.search(self.model.encode(batch.to(self.device)), max_length=longest, beams=beams)
         return results
 
-    @torch.inference_mode()
-    def read_batch(self, images: Tensor, *, beams: int = 4) -> list[ReadText]:
-        """Return the text of each image of a preprocessed batch (B, C, H, W)."""
-        found = beam_search(
-            self.model.text,
-            self.model.encode(images.to(self.model.text.tokens.weight.device)),
-            max_length=self.model.config.decoder.max_length,
-            beams=beams,
-        )
-        best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
-        return [ReadText(self.tokenizer.decode(row), score, up_to_end(row)) for row, score in best]
 
-
-class Translator:
+class Translator(TextModel):
     """Translates texts with a beam (or greedily), many at a time.
 
     Attributes:
@@ -105,21 +110,8 @@ class Translator:
         tokenizer: the one that it was trained with.
     """
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer) -> None:
-        check_vocabulary_of(tokenizer, model.config)
-        self.model, self.tokenizer = model, tokenizer
-
-    @classmethod
-    def load(cls, path: Path) -> Translator:
-        """Load a translator from a run directory or its `model/`.
-
-        Raises:
-            InputError: it is another model, or it is damaged.
-        """
-        model = load(path, kind=Transformer)
-        if not isinstance(model, Transformer):
-            raise InputError(f"{path} holds a {type(model).__name__}, which does not translate: use predict")
-        return cls(model, tokenizer_from_json(read_tokenizer(path), where=str(path)))
+    kind = Transformer
+    model: Transformer
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a source text.
@@ -145,7 +137,7 @@ class Translator:
         length_penalty: float = 0.6,
         max_length: int | None = None,
         batch_size: int = TEXT_BATCH,
-    ) -> list[Translation]:
+    ) -> list[WrittenText]:
         """Return a translation of each text, in order. One beam decodes greedily.
 
         Args:
@@ -154,23 +146,19 @@ class Translator:
         """
         rows = [self.encode(text) for text in texts]
         by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]))
-        results: dict[int, Translation] = {}
+        results: dict[int, WrittenText] = {}
         for start in range(0, len(rows), batch_size):
             some = by_length[start : start + batch_size]
-            source = padded([rows[row] for row in some]).to(self.model.text.tokens.weight.device)
+            source = padded([rows[row] for row in some]).to(self.device)
             limit = min(max_length or source.shape[1] + 50, self.model.config.max_length)
             results |= zip(some, self.decode(source, beams, length_penalty, limit), strict=True)
         return [results[row] for row in range(len(rows))]
 
     @torch.inference_mode()
-    def decode(self, source: Tensor, beams: int, length_penalty: float, limit: int) -> list[Translation]:
+    def decode(self, source: Tensor, beams: int, length_penalty: float, limit: int) -> list[WrittenText]:
         """Return the translations of one padded batch (B, S)."""
         memory = self.model.encode(source)
-        if beams == 1:
-            ids = greedy(self.model.text, memory, max_length=limit)
-            return [Translation(self.tokenizer.decode(row), None, up_to_end(row)) for row in ids.tolist()]
-        found = beam_search(
-            self.model.text, memory, max_length=limit, beams=beams, length_penalty=length_penalty
-        )
-        best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
-        return [Translation(self.tokenizer.decode(row), score, up_to_end(row)) for row, score in best]
+        if beams > 1:
+            return self.search(memory, max_length=limit, beams=beams, length_penalty=length_penalty)
+        ids = greedy(self.model.text, memory, max_length=limit)
+        return [WrittenText(self.tokenizer.decode(row), None, up_to_end(row)) for row in ids.tolist()]

@@ -11,8 +11,7 @@ from jaxtyping import Int
 from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.evaluation.baselines import Baseline
-from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.evaluation.multilabel import MultiLabelEvaluation
+from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.charts import FIRST, HAIR, MUTED, Chart, canvas, lines, matrix
 from vitreous.inspection.images import rgb
@@ -123,7 +122,7 @@ def mistakes_figure(
 ) -> Exhibit | LeftOut:
     """Show the incorrect predictions with the highest probability."""
     shown = []
-    for mistake in evaluation.surest_mistakes(12):
+    for mistake in evaluation.confident_mistakes(12):
         try:
             image = preprocessing.image(images.image(mistake.index))
         except BadImage:

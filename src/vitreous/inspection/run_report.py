@@ -19,8 +19,7 @@ from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.dataset import BadImage, ImageDataset, sampled
 from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.baselines import Baseline
-from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.evaluation.multilabel import MultiLabelEvaluation
+from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection import evaluation_figures as figures
 from vitreous.inspection.images import rgb
@@ -37,8 +36,7 @@ from vitreous.models.segmenter import Segmenter
 from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
-    from vitreous.tasks.pretraining.config import PretrainingRunConfig
-    from vitreous.tasks.pretraining.objectives import SelfSupervision
+    from vitreous.tasks.pretraining.config import PretrainingRunConfig, SelfSupervision
 
 SAMPLES = 8  # images whose attention is shown
 OBJECTIVES = {

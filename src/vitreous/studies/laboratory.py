@@ -112,7 +112,7 @@ class Laboratory:
         accuracy, count = None, 0
         if supervised and splits.test is not None:
             evaluation = evaluate(model, splits.test, device=self.device, batch_size=256)
-            accuracy, count = evaluation.accuracy, evaluation.count
+            accuracy, count = evaluation.metrics["accuracy"].value, evaluation.count
         parameters = sum(parameter.numel() for parameter in model.parameters())
         return TrialResult(accuracy, count, parameters, describe(run.config.model).macs, trained.seconds)
 

@@ -7,10 +7,42 @@ from typing import TYPE_CHECKING
 
 from vitreous import __version__
 from vitreous.checkpoints.whole_files import write_text
+from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.task import Task
 
 if TYPE_CHECKING:
-    from vitreous.tasks.results import RunResult
+    from vitreous.tasks.running import RunResult
+
+TEMPLATE = """# {name}
+
+{about}, trained with vitreous {version}.
+
+| | |
+|---|---|
+{rows}
+
+## Use
+
+```bash
+vitreous {use}{evaluate}
+```
+
+```python
+import vitreous as vt
+
+model = vt.load("{path}")
+{python}
+```
+
+## Reproduce
+
+`vitreous {command} --config config.toml` repeats the run. `metrics.jsonl` has its course,
+`report.html` its figures.
+
+## Limits
+
+{limits}
+"""
 
 
 def write_card(task: Task, result: RunResult) -> None:
@@ -20,61 +52,38 @@ def write_card(task: Task, result: RunResult) -> None:
     path = quote(str(run.path))
     init, recipe = getattr(config, "init", None), getattr(config, "recipe", "") or "of its own"
     facts = {
-        **measured(result),
+        **measured(result.evaluation),
         "Data": f"`{config.source}`, {result.train_count} examples to train on",
         **card.facts,
         "Initialized from": f"`{init}`" if init else "random weights",
         "Parameters": f"{result.parameters:,}",
         "Training": f"{result.seconds:.0f} s, seed {config.seed}, recipe {recipe}",
     }
-    rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
-    evaluate = f"\nvitreous evaluate {path}" if result.evaluation else ""
-    write_text(
-        run.path / "README.md",
-        f"""# {run.path.name}
-
-{card.about}, trained with vitreous {__version__}.
-
-| | |
-|---|---|
-{rows}
-
-## Use
-
-```bash
-vitreous {card.use.replace("RUN", path)}{evaluate}
-```
-
-```python
-import vitreous as vt
-
-model = vt.load("{run.path}")
-{card.python}
-```
-
-## Reproduce
-
-`vitreous {config.command} --config config.toml` repeats the run. `metrics.jsonl` has its course,
-`report.html` its figures.
-
-## Limits
-
-{card.limits}
-""",
+    text = TEMPLATE.format(
+        name=run.path.name,
+        about=card.about,
+        version=__version__,
+        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
+        use=card.use.replace("RUN", path),
+        evaluate=f"\nvitreous evaluate {path}" if result.evaluation else "",
+        path=run.path,
+        python=card.python,
+        command=config.command,
+        limits=card.limits,
     )
+    write_text(run.path / "README.md", text)
 
 
-def measured(result: RunResult) -> dict[str, str]:
-    """Return a row for each metric."""
-    if not result.evaluation:
+def measured(evaluation: Evaluation | None) -> dict[str, str]:
+    """Return a row for each metric; the first says on how many examples."""
+    if not evaluation:
         return {"Accuracy": "not measured: the data have no held-out part"}
-    rows = {}
-    for metric in result.evaluation.metrics.values():
-        interval = ""
+    rows, count = {}, f" on {evaluation.count} held-out {evaluation.of}"
+    for metric in evaluation.metrics.values():
+        text = metric.text()
         if metric.interval:
             low, high = (metric.text(each) for each in metric.interval)
-            interval = f" (95 % interval {low} to {high})"
-        rows[metric.label[0].upper() + metric.label[1:]] = f"{metric.text()}{interval}"
-    first = next(iter(rows))
-    rows[first] += f" on {result.evaluation.count} held-out {result.evaluation.of}"
+            text += f" (95 % interval {low} to {high})"
+        rows[metric.label[0].upper() + metric.label[1:]] = text + count
+        count = ""
     return rows

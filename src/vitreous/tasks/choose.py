@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from vitreous.data.dataset import DataSummary
-from vitreous.training.config import RunConfig
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import configure
 
@@ -23,80 +22,67 @@ PAPERS_BATCH, PAPERS_RATE = 512, 0.01
 
 
 class Choice(NamedTuple):
-    """A configuration, and why it is this one: a sentence for each part."""
+    """A configuration before a checkpoint's and the user's settings, and why it is this one.
 
-    config: RunConfig
+    Attributes:
+        reasons: a sentence for each part.
+        imposed: fields of its model that a checkpoint does not change.
+    """
+
+    config: Any
     reasons: tuple[str, ...]
+    imposed: tuple[str, ...] = ()
+
+
+def choose(source: str, data: DataSummary, *, name: str | None, init: str | None) -> Choice:
+    """Return the recipe called `name`; without a name, the one that suits the data.
+
+    Raises:
+        InputError: there is no such recipe.
+    """
+    if name:
+        chosen = recipe(name)
+        return Choice(chosen.config, (f"{name}, as asked",), tuple(chosen.imposed))
+    return choose_fine_tuning(data) if init else choose_recipe(source, data)
 
 
 def choose_recipe(source: str, data: DataSummary) -> Choice:
-    """The recipe for training from scratch on data of this number and size."""
+    """Return the recipe for training from scratch on data of this number and size."""
     if source == "digits":
         return Choice(recipe("digits").config, ("the recipe made for the bundled digits",))
-    parts = (size(data), length(data), mixing(data), kind(data))
-    settings: dict[str, Any] = {"model": {"num_classes": data.classes, "channels": data.channels}}
-    for changes, _ in parts:
-        for group, values in changes.items():
-            settings[group] = {**settings.get(group, {}), **values}
-    reasons = tuple(reason for _, reason in parts if reason)
-    return Choice(configure(recipe("from-scratch").config, settings), reasons)
-
-
-Part = tuple[dict[str, dict[str, Any]], str]  # settings, and the reason for them
-
-
-def size(data: DataSummary) -> Part:
-    """How large the images are shown, and so how many tokens there are."""
-    seen = f"{data.images} images of {data.classes} classes, about {data.width}x{data.height}"
-    stem = "a small ViT behind six 3x3 convolutions"
-    if min(data.width, data.height) >= SMALL:
-        return {}, f"{seen}: {stem}, at 64x64 in patches of 8x8"
-    model = {"image_size": 32, "patch_size": 4, "stem": {"strides": (1, 1, 2, 1, 2, 1)}}
-    return {
-        "model": model
-    }, f"{seen}: {stem}, at 32x32 in patches of 4x4, as more pixels than that would be made up"
-
-
-def length(data: DataSummary) -> Part:
-    """How long, and in what steps."""
-    epochs, batch = epochs_for(data), batch_for(data)
-    reason = f"{epochs} epochs in batches of {batch}: so few images must be looked at often"
-    if epochs == EPOCHS[0]:
-        reason = (
-            f"{epochs} epochs in batches of {batch}: with so many images each need not be seen more often"
-        )
-    return {"training": {"epochs": epochs, "batch_size": batch}}, reason
-
-
-def epochs_for(data: DataSummary) -> int:
     fewest, most = EPOCHS
-    return max(fewest, min(most, round(LOOKS / data.images)))
+    epochs = max(fewest, min(most, round(LOOKS / data.images)))
+    batch = min(data.images, max(BATCH[0], min(BATCH[1], data.images // STEPS_IN_AN_EPOCH)))
+    model: dict[str, Any] = {"num_classes": data.classes or 1, "channels": data.channels}
+    settings: dict[str, Any] = {"model": model, "training": {"epochs": epochs, "batch_size": batch}}
 
-
-def batch_for(data: DataSummary) -> int:
-    fewest, most = BATCH
-    return min(data.images, max(fewest, min(most, data.images // STEPS_IN_AN_EPOCH)))
-
-
-def mixing(data: DataSummary) -> Part:
-    """Mixup delays the beginning and helps in the end."""
-    if epochs_for(data) < LONG:
-        return {}, "no Mixup: in a short training it would cost more than it gives"
-    return {"augmentation": {"mixup": 0.2}}, "Mixup, as every image will be seen a hundred times and more"
-
-
-def kind(data: DataSummary) -> Part:
-    """What follows from gray images and from several labels."""
-    settings: dict[str, dict[str, Any]] = {}
+    classes = f" of {data.classes} classes" if data.classes else ""
+    seen = f"{data.images} images{classes}, about {data.width}x{data.height}"
+    stem = "a small ViT after six 3x3 convolutions"
+    if min(data.width, data.height) >= SMALL:
+        reasons = [f"{seen}: {stem}, at 64x64 in patches of 8x8"]
+    else:
+        model |= {"image_size": 32, "patch_size": 4, "stem": {"strides": (1, 1, 2, 1, 2, 1)}}
+        reasons = [f"{seen}: {stem}, at 32x32 in patches of 4x4, as more pixels than that would be made up"]
+    why = "so few images must be seen often"
+    if epochs == fewest:
+        why = "with so many images each need not be seen more often"
+    reasons.append(f"{epochs} epochs in batches of {batch}: {why}")
+    if epochs < LONG:
+        reasons.append("no Mixup: in a short training it would cost more than it gives")
+    else:
+        settings["augmentation"] = {"mixup": 0.2}
+        reasons.append("Mixup, as every image will be seen a hundred times and more")
     if data.channels == 1:
         settings["preprocessing"] = {"mean": (0.5,), "std": (0.5,)}
     if data.multi_label:
-        settings["training"] = {"loss": "sigmoid"}
-    return settings, "several labels for an image: one yes or no for each class" if data.multi_label else ""
+        settings["training"]["loss"] = "sigmoid"
+        reasons.append("several labels for an image: one yes or no for each class")
+    return Choice(configure(recipe("from-scratch").config, settings), tuple(reasons))
 
 
 def choose_fine_tuning(data: DataSummary) -> Choice:
-    """The paper's fine-tuning, cut to the size of the data."""
+    """Return the paper's fine-tuning, cut to the size of the data."""
     steps = next((steps for images, steps in STEPS if data.images <= images), MOST_STEPS)
     batch = max(1, min(PAPERS_BATCH, data.images // STEPS_IN_AN_EPOCH))
     rate = PAPERS_RATE * batch / PAPERS_BATCH
@@ -105,7 +91,6 @@ def choose_fine_tuning(data: DataSummary) -> Choice:
         training["loss"] = "sigmoid"
     reason = (
         f"{data.images} images: {steps} steps of {batch} with SGD at {rate:.4g}, as the paper's Table 4 "
-        "has it for sets of this size"
+        "has it for datasets of this size"
     )
-    config = recipe("paper-fine-tuning").config
-    return Choice(configure(config, {"training": training}), (reason,))
+    return Choice(configure(recipe("paper-fine-tuning").config, {"training": training}), (reason,))

@@ -1,53 +1,44 @@
-"""What the tasks do alike that learn from images with a `RunConfig`: plans, first weights, held-out parts."""
+"""What the tasks do alike that learn from images with a `RunConfig`: plans, data, first weights, held-out
+parts."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+import numpy as np
+import torch
 from PIL import Image
 from pydantic import ValidationError
 from torch import nn
 
 from vitreous.checkpoints import open_model
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import BadImage, sampled
+from vitreous.data.dataset import BadImage, Subset, sampled
+from vitreous.data.image_samples import image_loader
+from vitreous.data.loading import worker_count
 from vitreous.errors import InputError
 from vitreous.models.settings import explain
-from vitreous.tasks.task import HeldOut, Plan, Task, Tree
+from vitreous.tasks.choose import Choice, choose
+from vitreous.tasks.task import HeldOut, Material, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, trainable_model
-from vitreous.training.run import Run
 from vitreous.training.settings import check_known, configure, without_none_words
 
-if TYPE_CHECKING:
-    from vitreous.inspection.model_report import Question
-    from vitreous.inspection.page import Inspection
-
 MOST_NAMED = 6  # settings of the user's that are named
-INSPECTING = frozenset({"--label", "--patch", "--compare", "--image-size", "--set"})
-
-
-class Base(NamedTuple):
-    """A configuration before a checkpoint's and the user's settings, and why it is this one.
-
-    Attributes:
-        imposed: fields of its model that a checkpoint does not change.
-    """
-
-    config: Any
-    reasons: tuple[str, ...]
-    imposed: tuple[str, ...] = ()
+OPENING = frozenset({"--image-size", "--set"})
+READING = OPENING | {"--workers"}
+INSPECTING = OPENING | {"--label", "--patch", "--compare"}
+TRAINING = frozenset({"--model", "--init", "--image-size", "--minutes", "--workers", "--strict"})
 
 
 class ImageTask(Task):
     """A task whose model sees images, configured by a `RunConfig`."""
 
     config: ClassVar[type[RunConfig]]
-
-    # The plan of a run.
 
     def plan(
         self, source: Any | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
@@ -57,14 +48,19 @@ class ImageTask(Task):
         source = source or settings.get("source") or self.default_source
         data = self.open_source(source, data_config(settings))
         init = init or settings.get("init")
-        base = self.base(source, data, settings, recipe=recipe, init=init)
-        config = base.config
+        choice = self.choose(source, data, settings, recipe=recipe, init=init)
+        config = choice.config
         if init:
-            config = fitted_to_checkpoint(config, init, self.for_checkpoint(settings, init), base.imposed)
+            config = fitted_to_checkpoint(config, init, self.for_checkpoint(settings, init), choice.imposed)
         config = self.configured(config, data, {**settings, "task": self.task_for(data)})
-        check_batch(config, data.train)
+        size, images = config.training.batch_size, len(data.train)
+        if images < size:
+            raise InputError(
+                f"a batch of {size} is more than the {images} images to train on: set --batch-size "
+                f"{max(images // 4, 1)}, for example"
+            )
         config = config.model_copy(update={"source": absolute_source(str(source))})
-        reasons = (*base.reasons, *self.reasons(config, data), *overruled(settings))
+        reasons = (*choice.reasons, *self.reasons(config, data), *overruled(settings))
         return Plan(config, reasons, data, self.run_name(data))
 
     def reasons(self, config: Any, data: Any) -> tuple[str, ...]:
@@ -76,16 +72,21 @@ class ImageTask(Task):
         return str(data.name)
 
     @abstractmethod
-    def open_source(self, source: Any, config: DataConfig, **options: Any) -> Any:
+    def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Any:
         """Open DATA. The result has `train`, `validation`, `test` and `name`.
+
+        Args:
+            model: that is evaluated on it.
 
         Raises:
             InputError: it cannot be read, or it is for another task.
         """
 
-    @abstractmethod
-    def base(self, source: Any, data: Any, settings: Tree, *, recipe: str | None, init: str | None) -> Base:
+    def choose(
+        self, source: Any, data: Any, settings: Tree, *, recipe: str | None, init: str | None
+    ) -> Choice:
         """Choose a recipe for the data."""
+        return choose(str(source), data.summary, name=recipe, init=init)
 
     def for_checkpoint(self, settings: Tree, init: str) -> Tree:
         """Return the user's settings over what a checkpoint has that this task cannot use."""
@@ -97,30 +98,50 @@ class ImageTask(Task):
 
     def configured(self, config: Any, data: Any, settings: Tree) -> Any:
         """Lay the user's settings, and what the data impose, over a configuration."""
-        return configure(config, settings, with_classes(settings, len(data.train.classes), data.name))
+        wanted, present = settings.get("model", {}).get("num_classes"), len(data.train.classes)
+        if wanted not in (None, present):
+            raise InputError(
+                f"model.num_classes is {wanted}, but {data.name} has {present} classes: leave it out"
+            )
+        return configure(config, settings, {"model": {"num_classes": present}})
 
     def open_data(self, config: Any) -> Any:
         return self.open_source(config.source, config.data)
 
-    # Training.
+    def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
+        loader = image_loader(
+            data.train,
+            preprocessing=config.preprocessing,
+            augmentation=config.augmentation,
+            batch_size=world.share(config.training.batch_size),
+            seed=config.seed,
+            workers=worker_count(config.data.workers),
+            rank=world.rank,
+            world_size=world.size,
+            config=config.data,
+            device=device,
+        )
+        return Material(loader, len(data.train), loader.bad)
+
+    def some_of(self, data: Any, count: int) -> Any:
+        few = np.array(sampled(data.train, min(count, len(data.train))))
+        return data._replace(train=Subset(data.train, few))
 
     def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
         model = trainable_model(config, data.train.classes)
         model.task = self.name
         return model
 
-    def held_out_part(self, data: Any) -> tuple[str, Any] | None:
+    def held_out_part(self, data: Any) -> tuple[str | None, Any]:
         if data.test:
             return "test", data.test
-        return ("validation", data.validation) if data.validation else None
+        return ("validation", data.validation) if data.validation else (None, None)
 
     def sample_images(self, data: Any, count: int) -> list[Image.Image]:
         images = data.train
         return [image for image in (readable(images, row) for row in sampled(images, count)) if image]
 
-    # A trained model.
-
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Question) -> Inspection:
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Any) -> Any:
         from vitreous.inspection.model_report import write_model_report
 
         return write_model_report(answerer, examples, folder, question)
@@ -129,9 +150,8 @@ class ImageTask(Task):
         return open_model(spec, **overrides)
 
     def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
-        """Data that a run learned from are split as they were then, and their held-out part is taken. Of
-        other data the test part is taken where they have one of their own, and everything where they have
-        none.
+        """Return the held-out part: of data that a run learned from, split as they were then; of other data
+        the test part where they have one of their own, and everything where they have none.
 
         Args:
             settings: a tree; only `data` may be set.
@@ -140,17 +160,12 @@ class ImageTask(Task):
             InputError: no such run or data, unknown settings, or nothing was held out.
         """
         check_data_settings("evaluate", settings)
-        is_run = (Path(spec) / "config.toml").is_file()
-        if data is None and not is_run:
-            raise InputError(
-                f"{spec} is not a run directory, so it does not say what to evaluate on: name the data"
-            )
-        trained = Run.open(Path(spec), self.config).config if is_run else None
-        source = data or (trained.source if trained else "")
+        trained = config_of_run(spec, data, self.config)
+        source = data or trained.source
         learned = trained is not None and absolute_source(source) == absolute_source(trained.source)
-        base = trained.data.model_dump() if trained and learned else self.unsplit(source)
+        base = trained.data.model_dump() if learned else self.unsplit(source)
         config = data_config({"data": {**base, **settings.get("data", {})}})
-        parts = self.open_source(source, config, **self.expected(answerer))
+        parts = self.open_source(source, config, answerer)
         if parts.test is not None:
             return HeldOut(source, "held-out part", parts.test)
         if parts.validation is not None:
@@ -163,9 +178,11 @@ class ImageTask(Task):
         """Return the settings that open data whole."""
         return {"validation_fraction": 0.0, "test_fraction": 0.0}
 
-    def expected(self, model: Any) -> dict[str, Any]:
-        """Return what `open_source` is to know of the model that is evaluated."""
-        return {}
+
+def image_facts(config: RunConfig) -> str:
+    """Return the size and channels of a model's images, as a model card has them."""
+    height, width = config.model.image_size
+    return f"{height}x{width}, {config.model.channels} channels"
 
 
 def data_config(settings: Tree) -> DataConfig:
@@ -199,23 +216,6 @@ def dotted(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from dotted(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
-
-
-def with_classes(settings: Tree, present: int, name: str) -> dict[str, Any]:
-    """Return the setting that gives the head one output for each class of the data."""
-    wanted = settings.get("model", {}).get("num_classes")
-    if wanted not in (None, present):
-        raise InputError(f"model.num_classes is {wanted}, but {name} has {present} classes: leave it out")
-    return {"model": {"num_classes": present}}
-
-
-def check_batch(config: RunConfig, train: Any) -> None:
-    """Raise InputError where an epoch has not one whole batch."""
-    if (images := len(train)) < config.training.batch_size:
-        raise InputError(
-            f"a batch of {config.training.batch_size} is more than the {images} images to train on: set "
-            f"--batch-size {max(images // 4, 1)}, for example"
-        )
 
 
 def readable(images: Any, row: int) -> Image.Image | None:

@@ -1,6 +1,6 @@
-"""Runs and models of every task: start, resume and train a run; evaluate a model, and ask it.
+"""Runs of every task: start, resume and train them.
 
-Nothing here prints, and nothing reads a command line: commands and the Python functions stand on this.
+Nothing here prints, and nothing reads a command line: commands and the Python functions call this.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -17,33 +16,25 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitreous.checkpoints.files import read_json
-from vitreous.checkpoints.native import stored_task
-from vitreous.checkpoints.runs import check_finished, command_of, read_tree
-from vitreous.data.dataset import BadFiles, ImageDataset
+from vitreous.data.dataset import BadFiles
 from vitreous.errors import InputError
-from vitreous.evaluation.text_models import Reader, Translator
-from vitreous.tasks import HOMES, task_named
+from vitreous.evaluation.outputs import Progress
+from vitreous.evaluation.result import Evaluation, failures
+from vitreous.tasks import task_named
 from vitreous.tasks.card import write_card
-from vitreous.tasks.results import Evaluated, Predictions, RunResult
-from vitreous.tasks.task import Answer, HeldOut, Material, Progress, Task, Tree, count_parameters_of
+from vitreous.tasks.task import Material, Task, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.length import extend_run
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
-from vitreous.training.precision import computing, pick_precision
-from vitreous.training.run import Run, check_free, default_path, of_another_command
+from vitreous.training.precision import pick_precision
+from vitreous.training.run import Run, check_free, default_path, of_another_command, read_tree
 from vitreous.training.session import train_run as run_session
 from vitreous.training.step import TrainStep
 
 Callbacks = Sequence[Callback | Callable[[Row], object]]
 WARMING, TIMED = 3, 8  # steps that measure how long one takes
-
-
-def has_weights(spec: str) -> bool:
-    """Return whether MODEL means weights from somewhere, and not a mere name."""
-    return Path(spec).exists() or ":" in spec
 
 
 @dataclass(frozen=True)
@@ -58,6 +49,52 @@ class Started:
     run: Run
     data: Any
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a training gave.
+
+    Attributes:
+        answerer: the trained model; of tasks that write text, with its tokenizer.
+        evaluation: on the held-out part; None where there is none.
+        held_out: which part that is: "test" or "validation".
+        seconds: of training, over all sessions.
+        waiting: the share of this session's training time in which it waited for data.
+        bad: examples that could not be read, with the reason.
+        more: what else the task has to say.
+    """
+
+    task: str
+    run: Run
+    answerer: Any
+    evaluation: Evaluation | None
+    held_out: str | None
+    seconds: float
+    waiting: float
+    train_count: int
+    parameters: int
+    bad: Mapping[str, str]
+    report: Path | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        measured: dict[str, Any] = {"task": self.task, "metrics": {}, "count": 0, "failed": []}
+        if self.evaluation:
+            measured = self.evaluation.to_json()
+        return {
+            "run": str(self.run.path),
+            **measured,
+            "held_out": self.held_out,
+            "evaluation_seconds": measured.get("seconds"),
+            "seconds": self.seconds,
+            "waiting": self.waiting,
+            "train_count": self.train_count,
+            "parameters": self.parameters,
+            "bad_files": failures(self.bad),
+            **({"report": str(self.report)} if self.report else {}),
+            **self.more,
+        }
 
 
 def start_run(
@@ -94,18 +131,22 @@ def start_run(
     path = out or default_path(name)
     check_free(path, config.command)
     notes = [f"recipe: {reason}" for reason in reasons]
-    changes: dict[str, Any] = {"precision": pick_precision(config.training.precision, device)}
+    config = with_training(config, precision=pick_precision(config.training.precision, device))
     if fit_memory:
-        changes["accumulate"] = micro_batches(task, config, data, device, world)
-        notes.append(f"memory: batches of {config.training.batch_size} in {changes['accumulate']} parts")
-    config = config.model_copy(update={"training": config.training.model_copy(update=changes)})
+        parts = micro_batches(task, config, data, device, world)
+        config = with_training(config, accumulate=parts)
+        notes.append(f"memory: batches of {config.training.batch_size} in {parts} parts")
     if minutes:
         seconds = world.broadcast(step_seconds(task, config, data, device, world))
         steps = max(1, round(60 * minutes / seconds))
-        training = config.training.model_copy(update={"steps": steps})
-        config = config.model_copy(update={"training": training})
+        config = with_training(config, steps=steps)
         notes.append(f"time: {steps} steps, measured to take {minutes:g} minutes")
     return Started(task, Run.shared(path, config, world), data, tuple(notes))
+
+
+def with_training(config: Any, **changes: Any) -> Any:
+    """Return a run's configuration with other fields of `training`."""
+    return config.model_copy(update={"training": config.training.model_copy(update=changes)})
 
 
 def resume_run(
@@ -139,12 +180,11 @@ def resume_run(
         )
     if task is not None and task != kind.name:
         raise InputError(f"{path} is a run of --task {kind.name}, not {task}: leave out --task")
-    run, notes = open_run(path), []
+    run, note = open_run(path), ""
     if epochs is not None or steps is not None:
         run, note = extend_run(run, world, epochs=epochs, steps=steps)
-        notes = [note] if note else []
     run = run.spread(shard)
-    return Started(kind, run, kind.open_data(run.config), tuple(notes))
+    return Started(kind, run, kind.open_data(run.config), (note,) if note else ())
 
 
 def train_run(
@@ -157,11 +197,11 @@ def train_run(
     tell: Callable[[str], None] | None = None,
     **options: Any,
 ) -> RunResult | None:
-    """Train a run from where it stands; evaluate the model, write the report and the model card.
+    """Train a run from its newest state; evaluate the model, write the report and the model card.
 
     Args:
         world: the processes that train together; only the first one writes into the run.
-        callbacks: are told of each step, of validation, and of saved states: `Display` shows them.
+        callbacks: are called after each step, validation and saved state: `Display` shows them.
         progress: called after each batch of the evaluation with the examples done and all of them.
         tell: takes sentences about what was left out of the data.
         options: of the evaluation, such as `beams`.
@@ -183,33 +223,27 @@ def train_run(
     if not world.first:
         return None
     material, answerer = trained.material, task.answerer(trained.model, trained.material)
-    part = task.held_out_part(data)
+    held_out, examples = task.held_out_part(data)
     evaluation = None
-    if part:
-        evaluation = task.evaluate(
-            answerer,
-            part[1],
-            device=device,
-            batch_size=batch_size_of(config),
-            progress=progress,
-            **options,
-        )
+    if held_out:
+        batches = config.evaluation if hasattr(config, "evaluation") else config.training
+        options |= {"device": device, "batch_size": batches.batch_size, "progress": progress}
+        evaluation = task.evaluate(answerer, examples, **options)
     bad = BadFiles()
-    bad.reasons.update(dict(material.bad))
-    bad.reasons.update(evaluation.failed if evaluation else {})
+    bad.reasons.update({**dict(material.bad), **(evaluation.failed if evaluation else {})})
     bad.write(run.path / "bad_files.txt")
     more = task.more(run, answerer, material, data)
-    report = task.report(run, answerer, evaluation, part[1] if part else None, data, **more)
+    report = task.report(run, answerer, evaluation, examples, data, **more)
     result = RunResult(
         task=task.name,
         run=run,
         answerer=answerer,
         evaluation=evaluation,
-        held_out=part[0] if part else None,
+        held_out=held_out,
         seconds=trained.seconds,
         waiting=trained.waiting,
         train_count=material.examples,
-        parameters=count_parameters_of(answerer),
+        parameters=sum(each.numel() for each in module_of(answerer).parameters()),
         bad=dict(bad),
         report=report,
         more=more,
@@ -226,11 +260,6 @@ class Trained:
     material: Material
     seconds: float
     waiting: float
-
-    @property
-    def bad(self) -> dict[str, str]:
-        """The examples that could not be read, with the reason."""
-        return dict(self.material.bad)
 
 
 def learn(
@@ -269,19 +298,11 @@ def learn(
         world=world,
         callbacks=callbacks,
         validate=validate or task.validation(config, data),
-        validate_every=validation_epochs(config),
+        validate_every=config.evaluation.every_epochs if hasattr(config, "evaluation") else 1,
         make_average=task.averaging(config, total),
         on_resume=task.begin,
     )
     return Trained(session.model.cpu(), material, session.seconds, session.waiting)
-
-
-def validation_epochs(config: Any) -> int:
-    return config.evaluation.every_epochs if hasattr(config, "evaluation") else 1
-
-
-def batch_size_of(config: Any) -> int:
-    return config.evaluation.batch_size if hasattr(config, "evaluation") else config.training.batch_size
 
 
 def micro_batches(task: Task, config: Any, data: Any, device: torch.device, world: World) -> int:
@@ -295,7 +316,7 @@ def micro_batches(task: Task, config: Any, data: Any, device: torch.device, worl
 
 
 def step_seconds(task: Task, config: Any, data: Any, device: torch.device, world: World) -> float:
-    """Measure the seconds of one step, its batch included; the weights are thrown away."""
+    """Measure the seconds of one step, its batch included; the weights are discarded."""
     data = task.some_of(data, (WARMING + TIMED) * config.training.batch_size)
     material = task.prepare(config, data, device=device, world=world)
     learner = Learner.begin(task.build(config, data, steps=1).to(device), config.training)
@@ -309,23 +330,17 @@ def step_seconds(task: Task, config: Any, data: Any, device: torch.device, world
         world=World(),
     )
     batches = (batch for epoch in count() for batch in material.loader.epoch(epoch))
-    for batch in islice(batches, WARMING):
-        train_step(batch)
-    synchronize(device)
-    began = time.perf_counter()
-    for batch in islice(batches, TIMED):
-        train_step(batch)
-    synchronize(device)
-    return (time.perf_counter() - began) / TIMED
 
+    def seconds(steps: int) -> float:
+        began = time.perf_counter()
+        for batch in islice(batches, steps):
+            train_step(batch)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
 
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-# Models that are trained.
+    seconds(WARMING)
+    return seconds(TIMED) / TIMED
 
 
 def open_run(path: Path) -> Run:
@@ -336,131 +351,3 @@ def open_run(path: Path) -> Run:
 def task_of_run(path: Path) -> Task:
     """Return the task of a run directory."""
     return task_named(str(read_tree(path)["task"]))
-
-
-def task_of(model: str | Path | nn.Module | Reader | Translator) -> Task | None:
-    """Return the task of a MODEL: a run, a folder of the native format, a name, or a model itself.
-
-    None where it does not say: a foreign checkpoint that is not opened yet, or an encoder without a task.
-    Nothing is loaded.
-
-    Raises:
-        InputError: a run that was stopped has no model yet.
-    """
-    if isinstance(model, Reader | Translator):
-        model = model.model
-    if isinstance(model, nn.Module):
-        name = getattr(model, "task", None)
-        return task_named(name) if name in HOMES else None
-    path = Path(model).expanduser()
-    check_finished(path)
-    for folder in (path, path / "model", path.parent if path.name == "model.safetensors" else path):
-        if (folder / "config.json").is_file():
-            described = read_json(folder / "config.json")
-            name = stored_task(folder, described) if described.get("format") == "vitreous" else None
-            return task_named(name) if name in HOMES else None
-    return task_named("segmentation") if str(model).startswith("Seg-") and not path.exists() else None
-
-
-def open_answerer(model: Any, *, fresh: bool = False, **overrides: Any) -> tuple[Task, Any]:
-    """Return the task of a MODEL, and what answers with it: a model, a `Reader` or a `Translator`.
-
-    Args:
-        model: a run, a checkpoint, `hf:org/name`, or what answers already.
-        fresh: whether a name will do, whose weights have not learned anything.
-        overrides: fields of the configuration that are changed.
-
-    Raises:
-        InputError: nothing there, damaged, a name without weights, or a pre-training run.
-    """
-    task = task_of(model)
-    encoder = task is None or task.config.command == "pretrain"
-    if isinstance(model, str | Path):
-        run = Path(model)
-        if (run / "config.toml").is_file() and command_of(read_tree(run)) == "pretrain":
-            raise InputError(of_another_command(run, "pretrain"))
-        opener = task_named("classification") if task is None or encoder else task
-        opened = opener.open(str(model), **overrides)
-        if not (fresh or has_weights(str(model))):
-            raise InputError(
-                f"{model} is a name without weights, and its answers mean nothing: give a run or a checkpoint"
-            )
-        return open_answerer(opened)
-    return task_named("classification") if task is None or encoder else task, model
-
-
-def evaluate_model(
-    model: str | Path,
-    data: Any | None = None,
-    settings: Tree | None = None,
-    *,
-    device: torch.device,
-    precision: str = "fp32",
-    batch_size: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Evaluated:
-    """Evaluate a model on data that it did not learn from.
-
-    Args:
-        model: a run directory, or any checkpoint with a head.
-        data: DATA; by default the held-out part of what the run was trained on.
-        settings: a tree, of which only `data` may be set.
-        overrides: fields of the model's configuration, such as `image_size`.
-
-    Raises:
-        InputError: no such model or data, unknown settings, or nothing was held out.
-    """
-    task, answerer = open_answerer(model, **(overrides or {}))
-    held: HeldOut = task.held_out(str(model), answerer, data, settings or {})
-    module = answerer if isinstance(answerer, nn.Module) else answerer.model
-    module.to(device)
-    with computing(precision, device):
-        evaluation = task.evaluate(
-            answerer,
-            held.examples,
-            device=device,
-            batch_size=batch_size,
-            workers=workers,
-            progress=progress,
-            **options,
-        )
-    return Evaluated(str(model), held.source, held.part, evaluation)
-
-
-def predict(
-    model: Any,
-    images: ImageDataset,
-    *,
-    device: torch.device,
-    precision: str = "fp32",
-    batch_size: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Predictions:
-    """Ask a model about images. No more than a batch of them is held in memory.
-
-    Args:
-        model: a run, a checkpoint, or what `open_answerer` gives.
-        images: numbered images, whatever their targets.
-        options: of the task: `top` labels, `out` for masks.
-
-    Raises:
-        InputError: the model has no answer to images, or an option cannot be had.
-    """
-    task, answerer = open_answerer(model, **(overrides or {}))
-    module = answerer if isinstance(answerer, nn.Module) else answerer.model
-    module.to(device).eval()
-    answers: list[Answer] = []
-    failed: dict[str, str] = {}
-    ask = partial(task.predict, device=device, batch_size=batch_size, workers=workers)
-    with computing(precision, device):
-        for answer in ask(answerer, images, failed, **options):
-            answers.append(answer)
-            if progress:
-                progress(len(answers) + len(failed), len(images))
-    return Predictions(task.name, answers, failed, task.about_answers(answerer))

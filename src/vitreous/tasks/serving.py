@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, Limits, Question, Served, parse
+from vitreous.deployment.serving.endpoints import Limits, Question, Served, parse
 from vitreous.deployment.serving.page import Examples
 from vitreous.errors import InputError
 from vitreous.inspection.images import data_uri
-from vitreous.tasks.running import has_weights, open_answerer
-from vitreous.tasks.task import Task
+from vitreous.tasks.answering import has_weights, open_answerer
+from vitreous.tasks.task import Task, module_of
 from vitreous.training.precision import answering_precision
 from vitreous.training.run import Run
 
@@ -47,7 +45,7 @@ def open_served(
     limits: Limits = Limits(),  # noqa: B008 - immutable
     **overrides: Any,
 ) -> Opened:
-    """The model that MODEL means, warmed up.
+    """Open the model that MODEL means, warmed up.
 
     Args:
         precision: of matrix products; "auto" is bf16 where that is clearly faster.
@@ -57,11 +55,14 @@ def open_served(
         InputError: nothing there, damaged, or a model of a kind that cannot be served.
     """
     task, answerer = open_answerer(spec, fresh=True, **overrides)
-    (answerer if isinstance(answerer, nn.Module) else answerer.model).to(device)
+    module_of(answerer).to(device)
     served, examples = task.serve(answerer, device, limits), examples_of(spec, task)
     chosen = answering_precision(precision, device)
     if chosen == "bf16":
-        served.endpoints = tuple(in_bf16(each, device) for each in served.endpoints)
+        lowered = torch.autocast(device.type, torch.bfloat16)  # of answers; attention stays in float32
+        served.endpoints = tuple(
+            each._replace(answer=lowered(each.answer)) if each.together else each for each in served.endpoints
+        )
     warm_up(served)
     path = Path(spec).expanduser()
     return Opened(
@@ -94,32 +95,15 @@ def examples_of(spec: str, task: Task) -> Examples:
     return Examples(config.source, images, tuple(each for each in found if isinstance(each, str)))
 
 
-def in_bf16(endpoint: Endpoint, device: torch.device) -> Endpoint:
-    """The same, its matrix products in bfloat16. What is looked at stays in float32."""
-    if not endpoint.together:
-        return endpoint
-    return endpoint._replace(answer=autocast(endpoint.answer, device))
-
-
-def autocast(
-    answer: Callable[[Sequence[Question]], list[Answer]], device: torch.device
-) -> Callable[[Sequence[Question]], list[Answer]]:
-    def lowered(questions: Sequence[Question]) -> list[Answer]:
-        with torch.autocast(device.type, torch.bfloat16):
-            return answer(questions)
-
-    return lowered
-
-
 def warm_up(served: Served) -> None:
-    """Ask everything once: kernels are chosen and memory is found before the first user comes."""
+    """Ask everything once: kernels are chosen and memory is allocated before the first request."""
     what = served.decode(served.sample(), "warm-up")
     for endpoint in served.endpoints:
         endpoint.answer([Question("warm-up", what, parse({}, endpoint.parameters))])
 
 
 def license(path: Path) -> str | None:
-    """The license that the model card beside the weights names, in its own words."""
+    """Return the license that the model card with the weights names, in its own words."""
     folder = path if path.is_dir() else path.parent
     for card in (folder / "README.md", folder / "model" / "README.md"):
         if path.exists() and card.is_file():

@@ -21,6 +21,7 @@ from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.run import Run
 from vitreous.training.session import MakeAverage
+from vitreous.training.settings import Tree as Tree
 from vitreous.training.step import Objective
 from vitreous.training.trainer import Loader
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from vitreous.inspection.model_report import Question
     from vitreous.inspection.page import Inspection
 
-Tree = Mapping[str, Any]
-Progress = Callable[[int, int], None]
 Measure = Callable[[nn.Module], Mapping[str, float]]
 
 
@@ -52,7 +51,7 @@ class Material:
         bad: those that could not be read; it fills while training reads.
         tokenizer: of a model that writes text, as JSON.
         skipped: examples that were left out, by reason.
-        notes: sentences about what was left out.
+        notes: sentences about them.
     """
 
     loader: Loader
@@ -101,7 +100,7 @@ class Answer(Protocol):
 
 
 class Task(ABC):
-    """A task. There is one object of each, in `TASKS`.
+    """A task. There is one object of each, in the registry.
 
     A task's answerer is what gives its answers: a model that sees images, or a `Reader` or `Translator`,
     which have a tokenizer as well.
@@ -114,6 +113,11 @@ class Task(ABC):
         options: for each command the options that it understands beyond those of every task.
         instead: what to do instead of an option of `train` that it does not understand; by default "leave it
             out".
+        training_words: what training is called in the progress display.
+        takes: what a model is asked about.
+        inspected: how many held-out examples `vitreous inspect` shows where it is given none.
+        no_images: what to do with a model that has no answer to images.
+        numeric: whether the labels of its data are numbers, and not the names of classes.
     """
 
     name: str
@@ -124,8 +128,9 @@ class Task(ABC):
     instead: ClassVar[Mapping[str, str]] = {}
     training_words: ClassVar[str] = "training"
     takes: ClassVar[Literal["images", "texts"]] = "images"
-    inspected: ClassVar[int] = 24  # held-out examples, where `vitreous inspect` is given none
+    inspected: ClassVar[int] = 24
     no_images: ClassVar[str] = "give another model"
+    numeric: ClassVar[bool] = False
 
     def check_options(self, command: str, given: Mapping[str, object]) -> None:
         """Raise InputError for the first option that is given (not None or False) and not understood."""
@@ -188,22 +193,17 @@ class Task(ABC):
         return result
 
     @abstractmethod
-    def held_out_part(self, data: Any) -> tuple[str, Any] | None:
-        """Return the part of a run's data that it does not learn from ("test" or "validation")."""
+    def held_out_part(self, data: Any) -> tuple[str | None, Any]:
+        """Return the name of the part of a run's data that it does not learn from ("test" or "validation"),
+        and its examples; None twice where there is none."""
 
     @abstractmethod
-    def evaluate(
-        self,
-        answerer: Any,
-        examples: Any,
-        *,
-        device: torch.device,
-        batch_size: int,
-        workers: int = 0,
-        progress: Progress | None = None,
-        **options: Any,
-    ) -> Evaluation:
-        """Compare the answers to every example with what is known."""
+    def evaluate(self, answerer: Any, examples: Any, **options: Any) -> Evaluation:
+        """Compare the answers to every example with what is known.
+
+        Args:
+            options: those of `Batching`, and the task's own.
+        """
 
     @abstractmethod
     def report(
@@ -216,7 +216,7 @@ class Task(ABC):
         return {}
 
     def sample_images(self, data: Any, count: int) -> list[Image.Image]:
-        """Return some images of a run's data, as `vitreous doctor` looks at them."""
+        """Return some images of a run's data, for `vitreous doctor`."""
         return []
 
     @abstractmethod
@@ -239,17 +239,13 @@ class Task(ABC):
         raise InputError(f"{spec} is {self.noun}: it cannot be evaluated")
 
     def predict(
-        self,
-        answerer: Any,
-        images: ImageDataset,
-        failed: dict[str, str],
-        *,
-        device: torch.device,
-        batch_size: int,
-        workers: int = 0,
-        **options: Any,
+        self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
     ) -> Iterator[Answer]:
-        """Yield the answer to each image, in order; `failed` takes those that cannot be read."""
+        """Yield the answer to each image, in order; `failed` takes those that cannot be read.
+
+        Args:
+            options: device, batch_size and workers, and the task's own.
+        """
         raise InputError(f"{self.noun} has no answer to images: {self.no_images}")
 
     def to_inspect(self, examples: Any) -> Any:
@@ -281,7 +277,23 @@ class Task(ABC):
         return ()
 
 
-def count_parameters_of(answerer: Any) -> int:
-    """Return the number of parameters of a model, or of a reader's or translator's."""
-    model = answerer if isinstance(answerer, nn.Module) else answerer.model
-    return sum(parameter.numel() for parameter in model.parameters())
+def module_of(answerer: Any) -> nn.Module:
+    """Return the model of an answerer: itself, or a reader's or translator's."""
+    model: nn.Module = answerer if isinstance(answerer, nn.Module) else answerer.model
+    return model
+
+
+def config_of_run(spec: str, data: str | None, kind: type[Any]) -> Any:
+    """Return the configuration of the run that MODEL means, to find what to evaluate on; None where it is not
+    a run.
+
+    Raises:
+        InputError: it is not a run, and no data are named.
+    """
+    if (Path(spec) / "config.toml").is_file():
+        return Run.open(Path(spec), kind).config
+    if data is None:
+        raise InputError(
+            f"{spec} is not a run directory, so it does not say what to evaluate on: name the data"
+        )
+    return None

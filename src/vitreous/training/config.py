@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
@@ -159,6 +159,17 @@ class CommandConfig(Config):
     def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of `tree` that must change with what `override` sets."""
         return {}
+
+    def check_defaults(self, group: str, names: Iterable[str], problem: str) -> None:
+        """Raise ValueError for the first setting of a group that is changed, but would have no effect.
+
+        Args:
+            problem: the end of the sentence that begins with the setting's name.
+        """
+        settings = getattr(self, group)
+        for name in names:
+            if getattr(settings, name) != type(settings).model_fields[name].default:
+                raise ValueError(f"{group}.{name} {problem}")
 
 
 class RunConfig(CommandConfig):

@@ -25,7 +25,7 @@ from vitreous.deployment.serving.endpoints import (
 from vitreous.deployment.serving.looking import Heat, Seen
 from vitreous.deployment.serving.pixels import ServedImages, heat_png, rounded
 from vitreous.errors import InputError
-from vitreous.evaluation.text_models import Reader, Translation, Translator
+from vitreous.evaluation.text_models import Reader, Translator, WrittenText
 from vitreous.inspection.images import data_uri, rgb
 from vitreous.inspection.sequence_report import text_attention, token_labels
 
@@ -190,7 +190,7 @@ class TextTranslator(Served):
         """A padded batch (B, S) of texts."""
         return padded([each.what for each in questions]).to(self.model.text.tokens.weight.device)
 
-    def decoded(self, source: Tensor, beams: int, length_penalty: float) -> list[Translation]:
+    def decoded(self, source: Tensor, beams: int, length_penalty: float) -> list[WrittenText]:
         """As long as `Translator.translate` lets a translation become."""
         limit = min(source.shape[1] + 50, self.model.config.max_length)
         return self.translator.decode(source, beams, length_penalty, limit)

@@ -1,20 +1,45 @@
-"""The whole description of a pre-training run: a training run's, with an objective that needs no labels."""
+"""The objectives of pre-training, the whole configuration of such a run, and how the data decide it."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, get_args
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 from pydantic import model_validator
 
-from vitreous.models.config import Config
-from vitreous.tasks.pretraining.dino import DINOConfig
-from vitreous.tasks.pretraining.mae import MAEConfig
-from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
-from vitreous.tasks.pretraining.simmim import SimMIMConfig
-from vitreous.training.config import RunConfig
+from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
+from vitreous.data.dataset import DataSummary
+from vitreous.data.sources import Splits, open_data, summarize
+from vitreous.data.sources.files import FileImages
+from vitreous.data.sources.folders import index_folder, subfolders
+from vitreous.data.splitting import split
+from vitreous.errors import InputError
+from vitreous.models.config import Config, ViTConfig
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from vitreous.tasks.pretraining.dino import DINO, DINOConfig
+from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, published_decoder
+from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig, MaskedPatchPrediction
+from vitreous.tasks.pretraining.simmim import SimMIM, SimMIMConfig
+from vitreous.tasks.pretraining.views import ViewsConfig
+from vitreous.training.config import (
+    EvaluationConfig,
+    OptimizerConfig,
+    RunConfig,
+    ScheduleConfig,
+    TrainingConfig,
+)
 
 ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+SelfSupervision = MaskedPatchPrediction | MAE | SimMIM | DINO
+SMALL_IMAGE = 40  # pixels; up to here images are taken as they are
+FOR_CLASSES = {
+    "training": ("loss", "label_smoothing", "distillation", "lora"),
+    "augmentation": ("mixup", "cutmix", "mix_probability"),
+    "data": ("class_balance",),
+}
 
 
 class PretrainingConfig(Config):
@@ -38,25 +63,125 @@ class PretrainingRunConfig(RunConfig):
     def _nothing_ignored(self) -> PretrainingRunConfig:
         if self.task not in OBJECTIVES:
             raise ValueError(f"task is {self.task!r}: choose one of {', '.join(OBJECTIVES)}")
-        for group, names in (
-            ("training", ("loss", "label_smoothing", "distillation", "lora")),
-            ("augmentation", ("mixup", "cutmix", "mix_probability")),
-            ("data", ("class_balance",)),
-        ):
-            given = getattr(self, group)
-            for name in names:
-                if getattr(given, name) != type(given).model_fields[name].default:
-                    raise ValueError(f"{group}.{name} is not for pre-training: leave it out")
-        for name in type(self.pretraining).model_fields:
-            if name != self.task.replace("-", "_") and getattr(self.pretraining, name) != default_of(name):
-                raise ValueError(
-                    f"pretraining.{name} has no effect with the objective {self.task}: leave it out, or "
-                    f"choose --objective {name.replace('_', '-')}"
-                )
+        for group, names in FOR_CLASSES.items():
+            self.check_defaults(group, names, "is not for pre-training: leave it out")
+        for name in OBJECTIVES:
+            if name != self.task:
+                problem = f"has no effect with the objective {self.task}: leave it out, or choose"
+                self.check_defaults("pretraining", [name.replace("-", "_")], f"{problem} --objective {name}")
         return self
 
 
-def default_of(objective: str) -> Config:
-    """Return the default settings of an objective."""
-    default: Config = PretrainingConfig.model_fields[objective].default
-    return default
+def build_objective(
+    model: Model, name: ObjectiveName, config: PretrainingConfig, *, steps: int, seed: int = 0
+) -> SelfSupervision:
+    """Build the objective called `name` around `model`.
+
+    Args:
+        steps: of the optimizer in the whole training.
+        seed: of the weights that the objective adds: mask token, decoder, heads.
+
+    Raises:
+        InputError: the objective cannot be had with this model.
+    """
+    match name:
+        case "masked-patch":
+            return MaskedPatchPrediction(model, config.masked_patch, seed=seed)
+        case "mae":
+            return MAE(model, config.mae, seed=seed)
+        case "simmim":
+            return SimMIM(model, config.simmim, seed=seed)
+        case "dino":
+            return DINO(model, config.dino, steps=steps, seed=seed)
+
+
+def open_unlabeled(source: str, data: DataConfig) -> Splits:
+    """Open any DATA, or a folder of images in any sub-folders. Where there are classes, the held-out part
+    is the one that `vitreous train` holds out, so that it stays unseen until then."""
+    folder = Path(source).expanduser()
+    if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
+        return open_data(source, data)
+    table = index_folder(folder, (".",)).table
+    if not len(table):
+        if any(folder.glob("*.tar")):
+            return open_data(source, data)
+        raise InputError(f"{folder} holds no images")
+    images = FileImages(folder, table, np.zeros(len(table), dtype=np.int64), ("image",))
+    train, validation, test = split(images, data)
+    return Splits(train, validation, test, source, summarize(train))
+
+
+def rules(data: DataSummary, objective: ObjectiveName) -> PretrainingRunConfig:
+    """Return a small ViT with plain patches, trained for long: images cost nothing without labels.
+
+    Its size goes by the longer side of the images: icons, small images as they are, photographs scaled down.
+    """
+    pixels = max(data.height, data.width)
+    if pixels < 16:
+        patch, width, depth, heads = 2, 64, 4, 4
+    elif pixels <= SMALL_IMAGE:
+        patch, width, depth, heads = 4, 128, 6, 4
+    else:
+        patch, width, depth, heads = 6, 192, 6, 3
+    small, dino = pixels <= SMALL_IMAGE, objective == "dino"
+    # Of small images the nearest multiples of the patch that are not smaller.
+    size = (-(-data.height // patch) * patch, -(-data.width // patch) * patch) if small else (48, 48)
+    gray = Preprocessing(size=size, channels=1, mean=(0.5,), std=(0.5,))
+    color = Preprocessing(size=size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    crop = RandomResizedCropConfig(scale=(0.2, 1.0))
+    return PretrainingRunConfig(
+        task=objective,
+        source="photos",
+        recipe=f"pretrain-{objective}",
+        model=ViTConfig(
+            image_size=size,
+            channels=data.channels,
+            patch_size=(patch, patch),
+            num_classes=None,
+            width=width,
+            depth=depth,
+            heads=heads,
+            mlp_dim=2 * width,
+            class_token=dino,
+            pooling="class" if dino else "mean",
+        ),
+        preprocessing=gray if data.channels == 1 else color,
+        augmentation=AugmentationConfig(random_resized_crop=None if small or dino else crop),
+        training=TrainingConfig(
+            epochs=100,
+            batch_size=min(64, data.images),
+            peak_lr=5e-4 if dino else 1e-3,
+            optimizer=OptimizerConfig(betas=(0.9, 0.999) if dino else (0.9, 0.95), weight_decay=0.05),
+            schedule=ScheduleConfig(warmup=0.05),
+        ),
+        evaluation=EvaluationConfig(every_epochs=10),
+    )
+
+
+def by_model(config: PretrainingRunConfig, data: DataSummary) -> dict[str, Any]:
+    """Return what follows from the encoder and the number of images: MAE's decoder, DINO's head. A published
+    MAE brings its own decoder."""
+    if config.task == "mae" and isinstance(config.model, ViTConfig):
+        published = published_decoder(config.init) if config.init else None
+        mae = published[0] if published else decoder_for(config.model)
+        return {"pretraining": {"mae": mae.model_dump()}}
+    if config.task != "dino":
+        return {}
+    width = config.model.width if isinstance(config.model, ViTConfig) else 768
+    dino = DINOConfig(
+        prototypes=min(65_536, max(64, data.images // 4)),
+        head_hidden=min(2048, 4 * width),
+        head_bottleneck=min(256, width),
+        views=ViewsConfig(small_count=4, flip=0.5 if data.channels == 3 else 0.0),
+    )
+    return {"pretraining": {"dino": dino.model_dump()}}
+
+
+def reason(config: PretrainingRunConfig, data: DataSummary) -> str:
+    """Return why the configuration is what it is, in a sentence."""
+    height, width = config.model.image_size
+    return (
+        f"{data.images} images of about {data.width}x{data.height}: {config.task} with "
+        f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for "
+        f"{config.training.epochs:g} epochs"
+    )

@@ -1,9 +1,9 @@
 """DINO: self-distillation without labels (Caron et al., arXiv 2104.14294).
 
-A student sees every view of an image, a teacher the two large ones. Both say which of K prototypes each view
-belongs to, and the student learns to say of one view what the teacher said of another (Eq. 3). The teacher is
-a moving average of the student; its outputs are centered and sharpened, which together keep both from
-collapsing to one answer for everything.
+A student sees every view of an image, a teacher the two large ones. Both give each view probabilities of K
+prototypes, and the student learns to give to one view those that the teacher gives to another (Eq. 3). The
+teacher is a moving average of the student; its outputs are centered and sharpened, which together prevent a
+collapse to one output for all images.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from vitreous.checkpoints.resizing import resized_positions
+from vitreous.checkpoints.weights import compute_positions, meta_model
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
 from vitreous.models.config import Config, Positive, ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.names import Model, build
+from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.sizes import FeaturesAt
 from vitreous.tasks.pretraining.views import MultiCrop, ViewsConfig
 from vitreous.training.learner import move_towards
 
@@ -50,7 +53,7 @@ class ProjectionHead(nn.Module):
     cosine of a feature with each prototype.
 
     Attributes:
-        frozen: whether the prototypes stand still, as they do at first.
+        frozen: whether the prototypes are not changed, as at first.
     """
 
     def __init__(self, width: int, config: DINOConfig, *, seed: int = 0) -> None:
@@ -79,7 +82,7 @@ class ProjectionHead(nn.Module):
 class DINO(nn.Module):
     """The objective around `model`, the student. Any model with features will do, a hybrid or a BiT too.
 
-    Whoever trains it calls `follow_steps_of` with the optimizer that learns.
+    `follow_steps_of` must be called with the optimizer that learns.
 
     Args:
         steps: of the optimizer in the whole training, over which temperature and momentum move.
@@ -145,13 +148,13 @@ class DINO(nn.Module):
         return min(float(self.step) / self.steps, 1.0)
 
     def follow_steps_of(self, optimizer: torch.optim.Optimizer) -> None:
-        """Behind each step of the optimizer the teacher follows the student."""
+        """After each step of the optimizer the teacher follows the student."""
 
-        def behind(*_: object) -> None:
+        def after_step(*_: object) -> None:
             self.follow(self.done)
             self.step.add_(1.0)
 
-        optimizer.register_step_post_hook(behind)
+        optimizer.register_step_post_hook(after_step)
 
     @torch.no_grad()
     def follow(self, done: float) -> None:
@@ -164,7 +167,7 @@ class DINO(nn.Module):
 
     @torch.no_grad()
     def recenter(self, teacher: Float[Tensor, "V B prototypes"]) -> None:
-        """c <- m c + (1 - m) mean of the teacher's outputs, over all machines (Eq. 4)."""
+        """c <- m c + (1 - m) mean of the teacher's outputs, over all processes (Eq. 4)."""
         mean = teacher.mean(dim=(0, 1))
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(mean)
@@ -173,12 +176,9 @@ class DINO(nn.Module):
 
     def teacher_temperature(self, done: float) -> float:
         """Sharpness of the teacher: linear from its start to its end value, then constant."""
-        config = self.config
-        warm = (
-            min(done / config.teacher_temperature_warmup, 1.0) if config.teacher_temperature_warmup else 1.0
-        )
-        start = config.teacher_temperature_start
-        return start + (config.teacher_temperature - start) * warm
+        start, warmup = self.config.teacher_temperature_start, self.config.teacher_temperature_warmup
+        warm = min(done / warmup, 1.0) if warmup else 1.0
+        return start + (self.config.teacher_temperature - start) * warm
 
 
 def cross_view_loss(
@@ -219,3 +219,36 @@ def feature_width(model: Model) -> int:
             "set model.distillation_token=false and model.pooling=class"
         )
     return parts.feature_width(model.config)
+
+
+class FeaturesAt:
+    """`model.features` for images of `size` pixels, with gradients for the model's own weights.
+
+    `vitreous.resize` makes a second model; here the learned positions are resampled in every call, as the
+    authors of DINO do it, so that what is learned from small crops is learned by the model itself.
+
+    Raises:
+        InputError: relative positions, which have no resized form; a size that the patches do not divide.
+    """
+
+    def __init__(self, model: Model, size: tuple[int, int]) -> None:
+        changes = {"image_size": size, "num_classes": None}
+        config = build(type(model.config), model.config.model_dump(), changes)
+        relative = isinstance(config, ViTConfig) and config.position.kind == "relative"
+        if relative and size != model.config.image_size:
+            raise InputError(
+                "relative positions have no resized form for small crops: "
+                "set pretraining.dino.views.small_count=0, or choose other positions"
+            )
+        self.shape = meta_model(config)  # the computation alone: weights come with each call
+        compute_positions(self.shape)
+        self.names = {name for name, _ in self.shape.named_parameters()}
+
+    def __call__(self, model: Model, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+        weights: dict[str, Tensor] = {
+            name: weight for name, weight in model.named_parameters() if name in self.names
+        }
+        if isinstance(model, ViT) and isinstance(self.shape, ViT):  # bicubic, as in DINO's code
+            weights |= resized_positions(weights, model.config, self.shape.config, "huggingface")
+        buffers = {name: buffer.to(images.device) for name, buffer in self.shape.named_buffers()}
+        return functional_call(self.shape.train(model.training), weights | buffers, (images,))

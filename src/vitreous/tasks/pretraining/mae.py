@@ -14,14 +14,15 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from vitreous.checkpoints.files import Tensors
+from vitreous.checkpoints.loading import open_path
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
-from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models import parts
 from vitreous.models.config import Config, Positive, Probability, ViTConfig
 from vitreous.models.names import Model
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.masking import Reconstruction, maskable, patch_dim, put, take
+from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, take
 
 
 class MAEConfig(Config):
@@ -36,7 +37,7 @@ class MAEConfig(Config):
 
 
 class Masking(NamedTuple):
-    """Where patches went: the visible ones first, each group by rising noise.
+    """Where patches went: the visible ones first, each group by ascending noise.
 
     order: the patch at each place of the shuffled sequence.
     visible: how many of them the encoder sees.
@@ -56,7 +57,7 @@ class Decoder(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, encoder: ViTConfig, config: MAEConfig, *, seed: int = 0) -> None:
+    def __init__(self, encoder: ViTConfig, config: MAEConfig, outputs: int, *, seed: int = 0) -> None:
         super().__init__()
         vit = ViTConfig(
             image_size=encoder.image_size,
@@ -74,10 +75,10 @@ class Decoder(nn.Module):
         rng = torch_generator(seed, "mae decoder")
         self.mask = nn.Parameter(torch.empty(vit.width).normal_(std=0.02, generator=rng))
         table = torch.cat([torch.zeros(self.prefix, vit.width), sincos_of_mae(vit.grid, vit.width)])
-        self.register_buffer("positions", table)  # kept in files: published weights bring their own
+        self.register_buffer("positions", table)  # stored in files: published weights bring their own
         self.blocks = parts.build_blocks(vit)
         self.norm = parts.build_norm(vit)
-        self.prediction = nn.Linear(vit.width, patch_dim(encoder))
+        self.prediction = nn.Linear(vit.width, outputs)
         for part in (self.embedding, self.blocks, self.prediction):
             init_weights(part, rng)
 
@@ -92,30 +93,24 @@ class Decoder(nn.Module):
         return self.prediction(self.norm(z)[:, self.prefix :])
 
 
-class MAE(nn.Module):
+class MAE(MaskedPrediction):
     """The objective around `model`, which must have its positions at the stem: those of every layer or inside
     the attention would not know which patches were removed."""
 
     def __init__(self, model: Model, config: MAEConfig | None = None, *, seed: int = 0) -> None:
-        super().__init__()
+        super().__init__(model)
         self.config = config or MAEConfig()
-        self.model = maskable(model)
         position = self.model.config.position
         if position.where != "stem" or position.kind in ("relative", "rotary-2d"):
             raise InputError(
                 f"MAE removes tokens, and {position.kind} positions ({position.where}) count all of them: "
                 "use learned or sincos-2d positions at the stem, or another --objective"
             )
-        self.decoder = Decoder(self.model.config, self.config, seed=seed)
-
-    @property
-    def encoder(self) -> Model:
-        """What pre-training was for; the decoder is thrown away."""
-        return self.model
+        self.decoder = Decoder(self.model.config, self.config, self.patch_dim, seed=seed)
 
     def draw(self, batch: int, generator: torch.Generator) -> Float[Tensor, "B N"]:
         """Noise that decides which patches stay: those with the lowest."""
-        return torch.rand(batch, self.model.config.grid[0] * self.model.config.grid[1], generator=generator)
+        return torch.rand(batch, self.num_patches, generator=generator)
 
     def mask(self, noise: Float[Tensor, "B N"]) -> Masking:
         """The order by noise; the first (1 - mask_ratio) N patches are visible."""
@@ -124,11 +119,8 @@ class MAE(nn.Module):
     def encode(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B S D"]:
         """Prefix and visible patches after the encoder, in the shuffled order. All patches are embedded, so
         that each has its position, and the visible ones are picked before the first layer."""
-        z = self.model.embed(images)
-        prefix, patches = (
-            z[:, : self.model.config.num_prefix_tokens],
-            z[:, self.model.config.num_prefix_tokens :],
-        )
+        z, count = self.model.embed(images), self.model.config.num_prefix_tokens
+        prefix, patches = z[:, :count], z[:, count:]
         visible = take(patches, masking.order[:, : masking.visible])
         return self.model.norm(self.model.encode(torch.cat([prefix, visible], dim=1)))
 
@@ -146,7 +138,7 @@ class MAE(nn.Module):
         self, images: Float[Tensor, "B C H W"], predicted: Float[Tensor, "B N patch_dim"], masking: Masking
     ) -> Float[Tensor, ""]:
         """Mean squared error over the removed patches alone."""
-        target = to_patches(self.model.sized(images), self.model.config.patch_size)
+        target = self.patches(images)
         if self.config.normalize_pixels:
             mean, std = statistics(target)
             target = (target - mean) / std
@@ -156,19 +148,14 @@ class MAE(nn.Module):
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
         """Removed patches in gray, and filled in. Where pixels were normalized, each patch gets the mean and
         standard deviation of the true one back, as the paper's figures do."""
-        vit = self.model.config
         masking = self.mask(self.draw(images.shape[0], generator).to(images.device))
-        predicted = self.predict(images, masking)
-        patches = to_patches(self.model.sized(images), vit.patch_size)
+        predicted, patches = self.predict(images, masking), self.patches(images)
         if self.config.normalize_pixels:
             mean, std = statistics(patches)
             predicted = predicted * std + mean
         predicted = take(predicted, masking.removed)
         masked = put(patches, masking.removed, torch.zeros_like(predicted))
-        filled = put(patches, masking.removed, predicted)
-        return Reconstruction(
-            from_patches(masked, vit.grid, vit.patch_size), from_patches(filled, vit.grid, vit.patch_size)
-        )
+        return self.reconstruction(masked, put(patches, masking.removed, predicted))
 
 
 def statistics(
@@ -196,3 +183,64 @@ def decoder_for(encoder: ViTConfig) -> MAEConfig:
     heads = max(encoder.heads // 2, 1)
     width = 4 * heads * max(encoder.width // (8 * heads), 1)
     return MAEConfig(decoder_width=width, decoder_depth=2, decoder_heads=heads, decoder_mlp_dim=4 * width)
+
+
+# Ours: theirs.
+SETTINGS = {
+    "mask_ratio": "mask_ratio",
+    "normalize_pixels": "norm_pix_loss",
+    "decoder_width": "decoder_hidden_size",
+    "decoder_depth": "decoder_num_hidden_layers",
+    "decoder_heads": "decoder_num_attention_heads",
+    "decoder_mlp_dim": "decoder_intermediate_size",
+}
+# Ours: theirs, both without "decoder.".
+NAMES = {"embedding": "decoder_embed", "norm": "decoder_norm", "prediction": "decoder_pred"}
+BLOCK_NAMES = {
+    "attention.out": "attention.output.dense",
+    "attention_norm": "layernorm_before",
+    "mlp_norm": "layernorm_after",
+    "mlp.expand": "intermediate.dense",
+    "mlp.contract": "output.dense",
+}
+# Published files name the layers in the first way, transformers 5 writes them in the second.
+LAYER_PREFIXES = ("decoder_layers.", "decoder_encoder.layer.")
+
+
+def published_decoder(init: str) -> tuple[MAEConfig, Tensors] | None:
+    """Return the objective's settings and the decoder's weights, by their own names, of a published MAE; None
+    where a checkpoint is another model, or an encoder alone."""
+    source = open_path(init)
+    weights = source.below("decoder.").tensors
+    if source.config.get("model_type") != "vit_mae" or not len(weights):
+        return None
+    settings = {ours: source.config[theirs] for ours, theirs in SETTINGS.items()}
+    return MAEConfig(**settings), weights
+
+
+def load_decoder(mae: MAE, init: str) -> None:
+    """Copy the decoder of a published MAE, where `init` is one and has a decoder of the same sizes."""
+    found = published_decoder(init)
+    if found is None or found[0].decoder_depth != mae.config.decoder_depth:
+        return
+    state, own = decoder_state(found[1], depth=mae.config.decoder_depth), mae.decoder.state_dict()
+    if state["positions"].shape != own["positions"].shape:  # another image size
+        state["positions"] = own["positions"]
+    if all(state[name].shape == tensor.shape for name, tensor in own.items()):
+        mae.decoder.load_state_dict(state)
+
+
+def decoder_state(theirs: Tensors, *, depth: int) -> dict[str, Tensor]:
+    """Return our decoder's tensors from theirs: q, k and v packed into one matrix, the rest renamed."""
+    ours = {"mask": theirs["mask_token"].flatten(), "positions": theirs["decoder_pos_embed"].squeeze(0)}
+    prefix = next(each for each in LAYER_PREFIXES if any(key.startswith(each) for key in theirs))
+    for kind in ("weight", "bias"):
+        for our, their in NAMES.items():
+            ours[f"{our}.{kind}"] = theirs[f"{their}.{kind}"]
+        for layer in range(depth):
+            source = f"{prefix}{layer}."
+            qkv = [theirs[f"{source}attention.attention.{part}.{kind}"] for part in ("query", "key", "value")]
+            ours[f"blocks.{layer}.attention.qkv.{kind}"] = torch.cat(qkv)
+            for our, their in BLOCK_NAMES.items():
+                ours[f"blocks.{layer}.{our}.{kind}"] = theirs[f"{source}{their}.{kind}"]
+    return ours

@@ -22,27 +22,18 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
-from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models.config import Config, Probability
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.masking import (
-    Reconstruction,
-    encode_patches,
-    maskable,
-    patch_dim,
-    put,
-    random_places,
-    take,
-)
+from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, random_places, take
 
 LEVELS = 8  # 3 bits
 SMALL = 4  # sides of the scaled-down patch
 
 
 class MaskedPatchConfig(Config):
-    """Shares as in B.1.2. What is neither masked nor swapped is kept."""
+    """Shares as in B.1.2. What is neither masked nor swapped stays as it is."""
 
     target: Literal["mean-color", "small-colors", "pixels"] = "mean-color"
     corrupted: Probability = Field(default=0.5, description="share of the patches")
@@ -62,15 +53,17 @@ class Corruption(NamedTuple):
     draw: Float[Tensor, "B M"]
     others: Int[Tensor, "B M"]
 
+    def to(self, device: torch.device) -> Corruption:
+        return Corruption(*(each.to(device) for each in self))
 
-class MaskedPatchPrediction(nn.Module):
+
+class MaskedPatchPrediction(MaskedPrediction):
     """The objective around `model`. The paper does not say where the other patch's embedding comes from: here
     from the same image."""
 
     def __init__(self, model: Model, config: MaskedPatchConfig | None = None, *, seed: int = 0) -> None:
-        super().__init__()
+        super().__init__(model)
         self.config = config or MaskedPatchConfig()
-        self.model = maskable(model)
         vit = self.model.config
         if self.config.target != "pixels" and vit.channels > 3:
             raise InputError(
@@ -80,21 +73,16 @@ class MaskedPatchPrediction(nn.Module):
         outputs = {
             "mean-color": LEVELS**vit.channels,
             "small-colors": SMALL * SMALL * LEVELS**vit.channels,
-            "pixels": patch_dim(vit),
+            "pixels": self.patch_dim,
         }
         rng = torch_generator(seed, "masked-patch head")
         self.mask = nn.Parameter(torch.empty(vit.width).normal_(std=0.02, generator=rng))
         self.prediction = nn.Linear(vit.width, outputs[self.config.target])
         init_weights(self.prediction, rng)
 
-    @property
-    def encoder(self) -> Model:
-        """What pre-training was for."""
-        return self.model
-
     def draw(self, batch: int, generator: torch.Generator) -> Corruption:
         """The corruption of `batch` images; the same for the same state of the generator."""
-        patches = self.model.config.grid[0] * self.model.config.grid[1]
+        patches = self.num_patches
         places = random_places(batch, patches, round(patches * self.config.corrupted), generator)
         steps = torch.randint(1, max(patches, 2), places.shape, generator=generator)
         return Corruption(places, torch.rand(places.shape, generator=generator), (places + steps) % patches)
@@ -112,22 +100,22 @@ class MaskedPatchPrediction(nn.Module):
     ) -> Float[Tensor, "B M outputs"]:
         """The prediction for every corrupted patch."""
         embeddings = self.model.stem(self.model.sized(images))
-        tokens = encode_patches(self.model, self.corrupt(embeddings, corruption))
+        tokens = self.encode_patches(self.corrupt(embeddings, corruption))
         return self.prediction(take(tokens, corruption.places))
 
     def forward(
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The loss over all corrupted patches, and for colors the share that was guessed right."""
-        corruption = on_device(self.draw(images.shape[0], generator), images.device)
+        corruption = self.draw(images.shape[0], generator).to(images.device)
         predicted = self.predict(images, corruption)
-        images = self.model.sized(images)
-        patch = self.model.config.patch_size
         if self.config.target == "pixels":
-            return F.mse_loss(predicted, take(to_patches(images, patch), corruption.places)), {}
-        side = 1 if self.config.target == "mean-color" else SMALL
-        colors = color_targets(images, patch, side=side, preprocessing=self.model.preprocessing)
-        target = colors.gather(1, corruption.places.unsqueeze(-1).expand(-1, -1, side * side))
+            return F.mse_loss(predicted, take(self.patches(images), corruption.places)), {}
+        side, model = self.side, self.model
+        colors = color_targets(
+            model.sized(images), model.config.patch_size, side=side, preprocessing=model.preprocessing
+        )
+        target = take(colors, corruption.places)
         logits = rearrange(predicted, "B M (s classes) -> (B M s) classes", s=side * side)
         right = (logits.argmax(dim=-1) == target.flatten()).float().mean()
         return F.cross_entropy(logits, target.flatten()), {"accuracy": right}
@@ -135,22 +123,22 @@ class MaskedPatchPrediction(nn.Module):
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
         """Every corrupted patch in gray, and as the model would paint it."""
-        corruption = on_device(self.draw(images.shape[0], generator), images.device)
+        corruption = self.draw(images.shape[0], generator).to(images.device)
         predicted = self.predict(images, corruption)
-        vit = self.model.config
         if self.config.target != "pixels":
-            side = 1 if self.config.target == "mean-color" else SMALL
-            predicted = self.painted(predicted, side)
-        patches = to_patches(self.model.sized(images), vit.patch_size)
+            predicted = self.painted(predicted)
+        patches = self.patches(images)
         masked = put(patches, corruption.places, torch.zeros_like(predicted))
-        painted = put(patches, corruption.places, predicted)
-        return Reconstruction(
-            from_patches(masked, vit.grid, vit.patch_size), from_patches(painted, vit.grid, vit.patch_size)
-        )
+        return self.reconstruction(masked, put(patches, corruption.places, predicted))
 
-    def painted(self, logits: Float[Tensor, "B M outputs"], side: int) -> Float[Tensor, "B M patch_dim"]:
-        """Normalized pixels of patches in their likeliest colors."""
-        vit, preprocessing = self.model.config, self.model.preprocessing
+    @property
+    def side(self) -> int:
+        """How many colors are predicted along each side of a patch."""
+        return 1 if self.config.target == "mean-color" else SMALL
+
+    def painted(self, logits: Float[Tensor, "B M outputs"]) -> Float[Tensor, "B M patch_dim"]:
+        """Return the normalized pixels of patches in their most probable colors."""
+        vit, preprocessing, side = self.model.config, self.model.preprocessing, self.side
         colors = rearrange(logits, "B M (s classes) -> B M s classes", s=side * side).argmax(dim=-1)
         levels = torch.stack(
             [colors // LEVELS**power % LEVELS for power in reversed(range(vit.channels))], dim=-1
@@ -178,7 +166,3 @@ def color_targets(
     weights = LEVELS ** torch.arange(images.shape[1] - 1, -1, -1, device=images.device)
     classes = (levels * weights.view(-1, 1, 1)).sum(dim=1)
     return rearrange(classes, "B (h s) (w t) -> B (h w) (s t)", s=side, t=side)
-
-
-def on_device(corruption: Corruption, device: torch.device) -> Corruption:
-    return Corruption(*(each.to(device) for each in corruption))

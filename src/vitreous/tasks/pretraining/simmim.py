@@ -13,17 +13,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.layers.initialization import init_weights
-from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models.config import Config, Positive, Probability
 from vitreous.models.names import Model
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.masking import (
-    Reconstruction,
-    encode_patches,
-    maskable,
-    patch_dim,
-    random_places,
-)
+from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, random_places
 
 
 class SimMIMConfig(Config):
@@ -33,22 +26,16 @@ class SimMIMConfig(Config):
     unit: Positive = Field(default=2, description="sides of a masked square, in patches")
 
 
-class SimMIM(nn.Module):
+class SimMIM(MaskedPrediction):
     """The objective around `model`. Unlike MAE's, the encoder sees all places and needs no decoder."""
 
     def __init__(self, model: Model, config: SimMIMConfig | None = None, *, seed: int = 0) -> None:
-        super().__init__()
+        super().__init__(model)
         self.config = config or SimMIMConfig()
-        self.model = maskable(model)
         rng = torch_generator(seed, "simmim head")
         self.mask = nn.Parameter(torch.empty(self.model.config.width).normal_(std=0.02, generator=rng))
-        self.prediction = nn.Linear(self.model.config.width, patch_dim(self.model.config))
+        self.prediction = nn.Linear(self.model.config.width, self.patch_dim)
         init_weights(self.prediction, rng)
-
-    @property
-    def encoder(self) -> Model:
-        """What pre-training was for."""
-        return self.model
 
     def draw(self, batch: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
         """1 where a patch is hidden. Units at the right and bottom border may be cut."""
@@ -57,12 +44,8 @@ class SimMIM(nn.Module):
         count = math.ceil(rows * columns * self.config.mask_ratio)
         places = random_places(batch, rows * columns, count, generator)
         units = torch.zeros(batch, rows * columns, dtype=torch.int64).scatter(1, places, 1)
-        hidden = repeat(
-            units.view(batch, rows, columns),
-            "B h w -> B (h s) (w t)",
-            s=self.config.unit,
-            t=self.config.unit,
-        )
+        unit = self.config.unit
+        hidden = repeat(units.view(batch, rows, columns), "B h w -> B (h s) (w t)", s=unit, t=unit)
         return hidden[:, :height, :width].flatten(1)
 
     def predict(
@@ -71,26 +54,21 @@ class SimMIM(nn.Module):
         """Pixels of every patch, (row, column, channel) in each."""
         embeddings = self.model.stem(self.model.sized(images))
         embeddings = torch.where(hidden.bool().unsqueeze(-1), self.mask, embeddings)
-        return self.prediction(encode_patches(self.model, embeddings))
+        return self.prediction(self.encode_patches(embeddings))
 
     def forward(
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The mean absolute error over hidden pixels."""
         hidden = self.draw(images.shape[0], generator).to(images.device)
-        target = to_patches(self.model.sized(images), self.model.config.patch_size)
-        errors = F.l1_loss(self.predict(images, hidden), target, reduction="none").mean(dim=-1)
+        predicted = self.predict(images, hidden)
+        errors = F.l1_loss(predicted, self.patches(images), reduction="none").mean(dim=-1)
         return (errors * hidden).sum() / hidden.sum(), {}
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
         """Hidden patches in gray, and filled in."""
-        vit = self.model.config
         hidden = self.draw(images.shape[0], generator).to(images.device)
-        patches = to_patches(self.model.sized(images), vit.patch_size)
-        here = hidden.bool().unsqueeze(-1)
-        masked = torch.where(here, 0.0, patches)
+        patches, here = self.patches(images), hidden.bool().unsqueeze(-1)
         filled = torch.where(here, self.predict(images, hidden), patches)
-        return Reconstruction(
-            from_patches(masked, vit.grid, vit.patch_size), from_patches(filled, vit.grid, vit.patch_size)
-        )
+        return self.reconstruction(torch.where(here, 0.0, patches), filled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,17 +16,26 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_samples import Batch, evaluation_loader
 from vitreous.data.loading import worker_count
 from vitreous.data.sources import Splits
-from vitreous.evaluation.monitor import fewshot_measure
+from vitreous.evaluation.fewshot import fewshot_measure
+from vitreous.evaluation.outputs import Progress, evaluating
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.models.names import build_model
-from vitreous.tasks.classification import train_loader
-from vitreous.tasks.images import INSPECTING, Base, ImageTask
-from vitreous.tasks.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingRunConfig
+from vitreous.tasks.choose import Choice
+from vitreous.tasks.images import INSPECTING, ImageTask, image_facts
+from vitreous.tasks.pretraining.config import (
+    OBJECTIVES,
+    ObjectiveName,
+    PretrainingRunConfig,
+    SelfSupervision,
+    build_objective,
+    by_model,
+    open_unlabeled,
+    reason,
+    rules,
+)
 from vitreous.tasks.pretraining.dino import DINO
-from vitreous.tasks.pretraining.objectives import SelfSupervision, build_objective
-from vitreous.tasks.pretraining.plan import by_model, open_unlabeled, published_size, reason, rules
-from vitreous.tasks.task import Card, Material, Measure, Progress, Tree
-from vitreous.training.distributed import World
+from vitreous.tasks.pretraining.mae import MAE, load_decoder
+from vitreous.tasks.task import Card, Material, Measure, Tree
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
@@ -34,7 +43,7 @@ from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PretrainingEvaluation(Evaluation):
     """The objective on held-out images.
 
@@ -45,13 +54,6 @@ class PretrainingEvaluation(Evaluation):
 
     task: str  # type: ignore[misc]
     loss: float
-    images: int
-    failed: Mapping[str, str]
-    seconds: float
-
-    @property
-    def count(self) -> int:
-        return self.images
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -65,7 +67,7 @@ class Pretraining(ImageTask):
     config = PretrainingRunConfig
     default_source = "digits"
     training_words = "pre-training"
-    options: ClassVar[Mapping[str, frozenset[str]]] = {
+    options: ClassVar = {
         "pretrain": frozenset({"--model", "--init", "--image-size"}),
         "inspect": INSPECTING,
     }
@@ -74,13 +76,13 @@ class Pretraining(ImageTask):
         self.name = name
         self.objective_name = name
 
-    def open_source(self, source: Any, config: DataConfig, **options: Any) -> Splits:
+    def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         return open_unlabeled(source, config)
 
-    def base(
+    def choose(
         self, source: Any, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Base:
-        return Base(rules(data.summary, self.objective_name), ())
+    ) -> Choice:
+        return Choice(rules(data.summary, self.objective_name), ())
 
     def reasons(self, config: PretrainingRunConfig, data: Splits) -> tuple[str, ...]:
         return (reason(config, data.summary),)
@@ -89,23 +91,23 @@ class Pretraining(ImageTask):
         return f"{data.name}-{self.name}"
 
     def configured(self, config: Any, data: Splits, settings: Tree) -> PretrainingRunConfig:
-        headless = {"model": {"num_classes": None}}
-        config = configure(config, published_size(settings), settings, headless)
+        # A model that is asked for by name sees 224 pixels, as published, unless a size is set too.
+        size = {"model": {"image_size": (224, 224)}} if "name" in settings.get("model", {}) else {}
+        config = configure(config, size, settings, {"model": {"num_classes": None}})
         config = configure(config, by_model(config, data.summary), settings)
         with torch.device("meta"):  # what does not fit is refused before a run is begun
             build_objective(build_model(config.model), self.objective_name, config.pretraining, steps=1)
         return config
 
-    def prepare(
-        self, config: PretrainingRunConfig, data: Splits, *, device: torch.device, world: World
-    ) -> Material:
-        loader = train_loader(config, data, device, world)
-        return Material(loader, len(data.train), loader.bad)
-
-    def build(self, config: PretrainingRunConfig, data: Splits, *, steps: int) -> SelfSupervision:
+    def build(self, config: PretrainingRunConfig, data: Any, *, steps: int) -> SelfSupervision:
         model = starting_model(config, labels=())
         model.labels, model.task = None, self.name
-        return build_objective(model, self.objective_name, config.pretraining, steps=steps, seed=config.seed)
+        objective = build_objective(
+            model, self.objective_name, config.pretraining, steps=steps, seed=config.seed
+        )
+        if config.init and isinstance(objective, MAE):
+            load_decoder(objective, config.init)
+        return objective
 
     def begin(self, learner: Learner) -> None:
         if isinstance(learner.model, DINO):
@@ -117,47 +119,54 @@ class Pretraining(ImageTask):
     def validation(self, config: PretrainingRunConfig, data: Splits) -> Measure | None:
         """Return what measures the objective on held-out images, and the encoder's few-shot accuracy if
         `evaluation.fewshot` is set."""
-        held_out = held_out_loss(data.validation or data.test, config)
-        if not config.evaluation.fewshot:
-            return held_out
-        few = fewshot_measure(data, batch_size=config.evaluation.batch_size)
+        images, batch_size = data.validation or data.test, config.evaluation.batch_size
+        few = fewshot_measure(data, batch_size=batch_size) if config.evaluation.fewshot else None
+        if not images:
+            return None
+        workers = worker_count(config.data.workers)
 
         def measure(objective: Any) -> Mapping[str, float]:
-            loss = held_out(objective) if held_out else {}
-            return {**loss, **few(objective.encoder)}
+            device = next(objective.parameters()).device
+            found = self.evaluate(objective, images, device=device, batch_size=batch_size, workers=workers)
+            return {"validation_loss": found.loss, **(few(objective.encoder) if few else {})}
 
         return measure
 
     def save(self, run: Run, result: Any, material: Material) -> None:
         run.save_model(result.encoder)
 
-    def held_out_part(self, data: Splits) -> tuple[str, ImageDataset] | None:
-        if data.validation:
-            return "validation", data.validation
-        return ("test", data.test) if data.test else None
+    def held_out_part(self, data: Splits) -> tuple[str | None, Any]:
+        return ("validation", data.validation) if data.validation else super().held_out_part(data)
 
     def evaluate(
-        self,
-        answerer: Any,
-        examples: ImageDataset,
-        *,
-        device: torch.device,
-        batch_size: int,
-        workers: int = 0,
-        progress: Progress | None = None,
-        **options: Any,
+        self, answerer: Any, examples: ImageDataset, *, progress: Progress | None = None, **options: Any
     ) -> PretrainingEvaluation:
-        answerer.to(device)
-        return objective_loss(answerer, examples, self.name, batch_size=batch_size, workers=workers)
+        """Measure the objective, always with the same masks or views."""
+        began, total, rows = time.perf_counter(), 0.0, []
+        generator = torch.Generator().manual_seed(0)
+        loader = evaluation_loader(examples, preprocessing=answerer.encoder.preprocessing, **options)
+        with evaluating(answerer.to(options["device"])):
+            for batch in loader:
+                loss, _ = answerer(batch.images, generator)
+                total += float(loss) * len(batch.images)
+                rows += batch.indices.tolist()
+                if progress:
+                    progress(len(rows), len(examples))
+        return PretrainingEvaluation(
+            task=self.name,
+            loss=total / max(len(rows), 1),
+            names=[examples.name(row) for row in rows],
+            failed=dict(loader.bad),
+            seconds=time.perf_counter() - began,
+        )
 
     def report(
-        self, run: Run, answerer: Any, evaluation: Evaluation | None, examples: Any, data: Splits, **more: Any
+        self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Splits, **more: Any
     ) -> Path:
-        images = examples or data.train
-        answerer.cpu()
         from vitreous.inspection.run_report import write_pretraining_report
 
-        return write_pretraining_report(run.path, objective=answerer, config=run.config, images=images)
+        images, objective = examples or data.train, answerer.cpu()
+        return write_pretraining_report(run.path, objective=objective, config=run.config, images=images)
 
     def more(self, run: Run, answerer: Any, material: Material, data: Splits) -> dict[str, Any]:
         last = run.metrics()[-1]
@@ -168,10 +177,9 @@ class Pretraining(ImageTask):
         }
 
     def card(self, config: PretrainingRunConfig, result: Mapping[str, Any]) -> Card:
-        height, width = config.model.image_size
         return Card(
             f"An encoder that was pre-trained without labels ({self.name}), to be fine-tuned or probed",
-            {"Images": f"{height}x{width}, {config.model.channels} channels"},
+            {"Images": image_facts(config)},
             "train DATA --init RUN",
             "features = model.features(model.preprocessing([image]))",
             "A lower loss is not always a better encoder: probe it on labels, with vitreous probe.",
@@ -186,53 +194,6 @@ def self_supervised(
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
     """Return the loss of a self-supervised objective, whose masks and views come from the generator."""
     return objective(batch.images, generator)
-
-
-def held_out_loss(
-    images: ImageDataset | None, config: PretrainingRunConfig
-) -> Callable[[nn.Module], Mapping[str, float]] | None:
-    """Return what measures the objective on `images`; None without images."""
-    if not images:
-        return None
-
-    def measure(objective: Any) -> Mapping[str, float]:
-        found = objective_loss(
-            objective,
-            images,
-            config.task,
-            batch_size=config.evaluation.batch_size,
-            workers=worker_count(config.data.workers),
-        )
-        return {"validation_loss": found.loss}
-
-    return measure
-
-
-def objective_loss(
-    objective: Any, images: ImageDataset, task: str, *, batch_size: int, workers: int
-) -> PretrainingEvaluation:
-    """Measure an objective on images, always with the same masks."""
-    began = time.perf_counter()
-    device = next(objective.parameters()).device
-    loader = evaluation_loader(
-        images,
-        preprocessing=objective.encoder.preprocessing,
-        batch_size=batch_size,
-        workers=workers,
-        device=device,
-    )
-    was_training, total, count = objective.training, 0.0, 0
-    generator = torch.Generator().manual_seed(0)
-    objective.eval()
-    with torch.no_grad():
-        for batch in loader:
-            loss, _ = objective(batch.images, generator)
-            total += float(loss) * len(batch.images)
-            count += len(batch.images)
-    objective.train(was_training)
-    return PretrainingEvaluation(
-        task, total / max(count, 1), count, dict(loader.bad), time.perf_counter() - began
-    )
 
 
 DEFINED = tuple(Pretraining(name) for name in OBJECTIVES)

@@ -63,8 +63,8 @@ class MultiCrop:
         def view(scale: Share, size: tuple[int, int], blur: float, solarize: float) -> Tensor:
             crop = random_crop(pixels, scale, size, flip=config.flip, generator=generator)
             crop = change_colors(crop, config, generator)
-            crop = blurred(crop, chance(crop, blur, generator), generator)
-            crop = torch.where(chance(crop, solarize, generator) & (crop > 0.5), 1 - crop, crop)
+            crop = blurred(crop, bernoulli(crop, blur, generator), generator)
+            crop = torch.where(bernoulli(crop, solarize, generator) & (crop > 0.5), 1 - crop, crop)
             return (crop - mean) / std
 
         always, rarely = min(2 * config.blur, 1.0), config.blur / 5
@@ -91,12 +91,12 @@ def small_size(model: Model, config: ViewsConfig) -> tuple[int, int]:
 
 
 def uniform(like: Tensor, low: float, high: float, generator: torch.Generator) -> Float[Tensor, "B 1 1 1"]:
-    """One number for each image of the batch."""
+    """Return one random number for each image of the batch."""
     return (low + (high - low) * torch.rand(len(like), 1, 1, 1, generator=generator)).to(like.device)
 
 
-def chance(like: Tensor, probability: float, generator: torch.Generator) -> Tensor:
-    """True with this probability for each image."""
+def bernoulli(like: Tensor, probability: float, generator: torch.Generator) -> Tensor:
+    """Return True with this probability for each image."""
     return uniform(like, 0.0, 1.0, generator) < probability
 
 
@@ -115,7 +115,7 @@ def random_crop(
     wide, tall = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
     x = uniform(pixels, -1.0, 1.0, generator).flatten() * (1 - wide)  # centers, in -1 ... 1
     y = uniform(pixels, -1.0, 1.0, generator).flatten() * (1 - tall)
-    mirror = 1 - 2 * chance(pixels, flip, generator).flatten().float()
+    mirror = 1 - 2 * bernoulli(pixels, flip, generator).flatten().float()
     zero = torch.zeros_like(x)
     theta = torch.stack([wide * mirror, zero, x, zero, tall, y], dim=-1).view(-1, 2, 3)
     grid = F.affine_grid(theta, [*pixels.shape[:2], *size], align_corners=False)
@@ -129,27 +129,27 @@ def change_colors(
     changed = pixels * uniform(pixels, 1 - config.brightness, 1 + config.brightness, generator)
     mean = changed.mean(dim=(1, 2, 3), keepdim=True)
     changed = mean + (changed - mean) * uniform(pixels, 1 - config.contrast, 1 + config.contrast, generator)
-    where = chance(pixels, config.color, generator)
+    where = bernoulli(pixels, config.color, generator)
     saturation = uniform(pixels, 1 - config.saturation, 1 + config.saturation, generator)
     hue = 2 * math.pi * uniform(pixels, -config.hue, config.hue, generator)
-    gray = chance(pixels, config.gray, generator)
+    gray = bernoulli(pixels, config.gray, generator)
     if pixels.shape[1] != 3:
         return torch.where(where, changed, pixels).clamp(0, 1)
     saturation, hue = torch.where(where, saturation, 1.0), torch.where(where, hue, 0.0)
     saturation = torch.where(gray, 0.0, saturation)
-    turned = turn_colors(torch.where(where, changed, pixels), saturation, hue)
-    return turned.clamp(0, 1)
+    rotated = rotate_colors(torch.where(where, changed, pixels), saturation, hue)
+    return rotated.clamp(0, 1)
 
 
-def turn_colors(
+def rotate_colors(
     pixels: Float[Tensor, "B 3 H W"], saturation: Float[Tensor, "B 1 1 1"], hue: Float[Tensor, "B 1 1 1"]
 ) -> Float[Tensor, "B 3 H W"]:
-    """Chroma scaled by `saturation` and turned by `hue` radians; the luma stays."""
+    """Return the chroma scaled by `saturation` and rotated by `hue` radians; the luma stays."""
     to_yiq = pixels.new_tensor(TO_YIQ)
     y, i, q = torch.einsum("rc,bchw->rbhw", to_yiq, pixels).unsqueeze(2)
     cos, sin = saturation * hue.cos(), saturation * hue.sin()
-    turned = torch.cat([y, cos * i - sin * q, sin * i + cos * q], dim=1)
-    return torch.einsum("cr,brhw->bchw", torch.linalg.inv(to_yiq), turned)
+    rotated = torch.cat([y, cos * i - sin * q, sin * i + cos * q], dim=1)
+    return torch.einsum("cr,brhw->bchw", torch.linalg.inv(to_yiq), rotated)
 
 
 def blurred(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
 from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.model_figures import model_exhibits, model_summary
@@ -44,10 +46,8 @@ def write_regression_report(run: Run, answerer: Any, evaluation: RegressionEvalu
 
 def scatter_figure(evaluation: RegressionEvaluation) -> Exhibit:
     """Plot the predicted number over the true one."""
-    ends = [
-        float(min(evaluation.targets.min(), evaluation.predictions.min())),
-        float(max(evaluation.targets.max(), evaluation.predictions.max())),
-    ]
+    both = np.concatenate([evaluation.targets, evaluation.predictions])
+    ends = [both.min(), both.max()]
     with canvas(4.2, 4.0) as (figure, (axes,)):
         axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
         axes.plot(evaluation.targets, evaluation.predictions, "o", color=FIRST, markersize=3, alpha=0.6)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, model_validator
 from torch import Tensor, nn
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Splits, Subset, sampled
+from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, evaluation_loader
 from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
@@ -31,22 +31,26 @@ from vitreous.deployment.serving.endpoints import (
     Words,
 )
 from vitreous.errors import InputError
+from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric, TextTable
-from vitreous.evaluation.scores import Interval
+from vitreous.evaluation.scores import quantile_interval
 from vitreous.models.config import Config
-from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
-from vitreous.tasks.classification import train_loader
-from vitreous.tasks.images import INSPECTING, Base, ImageTask
-from vitreous.tasks.task import Card, Material, Measure, Progress, Tree
-from vitreous.training.config import RunConfig, TrainingConfig
-from vitreous.training.distributed import World
+from vitreous.tasks.choose import Choice
+from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask, image_facts
+from vitreous.tasks.task import Card, Material, Measure, Tree
+from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import trainable_model
 from vitreous.training.objectives import Objective
-from vitreous.training.recipes import recipe as recipe_named
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
 RESAMPLES = 1000  # of the bootstrap
+FOR_CLASSES = {
+    "training": ("loss", "label_smoothing", "distillation"),
+    "augmentation": ("mixup", "cutmix"),
+    "evaluation": ("fewshot",),
+    "data": ("class_balance",),
+}
 
 
 class RegressionSettings(Config):
@@ -66,67 +70,45 @@ class RegressionConfig(RunConfig):
 
     @model_validator(mode="after")
     def _nothing_ignored(self) -> RegressionConfig:
-        default = TrainingConfig()
-        for name in ("loss", "label_smoothing", "distillation"):
-            if getattr(self.training, name) != getattr(default, name):
-                raise ValueError(f"training.{name} is for classes, not for numbers: leave it out")
-        for name, used in (
-            ("augmentation.mixup", self.augmentation.mixup > 0),
-            ("augmentation.cutmix", self.augmentation.cutmix > 0),
-            ("evaluation.fewshot", self.evaluation.fewshot),
-            ("data.class_balance", self.data.class_balance),
-        ):
-            if used:
-                raise ValueError(f"{name} is for classes, not for numbers: leave it out")
+        for group, names in FOR_CLASSES.items():
+            self.check_defaults(group, names, "is for classes, not for numbers: leave it out")
         if self.regression.loss != "huber" and self.regression.huber_delta != 1:
             raise ValueError("regression.huber_delta has no effect: set regression.loss=huber too")
         return self
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RegressionEvaluation(Evaluation):
     """What a model predicts for each image.
 
     Attributes:
-        names: of the images that could be read.
         targets, predictions: the true numbers and the model's.
     """
 
     task = "regression"
 
-    names: tuple[str, ...]
     targets: Float[np.ndarray, " N"]
     predictions: Float[np.ndarray, " N"]
-    failed: Mapping[str, str]
-    seconds: float
 
-    @property
-    def count(self) -> int:
-        return len(self.targets)
-
-    @property
+    @cached_property
     def metrics(self) -> dict[str, Metric]:
         rng = np.random.default_rng(0)
         rows = rng.integers(0, self.count, (RESAMPLES, self.count))
+        values = scores_of(self.targets, self.predictions)
         samples = [scores_of(self.targets[row], self.predictions[row]) for row in rows]
-        found = {}
-        for number, (name, label) in enumerate(
-            (("r2", "R2"), ("mean_absolute_error", "mean absolute error"), ("rmse", "RMSE"))
-        ):
-            low, high = np.nanquantile([each[number] for each in samples], (0.025, 0.975))
-            value = scores_of(self.targets, self.predictions)[number]
-            found[name] = Metric(value, label, Interval(float(low), float(high)), rate=False)
-        return found
+        intervals = [quantile_interval(sample) for sample in zip(*samples, strict=True)]
+        labels = {"r2": "R2", "mean_absolute_error": "mean absolute error", "rmse": "RMSE"}
+        return {
+            name: Metric(value, label, interval, rate=False)
+            for (name, label), value, interval in zip(labels.items(), values, intervals, strict=True)
+        }
 
     def details(self) -> dict[str, Any]:
         worst = np.argsort(-np.abs(self.targets - self.predictions), kind="stable")[:12]
+        targets, predictions = self.targets.tolist(), self.predictions.tolist()
         return {
             "mistakes": [
-                {
-                    "name": self.names[row],
-                    "actual": float(self.targets[row]),
-                    "predicted": float(self.predictions[row]),
-                }
+                {"name": self.names[row], "actual": targets[row], "predicted": predictions[row]}
                 for row in worst
             ]
         }
@@ -158,7 +140,7 @@ class PredictedNumber:
     value: float
 
     def to_json(self) -> dict[str, Any]:
-        return {"path": self.path, "value": self.value}
+        return asdict(self)
 
     def line(self) -> str:
         return f"{self.path}  {self.value:.6g}"
@@ -196,15 +178,6 @@ class Regressor(Classifier):
         return [PredictedNumber(each.name, v).to_json() for each, v in zip(questions, values, strict=True)]
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """What a loader of images yields, run through a model."""
-
-    indices: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-
-
 class Regression(ImageTask):
     """Numbers for images."""
 
@@ -212,54 +185,36 @@ class Regression(ImageTask):
     noun = "a regression model"
     config = RegressionConfig
     default_source = ""
-    options: ClassVar[Mapping[str, frozenset[str]]] = {
-        "train": frozenset(
-            {"--model", "--init", "--recipe", "--image-size", "--minutes", "--workers", "--strict"}
-        ),
-        "evaluate": frozenset({"--image-size", "--set", "--config", "--workers"}),
-        "predict": frozenset({"--image-size", "--set", "--workers"}),
+    numeric = True
+    options: ClassVar = {
+        "train": TRAINING | {"--recipe"},
+        "evaluate": READING | {"--config"},
+        "predict": READING,
         "inspect": INSPECTING,
-        "serve": frozenset({"--image-size", "--set"}),
+        "serve": OPENING,
     }
 
-    def open_source(self, source: Any, config: DataConfig, **options: Any) -> Splits:
+    def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         if not source:
             raise InputError("--task regression needs DATA: a manifest whose label is a number")
         return open_data(source, config, "numbers")
 
-    def base(
+    def choose(
         self, source: Any, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Base:
-        if recipe:
-            named = recipe_named(recipe)
-            config, imposed = named.config, tuple(named.imposed)
-            reasons: tuple[str, ...] = (f"{recipe}, as asked",)
-        else:
-            summary = data.summary._replace(classes=1)
-            choice = choose_fine_tuning(summary) if init else choose_recipe(str(source), summary)
-            config, imposed = choice.config, ()
-            reasons = tuple(each for each in choice.reasons if "Mixup" not in each)
+    ) -> Choice:
+        choice = super().choose(source, data, settings, recipe=recipe, init=init)
         numbers = np.asarray(data.train.targets, dtype=float)
-        tree = config.model_dump()
+        tree = choice.config.model_dump()
         tree["augmentation"] |= {"mixup": 0.0, "cutmix": 0.0}
         tree["training"] |= {"loss": "softmax", "label_smoothing": 0.0}
-        tree["task"] = self.name
+        tree |= {"task": self.name, "model": choice.config.model}
         tree["regression"] = {"center": float(numbers.mean()), "scale": float(numbers.std()) or 1.0}
-        return Base(RegressionConfig(**{**tree, "model": config.model}), reasons, imposed)
+        reasons = tuple(each for each in choice.reasons if "Mixup" not in each)
+        return Choice(RegressionConfig(**tree), reasons, choice.imposed)
 
     def configured(self, config: Any, data: Splits, settings: Tree) -> RegressionConfig:
         found: RegressionConfig = configure(config, settings, {"model": {"num_classes": 1}})
         return found
-
-    def prepare(
-        self, config: RegressionConfig, data: Splits, *, device: torch.device, world: World
-    ) -> Material:
-        loader = train_loader(config, data, device, world)
-        return Material(loader, len(data.train), loader.bad)
-
-    def some_of(self, data: Splits, count: int) -> Splits:
-        few = np.array(sampled(data.train, min(count, len(data.train))))
-        return data._replace(train=Subset(data.train, few))
 
     def build(self, config: RegressionConfig, data: Splits, *, steps: int) -> nn.Module:
         model = trainable_model(config, ())
@@ -270,20 +225,17 @@ class Regression(ImageTask):
         return regression_loss(config.regression)
 
     def validation(self, config: RegressionConfig, data: Splits) -> Measure | None:
-        images = data.validation
+        images, numbers = data.validation, config.regression
         if images is None:
             return None
-        numbers = config.regression
+        workers = worker_count(config.data.workers)
 
-        def measure(model: nn.Module) -> Mapping[str, float]:
-            found = answers_of(
-                model,
-                images,
-                config.preprocessing,
-                batch_size=config.evaluation.batch_size,
-                workers=worker_count(config.data.workers),
+        def measure(model: Any) -> Mapping[str, float]:
+            device = next(model.parameters()).device
+            found = compute_outputs(
+                model, images, device=device, batch_size=config.evaluation.batch_size, workers=workers
             )
-            values = np.array(found.values) * numbers.scale + numbers.center
+            values = found.values.flatten().numpy() * numbers.scale + numbers.center
             r2, error, _ = scores_of(np.asarray(images.targets)[found.indices], values)
             return {"validation_r2": r2, "validation_mean_error": error}
 
@@ -294,50 +246,29 @@ class Regression(ImageTask):
         unstandardize(result, run.config.regression)
         run.save_model(result)
 
-    def evaluate(
-        self,
-        answerer: Any,
-        examples: ImageDataset,
-        *,
-        device: torch.device,
-        batch_size: int,
-        workers: int = 0,
-        progress: Progress | None = None,
-        **options: Any,
-    ) -> RegressionEvaluation:
-        began = time.perf_counter()
-        found = answers_of(
-            answerer.to(device),
-            examples,
-            answerer.preprocessing,
-            batch_size=batch_size,
-            workers=workers,
-            progress=progress,
-        )
-        if not found.indices:
-            raise InputError("none of the images could be decoded: there is nothing to evaluate")
+    def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> RegressionEvaluation:
+        found = compute_outputs(answerer, examples, **options)
         return RegressionEvaluation(
-            tuple(examples.name(index) for index in found.indices),
-            np.asarray(examples.targets, dtype=float)[found.indices],
-            np.array(found.values),
-            found.failed,
-            time.perf_counter() - began,
+            names=found.names,
+            targets=np.asarray(examples.targets, dtype=float)[found.indices],
+            predictions=found.values.flatten().numpy().astype(float),
+            failed=found.failed,
+            seconds=found.seconds,
         )
 
     def report(
-        self, run: Run, answerer: Any, evaluation: Evaluation | None, examples: Any, data: Splits, **more: Any
+        self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Splits, **more: Any
     ) -> Path | None:
-        if not isinstance(evaluation, RegressionEvaluation):
+        if evaluation is None:
             return None
         from vitreous.tasks.regression.report import write_regression_report
 
         return write_regression_report(run, answerer, evaluation, examples)
 
     def card(self, config: RegressionConfig, result: Mapping[str, Any]) -> Card:
-        height, width = config.model.image_size
         return Card(
             "An image regression model: a Vision Transformer that gives each image a number",
-            {"Images": f"{height}x{width}, {config.model.channels} channels"},
+            {"Images": image_facts(config)},
             "predict RUN image.jpg",
             "number = model(model.preprocessing([image]))  # (1, 1), in the unit of the training labels",
             "The errors hold for images like those it was measured on; numbers outside the range of the "
@@ -345,21 +276,16 @@ class Regression(ImageTask):
         )
 
     def predict(
-        self,
-        answerer: Any,
-        images: ImageDataset,
-        failed: dict[str, str],
-        *,
-        device: torch.device,
-        batch_size: int,
-        workers: int = 0,
-        **options: Any,
+        self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
     ) -> Iterator[PredictedNumber]:
         """Yield the number of each image."""
-        found = answers_of(answerer, images, answerer.preprocessing, batch_size=batch_size, workers=workers)
-        failed |= found.failed
-        for index, value in zip(found.indices, found.values, strict=True):
-            yield PredictedNumber(images.name(index), value)
+        loader = evaluation_loader(images, preprocessing=answerer.preprocessing, **options)
+        for batch in loader:
+            failed |= dict(loader.bad)
+            with torch.inference_mode():
+                values = answerer(batch.images).float().flatten().tolist()
+            yield from map(PredictedNumber, map(images.name, batch.indices.tolist()), values)
+        failed |= dict(loader.bad)
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
         return Regressor(answerer, device, most_pixels=limits.pixels)
@@ -391,33 +317,6 @@ def unstandardize(model: nn.Module, settings: RegressionSettings) -> None:
     weight, bias = last[-1].weight, last[-1].bias
     weight.mul_(settings.scale)  # type: ignore[operator]
     bias.mul_(settings.scale).add_(settings.center)  # type: ignore[operator]
-
-
-@torch.inference_mode()
-def answers_of(
-    model: nn.Module,
-    images: ImageDataset,
-    preprocessing: Any,
-    *,
-    batch_size: int,
-    workers: int,
-    progress: Callable[[int, int], None] | None = None,
-) -> Numbers:
-    """Return the model's output for every image that can be read, in order."""
-    device = next(model.parameters()).device
-    loader = evaluation_loader(
-        images, preprocessing=preprocessing, batch_size=batch_size, workers=workers, device=device
-    )
-    found, training = Numbers(), model.training
-    model.eval()
-    for batch in loader:
-        found.values.extend(model(batch.images).float().flatten().tolist())
-        found.indices.extend(batch.indices.tolist())
-        if progress:
-            progress(len(found.indices), len(images))
-    model.train(training)
-    found.failed.update(dict(loader.bad))
-    return found
 
 
 DEFINED = (Regression(),)

@@ -1,1 +1,1 @@
-"""Training what gives each pixel a class."""
+"""Semantic segmentation: a class for each pixel."""

@@ -5,48 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from PIL import Image
+from torch import Tensor, nn
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import BadImage, ImageDataset
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import worker_count
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
-from vitreous.data.segmentation.loading import mask_loader
-from vitreous.data.segmentation.masked import Mask, MaskedDataset, MaskSplits
+from vitreous.data.segmentation.loading import MaskBatch, mask_loader
+from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskSplits
 from vitreous.deployment.predictor import SegmentPredictor
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
-from vitreous.evaluation.result import Evaluation
-from vitreous.evaluation.segmentation import (
-    SegmentationEvaluation,
-    evaluate_segmenter,
-    segmentation_monitor,
-)
+from vitreous.evaluation.outputs import image_batches
+from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter
 from vitreous.models.vit import ViT
+from vitreous.results import percent
+from vitreous.tasks.choose import Choice
 from vitreous.tasks.classification import named_classes
-from vitreous.tasks.images import Base, ImageTask
-from vitreous.tasks.segmentation.config import SegmentationConfig
-from vitreous.tasks.segmentation.objective import segmentation
-from vitreous.tasks.segmentation.recipes import digit_pages_config, fine_tuning_config, masks_config
-from vitreous.tasks.task import Card, Material, Measure, Progress, Tree
+from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
+from vitreous.tasks.segmentation.config import (
+    SegmentationConfig,
+    digit_pages_config,
+    fine_tuning_config,
+    masks_config,
+)
+from vitreous.tasks.task import Card, Material, Measure, Tree
+from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Objective
 from vitreous.training.run import Run, default_path
 from vitreous.training.settings import merged
 
-if TYPE_CHECKING:
-    from vitreous.inspection.model_report import Question
-    from vitreous.inspection.page import Inspection
-
-WHOLE = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's images were cropped
+UNCROPPED = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's images were cropped
 NO_PATCHES = "{} has no patch tokens to make maps of: give a ViT, such as ViT-Ti/16"
-OPENING = frozenset({"--image-size", "--set"})
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Segmented:
         return {"path": self.path, **written, "shares": dict(self.shares)}
 
     def line(self) -> str:
-        shares = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
+        shares = ", ".join(f"{name} {percent(share)}" for name, share in self.shares.items())
         return f"{self.path}  {shares}" + (f"  ({self.files[0]})" if self.files else "")
 
 
@@ -80,36 +80,37 @@ class Segmentation(ImageTask):
     noun = "a segmenter"
     config = SegmentationConfig
     default_source = DIGIT_PAGES
-    options: ClassVar[Mapping[str, frozenset[str]]] = {
-        "train": frozenset({"--model", "--init", "--image-size", "--minutes", "--strict", "--workers"}),
-        "evaluate": OPENING | {"--config", "--workers"},
+    options: ClassVar = {
+        "train": TRAINING,
+        "evaluate": READING | {"--config"},
         "predict": OPENING | {"--out"},
         "inspect": frozenset({"--patch", "--image-size"}),
         "serve": OPENING,
     }
     inspected = 12
-    instead: ClassVar[Mapping[str, str]] = {
+    instead: ClassVar = {
         "--recipe": "use --set",
         "--batch-size auto": "use --set training.accumulate=2",
     }
 
-    def open_source(self, source: Any, config: DataConfig, **options: Any) -> MaskSplits:
-        return open_masked(source, config, **options)
+    def open_source(self, source: Any, config: DataConfig, model: Any = None) -> MaskSplits:
+        """Open DATA; where a model is evaluated on it, with the model's classes."""
+        return open_masked(source, config, classes=tuple(getattr(model, "labels", None) or ()) or None)
 
-    def base(
+    def choose(
         self, source: Any, data: MaskSplits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Base:
+    ) -> Choice:
         if str(settings.get("model", {}).get("name", "")).startswith("BiT"):
             raise InputError(NO_PATCHES.format(settings["model"]["name"]))
         count = f"{len(data.train)} images of {len(data.train.classes)} classes"
         if init:
-            return Base(fine_tuning_config(data), (f"{count}, on the encoder of {init}",), ("pooling",))
+            return Choice(fine_tuning_config(data), (f"{count}, on the encoder of {init}",), ("pooling",))
         if source == DIGIT_PAGES:
-            return Base(digit_pages_config(), ("the recipe made for the bundled pages of digits",))
+            return Choice(digit_pages_config(), ("the recipe made for the bundled pages of digits",))
         config = masks_config(data)
         height, width = config.model.image_size
         shape = f"a small ViT after convolutions at {height}x{width}, {config.training.epochs:g} epochs"
-        return Base(config, (f"{count}: {shape}",))
+        return Choice(config, (f"{count}: {shape}",))
 
     def for_checkpoint(self, settings: Tree, init: str) -> dict[str, Any]:
         """Images are not cropped, and there is no norm after a pooling."""
@@ -117,7 +118,7 @@ class Segmentation(ImageTask):
         if not isinstance(loaded, ViT):
             raise InputError(NO_PATCHES.format(init))
         changed = {"final_norm": "none"} if loaded.config.final_norm == "pooled" else {}
-        return merged({"preprocessing": WHOLE, "model": changed}, settings)
+        return merged({"preprocessing": UNCROPPED, "model": changed}, settings)
 
     def prepare(
         self, config: SegmentationConfig, data: MaskSplits, *, device: torch.device, world: World
@@ -136,45 +137,37 @@ class Segmentation(ImageTask):
         )
         return Material(loader, len(data.train), loader.bad)
 
+    def some_of(self, data: MaskSplits, count: int) -> MaskSplits:
+        return data  # images are decoded when they are read
+
     def objective(self, config: SegmentationConfig, data: MaskSplits) -> Objective:
         return segmentation(config.training)
 
     def validation(self, config: SegmentationConfig, data: MaskSplits) -> Measure | None:
-        return segmentation_monitor(data.validation, batch_size=config.evaluation.batch_size)
+        """Return what measures mean IoU and pixel accuracy on the validation part."""
+        images, batch_size = data.validation, config.evaluation.batch_size
+        if images is None:
+            return None
+
+        def measure(model: Any) -> Mapping[str, float]:
+            device = next(model.parameters()).device
+            found = evaluate_segmenter(model, images, device=device, batch_size=batch_size)
+            return {"validation_miou": found.miou, "validation_accuracy": found.pixel_accuracy}
+
+        return measure
 
     def unsplit(self, source: str) -> dict[str, Any]:
         """The bundled pages are made of digits that are always split."""
         return {"validation_fraction": 0.0} if source == DIGIT_PAGES else super().unsplit(source)
 
-    def expected(self, model: Any) -> dict[str, Any]:
-        return {"classes": tuple(model.labels or ()) or None}
-
-    def evaluate(
-        self,
-        answerer: Any,
-        examples: MaskedDataset,
-        *,
-        device: torch.device,
-        batch_size: int,
-        workers: int = 0,
-        progress: Progress | None = None,
-        **options: Any,
-    ) -> SegmentationEvaluation:
-        return evaluate_segmenter(
-            answerer,
-            examples,
-            device=device,
-            batch_size=batch_size,
-            workers=workers,
-            progress=progress,
-        )
+    def evaluate(self, answerer: Any, examples: MaskedDataset, **options: Any) -> SegmentationEvaluation:
+        return evaluate_segmenter(answerer, examples, **options)
 
     def report(
-        self, run: Run, answerer: Any, evaluation: Evaluation | None, examples: Any, data: Any, **more: Any
+        self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Any, **more: Any
     ) -> Path | None:
         if evaluation is None:
             return None
-        assert isinstance(evaluation, SegmentationEvaluation)
         from vitreous.inspection.run_report import write_segmentation_report
 
         return write_segmentation_report(run.path, model=answerer, evaluation=evaluation, images=examples)
@@ -183,9 +176,8 @@ class Segmentation(ImageTask):
         return {"classes": list(data.train.classes)}
 
     def card(self, config: SegmentationConfig, result: Mapping[str, Any]) -> Card:
-        height, width = config.model.image_size
-        rows, columns = config.model.patch_size
         model = config.model
+        (height, width), (rows, columns) = model.image_size, model.patch_size
         return Card(
             "A Segmenter (arXiv 2105.05633): a Vision Transformer that gives each pixel a class",
             {
@@ -201,24 +193,16 @@ class Segmentation(ImageTask):
         )
 
     def predict(
-        self,
-        answerer: Any,
-        images: ImageDataset,
-        failed: dict[str, str],
-        *,
-        device: torch.device,
-        batch_size: int,
-        workers: int = 0,
-        **options: Any,
+        self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
     ) -> Iterator[Segmented]:
         """Yield the mask of each image.
 
         Args:
             options: `out`, the folder for masks and overlays; without one masks are in the answers.
         """
-        predictor = SegmentPredictor(answerer, device)
-        out: Path | None = options.get("out")
-        names = mask_files([images.name(row) for row in range(len(images))], out) if out else []
+        predictor = SegmentPredictor(answerer, options["device"])
+        batch_size, out = options["batch_size"], options.get("out")
+        files = mask_files([images.name(row) for row in range(len(images))], out) if out else []
         for some in image_batches(images, batch_size, failed):
             masks = predictor.predict([image for _, image in some], batch_size=batch_size)
             for (row, image), mask in zip(some, masks, strict=True):
@@ -226,12 +210,12 @@ class Segmentation(ImageTask):
                 if not out:
                     yield Segmented(images.name(row), shares, mask)
                     continue
-                over = overlay_of(names[row])
-                save_png(predictor.image(mask), names[row])
-                save_png(predictor.overlay(image, mask), over)
-                yield Segmented(images.name(row), shares, files=(names[row], over))
+                file, overlay = files[row], overlay_of(files[row])
+                save_png(predictor.image(mask), file)
+                save_png(predictor.overlay(image, mask), overlay)
+                yield Segmented(images.name(row), shares, files=(file, overlay))
 
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Question) -> Inspection:
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Any) -> Any:
         from vitreous.inspection.segmentation_figures import write_segmenter_report
 
         return write_segmenter_report(answerer, examples, folder, question)
@@ -255,21 +239,6 @@ class Segmentation(ImageTask):
         pages = open_digit_pages(config.data).test
         assert pages is not None  # open_digit_pages insists on it
         return [pages.pair(row)[0] for row in range(count)]
-
-
-def image_batches(
-    images: ImageDataset, batch_size: int, failed: dict[str, str]
-) -> Iterator[list[tuple[int, Image.Image]]]:
-    """Yield the decoded images with their numbers, a batch at a time; `failed` takes what cannot be read."""
-    for start in range(0, len(images), batch_size):
-        some = []
-        for row in range(start, min(start + batch_size, len(images))):
-            try:
-                some.append((row, images.image(row)))
-            except BadImage as bad:
-                failed[bad.name] = bad.reason
-        if some:
-            yield some
 
 
 def overlay_of(mask: Path) -> Path:
@@ -304,6 +273,46 @@ def save_png(image: Image.Image, path: Path) -> None:
             image.save(partial, format="PNG")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from None
+
+
+def segmentation(config: TrainingConfig) -> Objective:
+    """Return the mean cross-entropy over all pixels that have a class (2105.05633, section 3.2). Of a batch
+    in micro-batches or shared by processes, each takes the mean over its own pixels."""
+
+    def objective(
+        model: nn.Module, batch: MaskBatch, generator: torch.Generator
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+        logits = model(batch.images).float()
+        loss = pixel_loss(logits, batch.masks, config.label_smoothing)
+        found = logits.detach().argmax(dim=1)
+        return loss, {"accuracy": pixel_accuracy(found, batch.masks), "miou": batch_miou(found, batch)}
+
+    return objective
+
+
+def pixel_loss(
+    logits: Float[Tensor, "B classes H W"], masks: Int[Tensor, "B H W"], smoothing: float
+) -> Float[Tensor, ""]:
+    """Return the cross-entropy; 0 for a batch whose every pixel is ignored."""
+    total = F.cross_entropy(logits, masks, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
+    return total / (masks != IGNORED).sum().clamp_min(1)
+
+
+def pixel_accuracy(found: Int[Tensor, "B H W"], masks: Int[Tensor, "B H W"]) -> Float[Tensor, ""]:
+    """Return the share of pixels with a class that have the right one."""
+    known = masks != IGNORED
+    return ((found == masks) & known).sum() / known.sum().clamp_min(1)
+
+
+def batch_miou(found: Int[Tensor, "B H W"], batch: MaskBatch) -> Float[Tensor, ""]:
+    """Return the mean IoU over the classes that the batch shows or that were found in it: a rough, early
+    measure."""
+    known = batch.masks != IGNORED
+    wanted, called = batch.masks[known], found[known]
+    right = wanted[wanted == called]
+    hits, present, claimed = (torch.bincount(each, minlength=IGNORED) for each in (right, wanted, called))
+    union = present + claimed - hits
+    return (hits / union.clamp_min(1)).sum() / (union > 0).sum().clamp_min(1)
 
 
 DEFINED = (Segmentation(),)

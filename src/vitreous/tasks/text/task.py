@@ -13,10 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.data.text.batches import CaptionBatch, TextBatch
-from vitreous.data.text.tokenizer import PAD, Tokenizer
+from vitreous.data.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.errors import InputError
-from vitreous.tasks.task import HeldOut, Material, Plan, Task, Tree
+from vitreous.evaluation.text_models import TextModel
+from vitreous.tasks.task import HeldOut, Material, Plan, Task, Tree, config_of_run
 from vitreous.tasks.text.config import SequenceConfig
+from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source
 from vitreous.training.learner import move_towards
 from vitreous.training.parallel import Shards
@@ -24,45 +26,69 @@ from vitreous.training.run import Run
 from vitreous.training.session import MakeAverage
 from vitreous.training.settings import configure
 from vitreous.training.step import Objective
-from vitreous.training.trainer import Loader
 
 
 class TextTask(Task):
-    """A task whose model writes text with a tokenizer that is trained on the training texts."""
+    """A task whose model writes text with a tokenizer that is trained on the training texts.
+
+    Attributes:
+        answers: what has the model and the tokenizer.
+    """
 
     config: ClassVar[type[SequenceConfig]]
+    answers: ClassVar[type[TextModel]]
 
     def plan(
         self, source: str | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
     ) -> Plan:
         source = absolute_sources(str(source or settings.get("source") or self.default_source))
         settings = {**settings, "task": self.name, "source": source}
-        first = configure(self.config(), settings)
-        data = self.open_source(source, seed=first.seed, test_fraction=first.test_fraction)
-        config = configure(self.recipe(source, len(self.training_part(data))), settings)
-        return Plan(config, (), data, data.name)
-
-    @abstractmethod
-    def open_source(self, source: str, *, seed: int, test_fraction: float) -> Any:
-        """Open DATA, split into `train` and `test`."""
-
-    @abstractmethod
-    def recipe(self, source: str, examples: int) -> SequenceConfig:
-        """Return the configuration for so many examples, or for the bundled data."""
-
-    def training_part(self, data: Any) -> Any:
-        """Return the examples of the training part."""
-        return data.train
+        data = self.open_data(configure(self.config(), settings))
+        return Plan(configure(self.recipe(source, data), settings), (), data, data.name)
 
     def open_data(self, config: Any) -> Any:
-        return self.open_source(config.source, seed=config.seed, test_fraction=config.test_fraction)
-
-    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
-        return self.random_model(config)
+        return self.open_source(config.source, config)
 
     @abstractmethod
-    def random_model(self, config: Any) -> nn.Module:
-        """Build the model of a configuration with random weights from its seed."""
+    def open_source(self, source: str, config: Any) -> Any:
+        """Open DATA, split into `train` and `test` as the configuration says."""
+
+    @abstractmethod
+    def recipe(self, source: str, data: Any) -> SequenceConfig:
+        """Return the configuration for a user's data, or for the bundled data."""
+
+    @abstractmethod
+    def training_texts(self, data: Any) -> list[str]:
+        """Return the texts that the tokenizer is trained on."""
+
+    @abstractmethod
+    def batches(self, config: Any, data: Any, tokenizer: Tokenizer, **options: Any) -> tuple[Any, int, int]:
+        """Make batches of encoded examples.
+
+        Args:
+            options: batch_size, seed, rank, world_size and device of the loader.
+
+        Returns:
+            the loader, how many examples it has, and how many are left out because they are too long.
+        """
+
+    def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
+        world.share(config.training.batch_size)  # raises where the processes cannot share a batch
+        tokenizer = Tokenizer.train(self.training_texts(data), config.tokenizer.vocabulary)
+        loader, examples, too_long = self.batches(
+            config,
+            data,
+            tokenizer,
+            device=device,
+            batch_size=config.training.batch_size,
+            seed=config.seed,
+            rank=world.rank,
+            world_size=world.size,
+        )
+        skipped = {"empty": data.empty, "too_long": too_long}
+        reasons = {"empty": "without text", "too_long": f"of more than {config.decoder.max_length} tokens"}
+        notes = tuple(f"skipped {n}: {reasons[key]}" for key, n in skipped.items() if n)
+        return Material(loader, examples, loader.bad, tokenizer.to_json(), skipped, notes)
 
     def objective(self, config: Any, data: Any) -> Objective:
         return next_token(config.training.label_smoothing)
@@ -76,43 +102,51 @@ class TextTask(Task):
     def save(self, run: Run, result: nn.Module, material: Material) -> None:
         run.save_model(result, tokenizer=material.tokenizer)
 
-    def held_out_part(self, data: Any) -> tuple[str, Any] | None:
+    def answerer(self, result: Any, material: Material) -> TextModel:
+        return self.answers(result, tokenizer_from_json(material.tokenizer or "", where="the run"))
+
+    def held_out_part(self, data: Any) -> tuple[str | None, Any]:
         return "test", data.test
 
     def more(self, run: Run, answerer: Any, material: Material, data: Any) -> dict[str, Any]:
         return {"skipped": dict(material.skipped)}
 
+    def facts(self, config: Any, result: Mapping[str, Any]) -> dict[str, str]:
+        """Return what the model card says of the training."""
+        skipped = result["skipped"]
+        return {
+            "Weights": f"the mean of the last {config.averaging.checkpoints} checkpoints",
+            "Left out": f"{skipped['empty']} without text, {skipped['too_long']} that are too long",
+        }
+
+    def open(self, spec: str, **overrides: Any) -> TextModel:
+        if overrides:
+            raise InputError(f"{spec} writes text: its {next(iter(overrides))} cannot be changed")
+        return self.answers.load(Path(spec).expanduser())
+
     def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
-        """The held-out part of what a run learned from; of other data as much as was not meant to be learned
-        from.
+        """Return the held-out part of what a run learned from; of other data what is held out of all
+        training.
 
         Raises:
             InputError: no data are named, and the model is not in a run.
         """
-        path = Path(spec)
-        config: Any = Run.open(path, self.config).config if (path / "config.toml").is_file() else None
-        if data is None and config is None:
-            raise InputError(
-                f"{spec} is not a run directory, so it does not say what to evaluate on: name the data"
-            )
-        config = config or self.config()
+        config = config_of_run(spec, data, self.config) or self.config()
         source = absolute_sources(data) if data else config.source
-        found = self.open_source(source, seed=config.seed, test_fraction=config.test_fraction)
+        found = self.open_source(source, config)
         if source == config.source:
             return HeldOut(source, "held-out part", found.test)
         return HeldOut(source, "all of it", self.not_learned(found))
 
+    def check_tokenizer(self, answerer: Any) -> None:
+        """Raise InputError for a model that is given without its tokenizer."""
+        if isinstance(answerer, nn.Module):
+            kind = type(answerer).__name__
+            raise InputError(f"a {kind} has no tokenizer for its text: give the run, or its model folder")
+
     @abstractmethod
     def not_learned(self, data: Any) -> Any:
         """Return what to evaluate on of data that the model has not learned from."""
-
-    def material(
-        self, loader: Loader, tokenizer: Tokenizer, skipped: Mapping[str, int], longest: int, **more: Any
-    ) -> Material:
-        """Return training batches, with a sentence for each reason that left examples out."""
-        reasons = {"empty": "without text", "too_long": f"of more than {longest} tokens"}
-        notes = tuple(f"skipped {n}: {reasons[key]}" for key, n in skipped.items() if n)
-        return Material(loader, tokenizer=tokenizer.to_json(), skipped=skipped, notes=notes, **more)
 
 
 class LastCheckpoints:
@@ -167,17 +201,3 @@ def next_token(smoothing: float) -> Objective:
 def absolute_sources(source: str) -> str:
     """Return a source with every path made absolute: it may be two files with a comma between."""
     return ",".join(absolute_source(part) for part in source.split(","))
-
-
-def check_unchanged(spec: str, overrides: Mapping[str, Any]) -> None:
-    """Raise InputError where fields of a model that writes text are to be changed."""
-    if overrides:
-        raise InputError(f"{spec} writes text: its {next(iter(overrides))} cannot be changed")
-
-
-def check_tokenizer(answerer: Any) -> None:
-    """Raise InputError for a model that is given without its tokenizer."""
-    if isinstance(answerer, nn.Module):
-        raise InputError(
-            f"a {type(answerer).__name__} has no tokenizer for its text: give the run, or its model folder"
-        )

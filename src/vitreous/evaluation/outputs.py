@@ -1,0 +1,117 @@
+"""A model's output for every image of a dataset, in its order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from PIL import Image
+from torch import Tensor, nn
+
+from vitreous.data.dataset import BadImage, ImageDataset
+from vitreous.data.image_samples import evaluation_loader
+from vitreous.errors import InputError
+from vitreous.models.names import Model
+
+Progress = Callable[[int, int], None]
+
+
+class Batching(TypedDict, total=False):
+    """How examples pass through a model.
+
+    device: where it computes; by default the CPU. batch_size: by default 64. workers: threads that decode; 0,
+    the default: the caller's. progress: called after each batch with the examples done and all of them.
+    """
+
+    device: str | torch.device
+    batch_size: int
+    workers: int
+    progress: Progress | None
+
+
+class Outputs(NamedTuple):
+    """The outputs for the images that could be decoded.
+
+    Attributes:
+        indices: the number of each image in its dataset.
+        names: its name there.
+        values: float32, on the CPU.
+        failed: images that could not be decoded, and why.
+        seconds: from the first image to the last.
+    """
+
+    indices: Int[np.ndarray, " N"]
+    names: tuple[str, ...]
+    values: Float[Tensor, "N ..."]
+    failed: Mapping[str, str]
+    seconds: float
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Compute without gradients, with a model in evaluation mode; then restore its mode."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(training)
+
+
+def compute_outputs(
+    model: Model,
+    images: ImageDataset,
+    compute: Callable[[Tensor], Tensor] | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    batch_size: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Outputs:
+    """Pass every image through a model once, in evaluation mode; its mode is restored.
+
+    Args:
+        compute: what is computed of a batch (B, C, H, W); by default the model's output.
+        device, batch_size, workers, progress: as in `Batching`.
+
+    Raises:
+        InputError: no image can be decoded.
+    """
+    loader = evaluation_loader(
+        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers, device=device
+    )
+    started = time.perf_counter()
+    indices: list[Tensor] = []
+    values: list[Tensor] = []
+    with evaluating(model.to(device)):
+        for batch in loader:
+            values.append((compute or model)(batch.images).float().cpu())
+            indices.append(batch.indices.cpu())
+            if progress:
+                progress(sum(map(len, indices)), len(images))
+    if not values:
+        raise InputError("none of the images could be decoded: there is nothing to evaluate")
+    rows = torch.cat(indices).numpy()
+    names = tuple(images.name(row) for row in rows.tolist())
+    return Outputs(rows, names, torch.cat(values), dict(loader.bad), time.perf_counter() - started)
+
+
+def image_batches(
+    images: ImageDataset, batch_size: int, failed: dict[str, str]
+) -> Iterator[list[tuple[int, Image.Image]]]:
+    """Yield the decoded images with their numbers, a batch at a time; `failed` takes what cannot be read."""
+    for start in range(0, len(images), batch_size):
+        some = []
+        for row in range(start, min(start + batch_size, len(images))):
+            try:
+                some.append((row, images.image(row)))
+            except BadImage as bad:
+                failed[bad.name] = bad.reason
+        if some:
+            yield some
