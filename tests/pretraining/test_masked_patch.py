@@ -128,7 +128,7 @@ def test_a_reconstruction_keeps_what_was_not_corrupted(tiny, images, target):
 def test_painted_colors_are_the_middle_of_their_level(tiny):
     objective = MaskedPatchPrediction(tiny())
     logits = F.one_hot(torch.tensor([[7 * 64 + 2 * 8]]), 512).float()
-    pixels = objective.painted(logits, side=1).view(8, 8, 3)
+    pixels = objective.painted(logits).view(8, 8, 3)
     assert pixels[3, 4].tolist() == pytest.approx([2 * 7.5 / 8 - 1, 2 * 2.5 / 8 - 1, 2 * 0.5 / 8 - 1])
 
 
