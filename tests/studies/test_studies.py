@@ -257,7 +257,7 @@ def test_data_that_are_too_small_are_said_to_be() -> None:
     rows = [Row(Variant(each.name, each.trial, each.paper), results) for each in some_variants()]
     table = markdown(Findings(study, "digits", 2, 1.0, rows))
     assert "too small to show it" in table
-    assert "| none | 0.61382 | 85.00% |" in table
+    assert "| none | 0.61382 | 85.0 % |" in table
 
 
 def some_variants() -> list[Variant]:

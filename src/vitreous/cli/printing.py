@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vitreous.results import text_table
+from vitreous.results import percent, text_table
 
 if TYPE_CHECKING:
     from vitreous.data.image_list import Failure
@@ -51,12 +51,3 @@ def print_names(lines: Mapping[str, str]) -> None:
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> None:
     """Print a table: its first `words` columns are words, to the left, the others numbers, to the right."""
     print(text_table(headers, rows, words=words))
-
-
-def percent(rate: float) -> str:
-    """A rate as people write it; a dash where there is none."""
-    return "-" if rate != rate else f"{100 * rate:.2f} %"
-
-
-def interval(low: float, high: float) -> str:
-    return f"{100 * low:.2f}-{100 * high:.2f} %"

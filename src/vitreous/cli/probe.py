@@ -9,7 +9,8 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import Int, Json, LoadingOptions
-from vitreous.cli.printing import interval, percent, print_json, print_table
+from vitreous.cli.printing import print_json, print_table
+from vitreous.results import percent
 
 
 def probe(
@@ -50,7 +51,8 @@ def probe(
         f"{result.test_count} to evaluate\n"
     )
     rows = [
-        (row["probe"], percent(row["accuracy"]), interval(row["low"], row["high"])) for row in result.table()
+        (row["probe"], percent(row["accuracy"]), f"{percent(row['low'])} to {percent(row['high'])}")
+        for row in result.table()
     ]
     print_table(("probe", "accuracy", "95 % interval"), rows)
     print(f"\nfeatures in {result.extracting:.1f} s, probes in {result.fitting:.1f} s")

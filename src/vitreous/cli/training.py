@@ -13,6 +13,7 @@ from cyclopts import Parameter
 import vitreous as vt
 from vitreous.cli.printing import print_json, print_metrics
 from vitreous.errors import InputError
+from vitreous.results import percent
 
 if TYPE_CHECKING:
     from vitreous.api.run import Run
@@ -79,7 +80,7 @@ def print_result(result: RunResult) -> None:
         print_metrics(result.evaluation, numbers.get("baselines", ()))
     for line in task_named(result.task).summary(numbers):
         print(line)
-    waiting = f" ({result.waiting:.1%} of them waiting for data)" if result.waiting >= 0.001 else ""
+    waiting = f" ({percent(result.waiting)} of them waiting for data)" if result.waiting >= 0.001 else ""
     print(
         f"\ntrained in {result.seconds:.1f} s{waiting}, {result.train_count} examples, "
         f"{result.parameters:,} parameters"

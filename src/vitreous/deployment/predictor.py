@@ -18,6 +18,7 @@ from vitreous.evaluation.segmentation import masks_of
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter
+from vitreous.results import percent
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Prediction:
 
     def line(self) -> str:
         """Return the prediction for people, in a line."""
-        others = ", ".join(f"{each.label} {each.probability:.1%}" for each in self.top[1:])
-        return f"{self.path}  {self.label}  {self.probability:.1%}  ({others})"
+        others = ", ".join(f"{each.label} {percent(each.probability)}" for each in self.top[1:])
+        return f"{self.path}  {self.label}  {percent(self.probability)}  ({others})"
 
 
 def class_names(model: Model) -> list[str]:

@@ -15,8 +15,9 @@ from vitreous.evaluation.classification import ClassificationEvaluation, MultiLa
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.charts import FIRST, HAIR, MUTED, Chart, canvas, lines, matrix
 from vitreous.inspection.images import rgb
-from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, percent
+from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.models.preprocessing import Preprocessing, to_tensor
+from vitreous.results import percent
 
 SERIES = {"": "training", "validation_": "validation"}
 # The panels of the learning curves of each kind of run: their titles by the keys in metrics.jsonl.

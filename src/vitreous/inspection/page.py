@@ -176,8 +176,3 @@ def save_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> Path:
     with whole(path) as unfinished, unfinished.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
     return path
-
-
-def percent(share: float) -> str:
-    """Return 0.98765 as "98.8 %"; a dash for NaN."""
-    return "–" if share != share else f"{100 * share:.1f} %"

@@ -29,10 +29,11 @@ from vitreous.inspection.model_figures import (
     model_summary,
     positions_figure,
 )
-from vitreous.inspection.page import HTML, Exhibit, Headline, LeftOut, exhibit, percent, write_page
+from vitreous.inspection.page import HTML, Exhibit, Headline, LeftOut, exhibit, write_page
 from vitreous.inspection.segmentation_figures import iou_figure, masks_figure, sample_masks
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
+from vitreous.results import percent
 from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:

@@ -20,10 +20,11 @@ from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
 from vitreous.inspection.evaluation_figures import MOST_CLASSES
 from vitreous.inspection.images import Pixels, overlay, rgb
 from vitreous.inspection.model_report import Question, write_model_report
-from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out, percent
+from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out
 from vitreous.layers.segmentation import MaskTransformer
 from vitreous.models.preprocessing import to_tensor, upright
 from vitreous.models.segmenter import Segmenter
+from vitreous.results import percent
 
 LARGEST = 320  # pixels of an image's longer side on the page
 WRONG, LEFT_OUT = (0xE0, 0x2B, 0x20), (0x80, 0x80, 0x80)

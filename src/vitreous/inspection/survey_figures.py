@@ -14,11 +14,12 @@ from torch import Tensor
 from vitreous.inspection.attention_metrics import readout_name, to_grid
 from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay
-from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, percent
+from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.representations import FEWEST, cka_matrix, feature_colors, unusual_norms
 from vitreous.inspection.survey import Lens, Survey
 from vitreous.models.config import ViTConfig
+from vitreous.results import percent
 
 PRUNABLE = 0.1  # of the mean head's importance
 ALIKE = 1e-5  # where the largest probability is the mean but for rounding, all are the same

@@ -14,7 +14,7 @@ import torch
 from vitreous.errors import InputError
 from vitreous.evaluation.fewshot import summary
 from vitreous.evaluation.scores import Interval
-from vitreous.results import Result
+from vitreous.results import Result, percent
 from vitreous.studies.laboratory import Laboratory, TrialResult
 from vitreous.studies.study import Effect, Study, Tree, Variant, settings_of
 from vitreous.tasks.images import dotted
@@ -231,8 +231,8 @@ def run_variants(
             result = laboratory.run(variant.trial, seed)
             results[place].append(result)
             done, whole = seed * len(variants) + place + 1, seeds * len(variants)
-            progress(
-                f"{done}/{whole}  {variant.name}, seed {seed}: {result.accuracy:.2%}, {result.seconds:.0f} s"
-            )
+            assert result.accuracy is not None  # variants are evaluated; what they start from need not be
+            accuracy = percent(result.accuracy)
+            progress(f"{done}/{whole}  {variant.name}, seed {seed}: {accuracy}, {result.seconds:.0f} s")
     rows = [Row(variant, each) for variant, each in zip(variants, results, strict=True)]
     return Findings(study, laboratory.source, seeds, base.training.epochs, rows)

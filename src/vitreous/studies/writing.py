@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vitreous.errors import InputError
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
+from vitreous.results import percent
 from vitreous.studies.findings import Findings, Row
 
 TITLE = 56  # letters in a line; names of variants take the left of the plot
@@ -94,8 +95,8 @@ def study_cells(row: Row) -> tuple[str, str, str, str]:
     return (
         row.variant.name,
         row.variant.paper or "-",
-        f"{row.mean:.2%}",
-        f"{low:.2%} to {high:.2%}" if several else "-",
+        percent(row.mean),
+        f"{percent(low)} to {percent(high)}" if several else "-",
     )
 
 
