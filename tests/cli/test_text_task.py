@@ -73,6 +73,14 @@ def test_evaluate_reads_as_many_together_as_are_asked_for(reader, manifest, comm
     assert together == [(5, 5), (5, 5), (2, 5)]
 
 
+def test_advice_for_training_is_not_given_to_other_commands(reader, command):
+    done = command("predict", reader, "photo.jpg", "--image-size", "8")
+    assert (done.code, done.err) == (
+        2,
+        "vitreous: --image-size does not apply to --task captioning: leave it out\n",
+    )
+
+
 def test_evaluate_never_judges_by_what_was_learned(reader, manifest, command):
     same = command("evaluate", reader, manifest, "--json")
     assert json.loads(same.out)["test_count"] == 1

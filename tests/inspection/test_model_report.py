@@ -23,7 +23,7 @@ from vitreous.cli import run
 from vitreous.errors import InputError
 from vitreous.inspection.charts import STYLE, WIDE_FONTS, installed
 from vitreous.inspection.model_report import Question, class_number, write_model_report
-from vitreous.inspection.page import Inspection
+from vitreous.inspection.page import EXHIBITS, Inspection
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
 
@@ -112,6 +112,25 @@ def test_what_the_page_says(rich: Inspection) -> None:
     assert "row 3, column 5" in page
     assert "Layer similarity (CKA) with another" in page
     assert "Of 10 images the first 8 are shown; all enter the averages." in page
+
+
+def test_every_figure_has_an_anchor_of_its_own_and_an_alternative_text(rich: Inspection) -> None:
+    page = rich.report.read_text(encoding="utf-8")
+    anchors = re.findall(r'<section id="([\w-]+)"', page)
+    assert {"alignment", "alignment-with-other", "relevance"} <= set(anchors)
+    assert len(anchors) == len(set(anchors))
+    charts = re.findall(r'<svg class="chart"[^>]*>', page)
+    assert len(charts) == 7
+    assert all(re.search(r'role="img" aria-label="\w', chart) for chart in charts)
+    assert 'alt=""' not in page
+
+
+def test_the_catalog_has_all_words_of_each_exhibit() -> None:
+    for name, words in EXHIBITS.items():
+        assert {"title", "caption"} <= words.keys(), name
+        variants = {key: value for key, value in words.items() if isinstance(value, dict)}
+        assert words.keys() - variants.keys() <= {"name", "title", "subtitle", "caption", "alt"}, name
+        assert all(each.keys() <= words.keys() | {"name", "subtitle"} for each in variants.values()), name
 
 
 def test_labels_cannot_break_out_of_the_page(rich: Inspection) -> None:

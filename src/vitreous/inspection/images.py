@@ -91,15 +91,11 @@ def png(image: Pixels) -> bytes:
     return buffer.getvalue()
 
 
-def jpeg(image: Pixels) -> bytes:
-    """Return the file of an image as JPEG."""
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, format="JPEG", quality=88)
-    return buffer.getvalue()
-
-
 def data_uri(image: Pixels) -> str:
     """Return an image for use inside a page: photographs as JPEG, which is a fifth as large."""
-    photograph = min(image.shape[:2]) >= PHOTOGRAPH and image.shape[2] == 3
-    kind, data = ("jpeg", jpeg(image)) if photograph else ("png", png(image))
-    return f"data:image/{kind};base64," + base64.b64encode(data).decode("ascii")
+    kind, data = "png", b""
+    if min(image.shape[:2]) >= PHOTOGRAPH and image.shape[2] == 3:
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, format="JPEG", quality=88)
+        kind, data = "jpeg", buffer.getvalue()
+    return f"data:image/{kind};base64," + base64.b64encode(data or png(image)).decode("ascii")
