@@ -301,7 +301,7 @@ def test_the_criterion_by_hand() -> None:
         + sum(a[i, j] * b[q, r] for i, j, q, r in fours) / len(fours)
         - 2 * sum(a[i, j] * b[i, q] for i, j, q in triples) / len(triples)
     )
-    assert hsic(a, b).item() == pytest.approx(expected.item())
+    assert hsic(a[None], b[None]).item() == pytest.approx(expected.item())
 
 
 def test_cka_between_models_of_other_depth_in_minibatches() -> None:

@@ -91,7 +91,11 @@ def write_model_report(
         found, interactive, summary = vit_exhibits(model, images, question)
         parts += found
     else:
-        refuse_questions(question)
+        given = {"--label": question.label, "--patch": question.patch, "--compare": question.other}
+        if asked := [option for option, value in given.items() if value is not None]:
+            raise InputError(
+                f"{asked[0]} does not go with a convolutional network, which has no attention: leave it out"
+            )
         title = "Attention, rollout, position embeddings and layers"
         parts += [filters_figure(model), LeftOut(title, NO_TOKENS)]
     exhibits = [part for part in parts if isinstance(part, Exhibit)]
@@ -121,16 +125,6 @@ def write_model_report(
         {"images": len(images), **summary, "left_out": reasons},
         boxes=any(isinstance(each.file, Chart) and each.file.boxes for each in exhibits),
     )
-
-
-def refuse_questions(question: Question) -> None:
-    """Raise InputError for what cannot be asked of a convolutional network."""
-    given = {"--label": question.label, "--patch": question.patch, "--compare": question.other}
-    for option, value in given.items():
-        if value is not None:
-            raise InputError(
-                f"{option} does not go with a convolutional network, which has no attention: leave it out"
-            )
 
 
 def vit_exhibits(

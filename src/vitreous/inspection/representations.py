@@ -64,15 +64,17 @@ FEWEST = 4  # the estimate divides by n - 3
 ROUNDING = 1e-6  # of float32 features
 
 
-def hsic(first: Float[Tensor, "n n"], second: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
-    """Return the unbiased Hilbert-Schmidt independence criterion of two Gram matrices (2010.15327, Eq. 3)."""
-    n = first.shape[0]
+def hsic(first: Float[Tensor, "a n n"], second: Float[Tensor, "b n n"]) -> Float[Tensor, "a b"]:
+    """Return the unbiased Hilbert-Schmidt independence criterion of all pairs of Gram matrices (2010.15327,
+    Eq. 3)."""
+    n = first.shape[1]
     if n < FEWEST:
         raise InputError(f"layer similarity (CKA) needs at least {FEWEST} images, not {n}")
-    first, second = first.clone().fill_diagonal_(0), second.clone().fill_diagonal_(0)
-    crossed = (first * second).sum()
-    means = first.sum() * second.sum() / ((n - 1) * (n - 2))
-    rows = 2 * (first.sum(0) @ second.sum(0)) / (n - 2)
+    off_diagonal = 1 - torch.eye(n, dtype=first.dtype)
+    first, second = first * off_diagonal, second * off_diagonal
+    crossed = first.flatten(1) @ second.flatten(1).T
+    means = first.sum((1, 2))[:, None] * second.sum((1, 2)) / ((n - 1) * (n - 2))
+    rows = 2 * (first.sum(1) @ second.sum(1).T) / (n - 2)
     return (crossed + means - rows) / (n * (n - 3))
 
 
@@ -86,15 +88,16 @@ def cka_matrix(
         batch: images in one Gram matrix; the criterion is averaged over batches before the division.
     """
     n = first[0].shape[0]
-    starts = range(0, max(n - n % batch, 1), batch)  # a last small batch would be a noisy estimate
     cross = torch.zeros(len(first), len(second), dtype=torch.float64)
     own_first, own_second = cross[:, 0].clone(), cross[0].clone()
-    for start in starts:
-        grams_first = [gram(each[start : start + batch]) for each in first]
-        grams_second = [gram(each[start : start + batch]) for each in second]
-        own_first += torch.stack([hsic(each, each) for each in grams_first])
-        own_second += torch.stack([hsic(each, each) for each in grams_second])
-        cross += torch.stack([torch.stack([hsic(a, b) for b in grams_second]) for a in grams_first])
+    for start in range(0, max(n - n % batch, 1), batch):  # a last small batch would be a noisy estimate
+        grams, others = (
+            torch.stack([gram(layer[start : start + batch]) for layer in layers])
+            for layers in (first, second)
+        )
+        own_first += hsic(grams, grams).diagonal()
+        own_second += hsic(others, others).diagonal()
+        cross += hsic(grams, others)
     scale = (own_first[:, None] * own_second).sqrt()
     varies = (own_first > 0)[:, None] & (own_second > 0)
     return torch.where(varies, cross / scale, torch.nan).float()
