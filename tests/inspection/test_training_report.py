@@ -149,6 +149,8 @@ def test_a_validation_curve_is_explained_where_there_is_one(run: Path) -> None:
         figure = curves_figure([{**row, "validation_loss": 1.0} for row in rows] if validated else rows)
         assert isinstance(figure, Exhibit)
         assert ("validation" in figure.caption) == validated
+        assert str(figure.html).count(">training<") == 2  # of loss and accuracy, even where they are alone
+        assert (">validation<" in figure.html) == validated
         assert "{" not in figure.caption
 
 

@@ -158,14 +158,14 @@ def missing_glyphs() -> Iterator[list[str]]:
 def lines(
     axes: Axes, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str, x: str
 ) -> None:
-    """Plot one or two curves with a legend."""
+    """Plot one or two curves, with a legend where they have names."""
     for (name, (xs, ys)), color in zip(series.items(), (FIRST, SECOND), strict=False):
         marker = "o" if len(xs) == 1 else "None"  # a line through one point is invisible
         axes.plot(xs, ys, color=color, linewidth=1.6, label=name, marker=marker)
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.margins(x=0.02)
-    if len(series) > 1:
+    if any(series):
         axes.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
 
 

@@ -42,7 +42,7 @@ def curves_figure(rows: Sequence[Mapping[str, Any]], kind: str = "curves") -> Ex
         for prefix, words in SERIES.items():
             if points := [row for row in rows if prefix + key in row]:
                 xs, ys = [row["epoch"] for row in points], [row[prefix + key] for row in points]
-                panels.setdefault(panel, {})[words] = xs, ys
+                panels.setdefault(panel, {})["" if key == "lr" else words] = xs, ys
     if not panels:
         return left_out(kind, "metrics.jsonl holds no numbers yet")
     with canvas(3.0 * len(panels), 2.5, columns=len(panels)) as (figure, all_axes):
