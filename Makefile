@@ -22,14 +22,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .venv/slow: .venv/dev
 	$(PIP) --editable '.[dev,slow,docs]'
-	$(PIP) --no-deps timm vit-pytorch
 	touch $@
 
 demo: .venv/train
 	$(BIN)/vitreous train
 
 test: .venv/dev lint
-	$(BIN)/python -m pytest -rs -n 2 -m "not slow" --jaxtyping-packages=vitreous,beartype.beartype
+	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" \
+	  --jaxtyping-packages=vitreous,beartype.beartype
 
 # The tests of pages need a browser of the system: `apt-get install chromium`, or CHROMIUM=/path/to/it.
 test-slow: .venv/slow

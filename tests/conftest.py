@@ -1,6 +1,12 @@
 """What tests share: a quiet, repeatable PyTorch, a few images, and a browser."""
 
 import os
+
+# Before torch is imported, and for every process that a test starts: the tests share the cores by processes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +21,19 @@ from PIL import Image
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
+LONGEST = {"test_demo.py", "test_readme.py", "test_examples.py", "test_dependencies.py", "test_types.py"}
+
 
 @pytest.fixture(autouse=True)
 def _repeatable() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _quick_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs on the digits fit their SVM with one setting; tests/evaluation/test_baselines.py fits all."""
+    monkeypatch.setattr("vitreous.evaluation.baselines.SVM_GRID", {"C": (10.0,), "gamma": (2.0,)})
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +67,31 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
+@pytest.fixture(scope="session")
+def torchvision_operators() -> Iterator[None]:
+    """The operators that torchvision asks for, where its compiled half does not fit this PyTorch."""
+    found = importlib.util.find_spec("torchvision")
+    if found is None or not found.submodule_search_locations:
+        yield
+        return
+    compiled = [*Path(found.submodule_search_locations[0]).glob("_C*.so")]
+    try:
+        torch.ops.load_library(str(compiled[0]))
+    except (OSError, IndexError):
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for operator in ("nms", "qnms"):
+            if not hasattr(torch.ops.torchvision, operator):
+                library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    yield
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs a browser runs with `make test-slow`, which installs its driver."""
+    """What needs a browser runs with `make test-slow`; what takes longest begins first.
+
+    One worker then has the longest, and the other takes from it what is left.
+    """
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -33,17 +33,26 @@ def declared(requirements: list[str]) -> set[str]:
     return {normalized(re.split(r"[\[<>=; ]", each)[0]) for each in requirements}
 
 
+INSTALLED = cache(packages_distributions)
+
+
 def distribution(module: str) -> str:
-    known = packages_distributions().get(module, [module])[0]
+    known = INSTALLED().get(module, [module])[0]
     return normalized(DISTRIBUTIONS.get(module, known))
 
 
-def parsed() -> Iterator[tuple[Path, ast.AST]]:
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            yield path, node
+@cache
+def parsed() -> list[tuple[Path, ast.AST]]:
+    """The imports and calls of every module."""
+    return [
+        (path, node)
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Call)
+    ]
 
 
+@cache
 def imported() -> dict[str, Path]:
     """Top-level modules outside the standard library, each with a file that imports it."""
     modules: dict[str, Path] = {}

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -71,6 +72,12 @@ def test_a_classifier_learns(pixels: NDArray[np.uint8], labels: list[str]) -> No
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
     with pytest.raises(ValueError, match="two classes"):
         classifier.fit(pixels, ["dark"] * len(pixels))
+
+
+def test_a_classifier_that_is_not_fitted_says_so(pixels: NDArray[np.uint8]) -> None:
+    for method in ("predict", "predict_proba"):
+        with pytest.raises(NotFittedError):
+            getattr(ViTClassifier(), method)(pixels)
 
 
 @pytest.mark.slow

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,21 +42,3 @@ def tiny() -> Callable[..., ViT]:
         return model
 
     return make
-
-
-@pytest.fixture(scope="session")
-def torchvision_operators() -> Iterator[None]:
-    """The operators that torchvision asks for, where its compiled half does not fit this PyTorch."""
-    found = importlib.util.find_spec("torchvision")
-    if found is None or not found.submodule_search_locations:
-        yield
-        return
-    compiled = [*Path(found.submodule_search_locations[0]).glob("_C*.so")]
-    try:
-        torch.ops.load_library(str(compiled[0]))
-    except (OSError, IndexError):
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for operator in ("nms", "qnms"):
-            if not hasattr(torch.ops.torchvision, operator):
-                library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    yield

@@ -21,7 +21,8 @@ IMPORT_NOTHING_HEAVY = """
 import sys
 from vitreous.cli import COMMANDS, run
 for command in ["", *COMMANDS]:
-    run([*command.split(), "--help"])
+    assert run([*command.split(), "--help"]) == 0
+assert run(["--version"]) == 0
 heavy = {"torch", "numpy", "sklearn", "matplotlib", "pydantic", "PIL"} & set(sys.modules)
 assert not heavy, heavy
 """
@@ -132,7 +133,7 @@ def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
     assert done.stdout.strip() == f"vitreous {__version__}"
 
 
-@pytest.mark.parametrize("words", [["recipe", "deit"], ["recipe", "deit", "--json"], ["recipe"], ["--help"]])
+@pytest.mark.parametrize("words", [["recipe", "deit"], ["--help"]])
 def test_a_closed_pipe_ends_quietly(words: list[str]) -> None:
     """Whatever reads stdout goes before a word is written, as `head` may."""
     reading, writing = os.pipe()

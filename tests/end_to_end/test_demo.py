@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from vitreous.cli import run
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
@@ -34,14 +36,14 @@ def test_it_learns_to_read_digits(demo: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_its_run_directory_is_whole(demo: tuple[Path, dict[str, Any]]) -> None:
-    run = demo[0] / demo[1]["run"]
+    folder = demo[0] / demo[1]["run"]
     expected = {"config.toml", "model", "checkpoints", "metrics.jsonl", "report.html", "README.md"}
-    assert expected <= {path.name for path in run.iterdir()}
-    assert list(run.glob("events.out.tfevents.*"))
-    assert {path.name for path in (run / "model").iterdir()} == {"model.safetensors", "config.json"}
-    config = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
+    assert expected <= {path.name for path in folder.iterdir()}
+    assert list(folder.glob("events.out.tfevents.*"))
+    assert {path.name for path in (folder / "model").iterdir()} == {"model.safetensors", "config.json"}
+    config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
     assert {"model", "data", "training", "augmentation", "evaluation"} <= set(config)
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) > 10
 
 
@@ -52,15 +54,11 @@ def test_its_report_needs_no_network(demo: tuple[Path, dict[str, Any]]) -> None:
         assert marker not in page
 
 
-def test_evaluate_finds_the_same_held_out_digits(demo: tuple[Path, dict[str, Any]]) -> None:
+def test_evaluate_finds_the_same_held_out_digits(
+    demo: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
     where, result = demo
-    done = subprocess.run(
-        [sys.executable, "-m", "vitreous", "evaluate", result["run"], "--json"],
-        cwd=where,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    again = json.loads(done.stdout)
+    assert run(["evaluate", str(where / result["run"]), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
     assert again["test_accuracy"] == result["test_accuracy"]
     assert again["test_count"] == 360

@@ -52,6 +52,14 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the digits of one step."""
+    out = tmp_path_factory.mktemp("base") / "run"
+    assert command(["train", "--out", str(out), *SMALL, "--set", "training.steps=1"]) == 0
+    return out
+
+
 def test_digits_in_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     result = call(capsys, "train", "--out", out, "--epochs", "2", *SMALL)
@@ -121,9 +129,10 @@ def test_fine_tuning_keeps_the_encoder_and_replaces_the_head(
     assert after["head.weight"].abs().max() > 0
 
 
-def test_fine_tuning_at_a_higher_resolution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base, tuned = tmp_path / "base", tmp_path / "tuned"
-    call(capsys, "train", "--out", base, *SMALL, "--set", "training.steps=2")
+def test_fine_tuning_at_a_higher_resolution(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = tmp_path / "tuned"
     call(capsys, "train", "--init", base, "--image-size", "16", "--out", tuned, "--set", "training.steps=1")
     model = Run.open(tuned).model()
     assert model.config.image_size == model.preprocessing.size == (16, 16)
@@ -188,10 +197,9 @@ def test_resume_takes_no_other_settings(tmp_path: Path, capsys: pytest.CaptureFi
     ],
 )
 def test_a_failed_start_leaves_its_place_to_the_corrected_command(
-    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    wrong: list[str], base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base, out = tmp_path / "base", tmp_path / "out"
-    call(capsys, "train", "--out", base, *SMALL, "--set", "training.steps=1")
+    out = tmp_path / "out"
     begun = ["train", "--init", str(base), "--out", str(out), "--set", "training.steps=1"]
     assert command([*begun, *wrong]) == 2
     assert not out.exists()
@@ -201,9 +209,8 @@ def test_a_failed_start_leaves_its_place_to_the_corrected_command(
     assert (out / "model").exists()
 
 
-def test_a_run_that_goes_on_is_never_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base, out = tmp_path / "base", tmp_path / "out"
-    call(capsys, "train", "--out", base, *SMALL, "--set", "training.steps=1")
+def test_a_run_that_goes_on_is_never_removed(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
     Run.create(out, Run.open(base).config.model_copy(update={"init": str(tmp_path / "gone")}))
     assert command(["train", "--resume", str(out)]) == 2
     assert (out / "config.toml").exists()

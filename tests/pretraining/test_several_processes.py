@@ -43,7 +43,6 @@ def launch(folder, *runs):
     subprocess.run(
         [sys.executable, *launcher, str(folder / "driver.py"), *(str(run.path) for run in runs)],
         check=True,
-        timeout=200,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 

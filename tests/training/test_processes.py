@@ -136,7 +136,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Found]]:
     subprocess.run(
         [sys.executable, "-W", "ignore", "-c", DRIVER, config.model_dump_json(), str(folder)],
         check=True,
-        timeout=200,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     return {

@@ -163,10 +163,8 @@ learn(started.run, started.data, device=torch.device("cpu"))
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     states = tmp_path / "run" / "checkpoints"
-    begun = time.monotonic()
     while not any(int(path.stem[5:]) > 10 for path in states.glob("step-*.json")):
         assert process.poll() is None
-        assert time.monotonic() - begun < 200
         time.sleep(0.05)
     process.kill()
     process.wait()
