@@ -7,7 +7,7 @@ import pytest
 
 SMALL = (
     "--set", "training.steps=2", "--set", "model.encoder.depth=1", "--set", "model.decoder.depth=1",
-    "--set", "training.batch_size=4",
+    "--set", "training.batch_size=4", "--set", "model.decoder.max_length=24",
 )  # fmt: skip
 
 

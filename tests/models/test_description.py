@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,7 @@ import torch
 
 from vitreous.models.captioner import Captioner
 from vitreous.models.config import Config, ViTConfig
-from vitreous.models.description import (
-    describe,
-    layer_costs,
-)
+from vitreous.models.description import Description, describe, layer_costs
 from vitreous.models.memory import SavedBytes
 from vitreous.models.names import build_model, config_of
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
@@ -56,9 +54,15 @@ CONFIGS: dict[str, Config] = {
 }
 
 
+@cache
+def described(name: str) -> Description:
+    """Of a variant or a model's name; the large ones take a second."""
+    return describe(CONFIGS.get(name) or config_of(name))
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_numbers_of_every_variant(name: str) -> None:
-    found = describe(CONFIGS.get(name) or config_of(name))
+    found = described(name)
     expected = EXPECTED[name]
     rows = [
         [stage.name, stage.equation, stage.written_shape, stage.times, stage.parameters, stage.macs]
@@ -122,7 +126,7 @@ def test_a_batch_needs_more_memory_for_activations_only() -> None:
     ],
 )
 def test_published_figures(name: str, millions: float, gmacs: float) -> None:
-    stages = describe(config_of(name)).stages
+    stages = described(name).stages
     digits = len(f"{millions}".partition(".")[2]) if millions != 632 else 0
     assert round(sum(stage.parameters for stage in stages) / 1e6, digits) == millions
     digits = len(f"{gmacs}".partition(".")[2])
