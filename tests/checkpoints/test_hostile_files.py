@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import vitreous as vt
-from vitreous.checkpoints.format import open_source
+from vitreous.checkpoints.files import open_source
 
 
 def refused(path: Path, **overrides: Any) -> str:

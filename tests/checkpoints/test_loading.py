@@ -16,7 +16,7 @@ import torch
 
 import vitreous as vt
 from vitreous.checkpoints import loading, open_model
-from vitreous.checkpoints.format import open_source
+from vitreous.checkpoints.files import open_source
 from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.loading import detect
 from vitreous.checkpoints.resizing import resize

@@ -65,6 +65,21 @@ def test_transformers(name: str, tiny: Any, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
+def test_transformers_takes_a_regression_model_for_one(tiny: Any, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = tiny(num_classes=2)
+    model.task, model.labels = "regression", ["height", "weight"]
+    vt.save(model, tmp_path / "m", format="huggingface")
+    peer = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "m").eval()
+    assert peer.config.problem_type == "regression"
+    assert peer.config.id2label == {0: "height", 1: "weight"}
+    images, values = torch.randn(3, 3, *model.config.image_size), torch.randn(3, 2)
+    output = peer(pixel_values=images, labels=values)
+    torch.testing.assert_close(output.logits, model(images), atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(output.loss, torch.nn.functional.mse_loss(model(images), values))
+
+
+@torch.no_grad()
 def test_transformers_reads_preprocessing_and_labels(tiny: Any, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     model = tiny()

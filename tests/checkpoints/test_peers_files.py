@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.files import Tensors
-from vitreous.checkpoints.format import Source
+from vitreous.checkpoints.files import Source, Tensors
 from vitreous.checkpoints.formats import timm as timm_format
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("torchvision_operators")]

@@ -210,6 +210,14 @@ def test_what_is_dropped_is_named(tiny: Any, tmp_path: Path) -> None:
         torch.testing.assert_close(again(images), model.pool(model.tokens(images)))
 
 
+def test_what_can_be_dropped_is_named_as_it_must_be_written(tiny: Any, tmp_path: Path) -> None:
+    model = tiny(representation_size=24)
+    with pytest.raises(vt.InputError, match=r"drop=\('representation_size',\) or --drop representation_size"):
+        vt.save(model, tmp_path / "m", format="huggingface")
+    vt.save(model, tmp_path / "m", format="huggingface", drop=["representation_size"])
+    assert vt.load(tmp_path / "m").config.num_classes is None
+
+
 def test_an_approximation_must_be_agreed_to(tiny: Any, tmp_path: Path) -> None:
     """Hugging Face's ViT has LayerNorm eps 1e-12, timm 1e-6: other logits, if only a little."""
     model = tiny(norm_eps=1e-12)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import vitreous as vt
+from vitreous.checkpoints.native import read_tokenizer
 from vitreous.layers.sequence import causal_mask, halved_sinusoids, padding_mask
 from vitreous.models.decoding import beam_search, greedy
 
@@ -110,6 +111,12 @@ def test_trocr(golden):
         beams.ids[:, 0, 9:] == model.text.config.pad
     ).all()  # ours are as long as the longest of all beams
     assert difference(beams.scores[:, 0], expected["beam4_scores"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["hf_marian", "hf_trocr"])
+def test_a_foreign_tokenizer_is_refused_in_one_sentence(golden, name):
+    with pytest.raises(vt.InputError, match="another library, whose tokenizer is not read here"):
+        read_tokenizer(golden(name).folder)
 
 
 def test_foreign_formats_are_recognized(golden):

@@ -67,12 +67,13 @@ def position_table(model: ViT) -> Tensor | None:
     return rows().detach().clone() if rows else None
 
 
-def without_patch_bias(config: ViTConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def without_patch_bias(config: ViTConfig, weights: dict[str, Tensor]) -> tuple[ViTConfig, dict[str, Tensor]]:
     """The patch projection's bias moved into the positions of the patches."""
     bias, table = weights["stem.projection.bias"], weights["position.table"].clone()
     table[config.num_class_tokens :] += bias
     rest = {name: w for name, w in weights.items() if name != "stem.projection.bias"}
-    return rest | {"position.table": table}
+    stem = config.stem.model_copy(update={"bias": False})
+    return config.model_copy(update={"stem": stem}), rest | {"position.table": table}
 
 
 def value_of(config: ViTConfig | BiTConfig, field: str) -> Any:

@@ -17,16 +17,13 @@ FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetens
 OLDER_FILES = ["config.json", "preprocessor_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth"]
 
 
-def local_copy(source: str | Path) -> Path:
-    """A path on this machine for whatever the user names."""
-    text = str(source)
-    if text.startswith("hf:"):
-        return from_hub(text)
-    if text.startswith("https:"):
-        return from_address(text)
-    if re.match(r"[a-z]+:/", text):
-        raise InputError(f"{text}: checkpoints come from a path, an https: address or hf:org/name")
-    return Path(source).expanduser()
+def local_copy(source: str) -> Path:
+    """A path on this machine for an address or a name on the hub."""
+    if source.startswith("hf:"):
+        return from_hub(source)
+    if source.startswith("https:"):
+        return from_address(source)
+    raise InputError(f"{source}: checkpoints come from a path, an https: address or hf:org/name")
 
 
 def from_hub(name: str) -> Path:

@@ -1,14 +1,13 @@
-"""Files of tensors, in and out. Those from outside are read without trusting them: nothing is executed, and a
-header is not believed before it has been compared with the size of the file. What is written is complete or
-absent, even when the process is killed; whatever prevents it, such as a full disk, is an OSError whose
-`strerror` says what."""
+"""A checkpoint's files, opened: its tensors by name, and the descriptions beside them; safetensors and JSON,
+in and out. Files from outside are read without trusting them: nothing is executed, and a header is not
+believed before it has been compared with the size of the file."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
@@ -37,6 +36,10 @@ SAFETENSORS_TYPES = {
 }
 
 
+WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
+INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
+
+
 class Entry(NamedTuple):
     """One tensor of a file that has not been read yet."""
 
@@ -44,7 +47,7 @@ class Entry(NamedTuple):
     read: Callable[[], Tensor]
 
 
-class Tensors:
+class Tensors(Mapping[str, Tensor]):
     """The tensors of a file by name. Each is read when it is asked for, so that a whole file never lies in
     memory beside the model made from it; names and shapes are known without reading."""
 
@@ -63,12 +66,6 @@ class Tensors:
     def __contains__(self, name: object) -> bool:
         return name in self.entries
 
-    def keys(self) -> KeysView[str]:
-        return self.entries.keys()
-
-    def items(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, entry.read()) for name, entry in self.entries.items())
-
     def shape(self, name: str) -> tuple[int, ...]:
         return self.entries[name].shape
 
@@ -76,6 +73,173 @@ class Tensors:
         """The same tensors under other names; those whose new name is None are left out."""
         named = ((rename(name), entry) for name, entry in self.entries.items())
         return Tensors({name: entry for name, entry in named if name is not None})
+
+
+class Source(NamedTuple):
+    """An opened checkpoint, of a format that may not be known yet."""
+
+    where: str
+    tensors: Tensors
+    config: dict[str, Any]  # config.json, empty where there is none
+    preprocessor: dict[str, Any]  # preprocessor_config.json, likewise
+
+    @classmethod
+    def of(cls, where: str, tensors: Mapping[str, Tensor]) -> Source:
+        """Tensors in memory, which are copied when they are read."""
+
+        def entry(tensor: Tensor) -> Entry:
+            return Entry(tuple(tensor.shape), lambda: tensor.detach().clone())
+
+        return cls(where, Tensors({name: entry(tensor) for name, tensor in tensors.items()}), {}, {})
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor.
+
+        Raises:
+            InputError: there is no tensor of this name.
+        """
+        if name not in self.tensors:
+            raise InputError(f"{self.where}: missing weights: {name}")
+        return self.tensors.shape(name)
+
+    def size(self, name: str, axis: int, *, ndim: int) -> int:
+        """The length of one axis of a tensor that must have `ndim` of them."""
+        shape = self.shape(name)
+        if len(shape) != ndim or 0 in shape:
+            raise InputError(f"{self.where}: {name} has shape {shape}, it should have {ndim} axes")
+        return shape[axis]
+
+    def size_if_there(self, name: str, axis: int, *, ndim: int) -> int | None:
+        """The same; None where there is no such tensor."""
+        return self.size(name, axis, ndim=ndim) if name in self.tensors else None
+
+    def count(self, name: Callable[[int], str]) -> int:
+        """How many of name(0), name(1), ... there are: the depth.
+
+        Raises:
+            InputError: there is not one.
+        """
+        depth = 0
+        while name(depth) in self.tensors:
+            depth += 1
+        if not depth:
+            raise InputError(f"{self.where}: missing weights: {name(0)}")
+        return depth
+
+    def units(self, name: str, first: int) -> tuple[int, ...]:
+        """How many units each stage of a ResNet has: `name` with the numbers of stage and unit, which count
+        from `first`."""
+        layers: list[int] = []
+        while name.format(stage := first + len(layers), first) in self.tensors:
+            layers.append(self.count(lambda unit: name.format(stage, first + unit)))
+        return tuple(layers)
+
+    def prefix(self, what: str, prefixes: Iterable[str], *names: str) -> str:
+        """The first of `prefixes` that is before one of `names` in this file.
+
+        Raises:
+            InputError: none is, so the file is not `what` it should be.
+        """
+        for prefix in prefixes:
+            if any(prefix + name in self.tensors for name in names):
+                return prefix
+        raise InputError(f"{self.where} is not {what}: it has no {' or '.join(names)}")
+
+    def with_tensors(self, rename: Callable[[str], str | None]) -> Source:
+        return self._replace(tensors=self.tensors.renamed(rename))
+
+    def below(self, prefix: str) -> Source:
+        """The tensors whose names begin with `prefix`, without it."""
+        return self.with_tensors(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
+
+
+def model_folder(path: Path) -> Path:
+    """The `model/` of a run directory; any other path as it is."""
+    run = not (path / "config.json").is_file() and (path / "model" / "config.json").is_file()
+    return path / "model" if run else path
+
+
+def open_source(path: Path) -> Source:
+    """The checkpoint at `path`, a file or a folder.
+
+    Raises:
+        InputError: nothing is there, or no file of weights, or it is damaged.
+    """
+    if not path.exists():
+        raise InputError(f"there is no checkpoint at {path}")
+    if path.is_dir():
+        weights = weights_of_folder(path)
+        return Source(str(path), read_weights(weights), *descriptions(path))
+    described = descriptions(path.parent) if path.name in WEIGHTS + INDICES else ({}, {})
+    return Source(str(path), read_weights(path), *described)
+
+
+def descriptions(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """config.json and preprocessor_config.json, each empty where it is missing."""
+    paths = folder / "config.json", folder / "preprocessor_config.json"
+    config, preprocessor = (read_json(path) if path.is_file() else {} for path in paths)
+    return config, preprocessor
+
+
+def weights_of_folder(folder: Path) -> Path:
+    """The file of weights in a folder: one of the usual names, or the only one there is."""
+    for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:]):
+        if (folder / name).is_file():
+            return folder / name
+    endings = (".safetensors", ".npz", ".pth", ".pt", ".bin")
+    found = sorted(path for path in folder.iterdir() if path.suffix in endings and path.is_file())
+    if len(found) == 1:
+        return found[0]
+    what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
+    raise InputError(f"{folder} holds {what}: give the path of one file")
+
+
+def read_weights(path: Path) -> Tensors:
+    """The tensors of a file, whose kind its first bytes tell and not by its name."""
+    if path.name.endswith(".index.json"):
+        return read_shards(path)
+    try:
+        with path.open("rb") as file:
+            start = file.read(9)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    if start[:2] == b"PK" and is_npz(path):
+        from vitreous.checkpoints.numpy_files import read_npz
+
+        return read_npz(path)
+    if start[8:9] == b"{":
+        return read_safetensors(path)
+    if start[:2] == b"PK" or start[:1] == b"\x80":
+        from vitreous.checkpoints.torch_files import read_torch
+
+        return read_torch(path)
+    raise InputError(
+        f"{path} is not a checkpoint that is known here: not a .safetensors, .npz or PyTorch file"
+    )
+
+
+def is_npz(path: Path) -> bool:
+    """Whether a zip archive holds NumPy arrays (and not a PyTorch pickle)."""
+    with path.open("rb") as file:
+        local_header = file.read(30)
+        name = file.read(int.from_bytes(local_header[26:28], "little"))
+    return name.endswith(b".npy")
+
+
+def read_shards(index: Path) -> Tensors:
+    """The tensors of a model in several files, by its index. A shard must be beside its index."""
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise InputError(f"{index} holds no weight_map from names to files")
+    shards: dict[str, Tensors] = {}
+    for name in sorted(set(places.values())):
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise InputError(f"{index} points at {name!r}: a shard must be in the folder of its index")
+        shards[name] = read_weights(index.with_name(name))
+    for tensor, name in places.items():
+        if tensor not in shards[name]:
+            raise InputError(f"{index}: {tensor} is not in {name}")
+    return Tensors({tensor: shards[name].entries[tensor] for tensor, name in places.items()})
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -91,6 +255,10 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no JSON object")
     return value
+
+
+def write_json(content: Mapping[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_safetensors(path: Path) -> Tensors:

@@ -1,31 +1,28 @@
-"""A checkpoint of a foreign format, opened (`Source`) and understood (`Reading`) by the `Format` of its
-codebase; and the questions that several formats must ask."""
+"""How a codebase stores its models (`Format`), what is made of an opened checkpoint (`Reading`), and the
+questions that several formats must ask."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from vitreous.checkpoints.files import Entry, Tensors, read_json, read_safetensors
-from vitreous.checkpoints.numpy_files import read_npz
-from vitreous.checkpoints.torch_files import read_torch
+from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.weights import AnyConfig, Row, meta_model
-from vitreous.errors import InputError
+from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
 from vitreous.models.preprocessing import Preprocessing
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
-INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
-
+Kind = TypeVar("Kind", bound=BaseModel)
 Overrides = Mapping[str, Any]  # what the user gave by keyword
 
 # Overrides that change the model after it was read, where every other one answers what the file leaves open.
@@ -56,61 +53,6 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
     "head_dim": (None,),
     "representation_size": (None,),
 }
-
-
-class Source(NamedTuple):
-    """An opened checkpoint, of a format that may not be known yet."""
-
-    where: str
-    tensors: Tensors
-    config: dict[str, Any]  # config.json, empty where there is none
-    preprocessor: dict[str, Any]  # preprocessor_config.json, likewise
-
-    @classmethod
-    def of(cls, where: str, tensors: Mapping[str, Tensor]) -> Source:
-        """Tensors in memory, which are copied when they are read."""
-
-        def entry(tensor: Tensor) -> Entry:
-            return Entry(tuple(tensor.shape), lambda: tensor.detach().clone())
-
-        return cls(where, Tensors({name: entry(tensor) for name, tensor in tensors.items()}), {}, {})
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor.
-
-        Raises:
-            InputError: there is no tensor of this name.
-        """
-        if name not in self.tensors:
-            raise InputError(f"{self.where}: missing weights: {name}")
-        return self.tensors.shape(name)
-
-    def size(self, name: str, axis: int, *, ndim: int) -> int:
-        """The length of one axis of a tensor that must have `ndim` of them."""
-        shape = self.shape(name)
-        if len(shape) != ndim or 0 in shape:
-            raise InputError(f"{self.where}: {name} has shape {shape}, it should have {ndim} axes")
-        return shape[axis]
-
-    def count(self, name: Callable[[int], str]) -> int:
-        """How many of name(0), name(1), ... there are: the depth.
-
-        Raises:
-            InputError: there is not one.
-        """
-        depth = 0
-        while name(depth) in self.tensors:
-            depth += 1
-        if not depth:
-            raise InputError(f"{self.where}: missing weights: {name(0)}")
-        return depth
-
-    def with_tensors(self, rename: Callable[[str], str | None]) -> Source:
-        return self._replace(tensors=self.tensors.renamed(rename))
-
-    def below(self, prefix: str) -> Source:
-        """The tensors whose names begin with `prefix`, without it."""
-        return self.with_tensors(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
 
 
 class Reading(NamedTuple):
@@ -151,7 +93,7 @@ class Format:
     keys: tuple[str, ...] = ()
     entries: tuple[tuple[str, str], ...] = ()
     overridable: type[BaseModel] | None = ViTConfig
-    write: Callable[[Model, Path], None] | None = None
+    write: Callable[[Model, Path], object] | None = None
     limits: Limits | Callable[[Model], Limits] = field(default_factory=dict)
     interpolation: str = "timm"
     suffixes: tuple[str, ...] = ()
@@ -173,95 +115,68 @@ class Format:
         return self.bare_unsaid if path.suffix in self.bare_suffixes else self.unsaid
 
 
-def model_folder(path: Path) -> Path:
-    """The `model/` of a run directory; any other path as it is."""
-    run = not (path / "config.json").is_file() and (path / "model" / "config.json").is_file()
-    return path / "model" if run else path
-
-
-def open_source(path: Path) -> Source:
-    """The checkpoint at `path`, a file or a folder.
-
-    Raises:
-        InputError: nothing is there, or no file of weights, or it is damaged.
-    """
-    if not path.exists():
-        raise InputError(f"there is no checkpoint at {path}")
-    if path.is_dir():
-        weights = weights_of_folder(path)
-        return Source(str(path), read_weights(weights), *descriptions(path))
-    described = descriptions(path.parent) if path.name in WEIGHTS + INDICES else ({}, {})
-    return Source(str(path), read_weights(path), *described)
-
-
-def descriptions(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """config.json and preprocessor_config.json, each empty where it is missing."""
-    paths = folder / "config.json", folder / "preprocessor_config.json"
-    config, preprocessor = (read_json(path) if path.is_file() else {} for path in paths)
-    return config, preprocessor
-
-
-def weights_of_folder(folder: Path) -> Path:
-    """The file of weights in a folder: one of the usual names, or the only one there is."""
-    for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:]):
-        if (folder / name).is_file():
-            return folder / name
-    endings = (".safetensors", ".npz", ".pth", ".pt", ".bin")
-    found = sorted(path for path in folder.iterdir() if path.suffix in endings and path.is_file())
-    if len(found) == 1:
-        return found[0]
-    what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
-    raise InputError(f"{folder} holds {what}: give the path of one file")
-
-
-def read_weights(path: Path) -> Tensors:
-    """The tensors of a file, whose kind its first bytes tell and not by its name."""
-    if path.name.endswith(".index.json"):
-        return read_shards(path)
-    try:
-        with path.open("rb") as file:
-            start = file.read(9)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    if start[:2] == b"PK":
-        return read_npz(path) if is_npz(path) else read_torch(path)
-    if start[8:9] == b"{":
-        return read_safetensors(path)
-    if start[:1] == b"\x80":
-        return read_torch(path)
-    raise InputError(
-        f"{path} is not a checkpoint that is known here: not a .safetensors, .npz or PyTorch file"
-    )
-
-
-def is_npz(path: Path) -> bool:
-    """Whether a zip archive holds NumPy arrays (and not a PyTorch pickle)."""
-    with path.open("rb") as file:
-        local_header = file.read(30)
-        name = file.read(int.from_bytes(local_header[26:28], "little"))
-    return name.endswith(b".npy")
-
-
-def read_shards(index: Path) -> Tensors:
-    """The tensors of a model in several files, by its index. A shard must be beside its index."""
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise InputError(f"{index} holds no weight_map from names to files")
-    shards: dict[str, Tensors] = {}
-    for name in sorted(set(places.values())):
-        if Path(name).name != name or name in ("", ".", ".."):
-            raise InputError(f"{index} points at {name!r}: a shard must be in the folder of its index")
-        shards[name] = read_weights(index.with_name(name))
-    for tensor, name in places.items():
-        if tensor not in shards[name]:
-            raise InputError(f"{index}: {tensor} is not in {name}")
-    return Tensors({tensor: shards[name].entries[tensor] for tensor, name in places.items()})
-
-
-def vit_config(fields: Mapping[str, Any], overrides: Overrides) -> ViTConfig:
+def configured(kind: type[Kind], fields: Mapping[str, Any], overrides: Overrides) -> Kind:
     """The configuration that a file describes; what the user gave wins."""
-    config: ViTConfig = build(ViTConfig, fields, {k: v for k, v in overrides.items() if k not in AFTERWARDS})
+    config: Kind = build(kind, fields, {k: v for k, v in overrides.items() if k not in AFTERWARDS})
     return config
+
+
+def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:
+    """What the names and shapes of its weights tell of a ViT that is laid out as ours.
+
+    Args:
+        rows: the table of the format, which says where each of our weights is.
+    """
+    theirs = {row.ours[0]: row.theirs[0] for row in rows if row.theirs}
+
+    def first(ours: str) -> str:
+        """Their name, of layer 0; empty where it is not in the file."""
+        name = theirs.get(ours, "").replace("{}", "0")
+        return name if name in source.tensors else ""
+
+    patches = theirs["stem.projection.weight"]
+    width, channels, p, q = (source.size(patches, axis, ndim=4) for axis in range(4))
+    mlp_dim = source.size(theirs["blocks.{}.mlp.contract.weight"].replace("{}", "0"), 1, ndim=2)
+    expand, gate = (first(f"blocks.{{}}.mlp.{name}.weight") for name in ("expand", "gate_expand"))
+    swiglu = bool(gate) and (gate != expand or source.size(gate, 0, ndim=2) == 2 * mlp_dim)
+    return {
+        "width": width,
+        "channels": channels,
+        "patch_size": (p, q),
+        "depth": source.count(theirs["blocks.{}.attention_norm.weight"].format),
+        "mlp_dim": mlp_dim,
+        "mlp": "swiglu" if swiglu else "gelu",
+        "qk_norm": bool(first("blocks.{}.attention.query_norm.weight")),
+        "layer_scale": 1.0 if first("blocks.{}.attention_branch.scale.gamma") else None,
+        "embedding_norm": bool(first("embedding_norm.weight")),
+        "representation_size": source.size_if_there(first("representation.linear.weight"), 0, ndim=2),
+        "num_classes": source.size_if_there(first("head.weight") or first("head.classes.weight"), 0, ndim=2),
+    }
+
+
+# What timm, transformers and PyTorch's classes (in small letters) call the activation of an MLP: ours.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_erf": "gelu",
+    "gelu_tanh": "gelu_tanh",
+    "gelutanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "quickgelu": "quick_gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def activation_of(source: Source, field: str, name: Any) -> str:
+    """The activation that a field of config.json names, by our name."""
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        hint = nearest(str(name), list(ACTIVATIONS))
+        raise InputError(f"{source.where}: unknown {field} {name!r} in config.json: {hint}")
+    return ACTIVATIONS[name]
 
 
 # Where heads are not 64 wide: SigLIP's So400m, ViT-H, ViT-g, ViT-G.
@@ -299,6 +214,14 @@ def asked_image_size(source: Source, overrides: Overrides) -> Any:
     return overrides["image_size"]
 
 
+def as_pair(size: Any) -> tuple[int, int] | None:
+    """A size that a file or the user gives, one number for a square or two; None for anything else."""
+    if isinstance(size, int):
+        return size, size
+    pair = isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(n, int) for n in size)
+    return (size[0], size[1]) if pair else None
+
+
 def square_grid(
     source: Source, patches: int, overrides: Overrides, patch: tuple[int, int]
 ) -> tuple[int, int]:
@@ -309,8 +232,7 @@ def square_grid(
     side = isqrt(patches)
     if side * side == patches and side:
         return side * patch[0], side * patch[1]
-    size = overrides.get("image_size")
-    height, width = (size, size) if isinstance(size, int) else size or (0, 0)
+    height, width = as_pair(overrides.get("image_size")) or (0, 0)
     if (height // patch[0]) * (width // patch[1]) != patches:
         raise InputError(
             f"{source.where}: {patches} positions are not a square grid: pass image_size=(height, width) of "
@@ -326,6 +248,82 @@ def check_no_overrides(source: Source, overrides: Overrides) -> None:
             f"{source.where} writes text, and its kind of model is loaded as it is: leave out "
             f"{', '.join(overrides)}"
         )
+
+
+POSITIONED = ("class_token", "distillation_token")  # the prefix tokens that usually have positions
+
+
+def tokens_and_positions(
+    config: ViTConfig,
+    tokens: Mapping[str, str],
+    position: str,
+    *,
+    axes: int = 3,
+    table_axes: int = 3,
+    positioned: Collection[str] = POSITIONED,
+) -> Row:
+    """The prefix tokens and the position table, where positions are learned.
+
+    Ours has a row for the class and the distillation token and none for registers. Where theirs has none for
+    a token that ours has one for, the row is zero; where theirs has one for a register, it is added to the
+    register itself. Backwards likewise.
+
+    Args:
+        tokens: their names by ours: class_token, distillation_token, registers.
+        position: their name of the table.
+        axes, table_axes: of their tokens and of their table: (1, n, D), (n, D) or, for one token, (D,).
+        positioned: the tokens for which their table has rows.
+    """
+    width, before = config.width, config.num_class_tokens
+    counts = {name: int(getattr(config, name)) for name in tokens if getattr(config, name)}
+    learned = config.position.kind == "learned"
+
+    def shaped(tensor: Tensor, axes: int) -> Tensor:
+        return tensor.flatten() if axes == 1 else tensor.reshape((1,) * (axes - 2) + (-1, width))
+
+    def read(*theirs: Tensor) -> tuple[Tensor, ...]:
+        values = [tensor.reshape(n, -1) for tensor, n in zip(theirs, counts.values(), strict=False)]
+        table = []
+        if learned:
+            rest = theirs[-1].reshape(-1, width)
+            for index, (name, n) in enumerate(counts.items()):
+                there = n if name in positioned else 0
+                row, rest = rest[:there], rest[there:]
+                row = row if there else rest.new_zeros(n, width)
+                if name == "registers":
+                    values[index] = values[index] + row
+                else:
+                    table.append(row)
+            table = [torch.cat([*table, rest])]
+        return (torch.cat(values), *table) if values else tuple(table)
+
+    def write(*ours: Tensor) -> tuple[Tensor, ...]:
+        values = list(torch.split(ours[0], list(counts.values()))) if counts else []
+        table = []
+        if learned:
+            own, patches = ours[-1][:before], ours[-1][before:]
+            for index, (name, n) in enumerate(counts.items()):
+                row, own = (own.new_zeros(n, width), own) if name == "registers" else (own[:n], own[n:])
+                if name in positioned:
+                    table.append(row)
+                else:
+                    values[index] = values[index] + row
+            table = [shaped(torch.cat([*table, patches]), table_axes)]
+        return *(shaped(value, axes) for value in values), *table
+
+    ours = ["prefix"] if counts else []
+    theirs = [tokens[name] for name in counts]
+    if learned:
+        ours, theirs = [*ours, "position.table"], [*theirs, position]
+    return Row(tuple(ours), tuple(theirs), read, write)
+
+
+def reading_as(
+    family: str, source: Source, config: ViTConfig | BiTConfig, rows: list[Row], **fields: Any
+) -> Reading:
+    """A reading of a format that stores no preprocessing: `fields` are those of the family."""
+    preprocessing, assumed = assumed_preprocessing(config, family, **fields)
+    return Reading(source, config, rows, preprocessing, assumed=assumed)
 
 
 def assumed_preprocessing(

@@ -10,19 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous.checkpoints.format import Source, open_source
+from vitreous.checkpoints.files import Source, open_source
+from vitreous.checkpoints.format import ACTIVATIONS
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 
 TOLERANCE = 2e-5  # of the largest output
 HEADS = ("num_heads", "nhead", "heads", "num_attention_heads")
-ACTIVATIONS = {
-    "GELU": "gelu",
-    "GELUTanh": "gelu_tanh",
-    "QuickGELU": "quick_gelu",
-    "ReLU": "relu",
-    "SiLU": "silu",
-}
 
 
 def open_module(module: nn.Module) -> tuple[Source, dict[str, Any]]:
@@ -66,7 +60,7 @@ def timm_config(module: Any, cfg: dict[str, Any]) -> dict[str, Any]:
     args: dict[str, Any] = {
         "num_heads": next(attributes(module, HEADS), None),
         "img_size": next(attributes(module, ("img_size",)), None),
-        "act_layer": next((ACTIVATIONS[n] for n in class_names(module.blocks) if n in ACTIVATIONS), None),
+        "act_layer": next((name for name in class_names(module.blocks) if name in ACTIVATIONS), None),
         "no_embed_class": getattr(module, "no_embed_class", None),
         "pool_include_prefix": getattr(module, "pool_include_prefix", None),
     }
@@ -87,7 +81,7 @@ def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[Any]:
 
 
 def class_names(module: nn.Module) -> Iterator[str]:
-    return (type(each).__name__ for each in module.modules())
+    return (type(each).__name__.lower() for each in module.modules())
 
 
 def norm_eps(module: nn.Module) -> float | None:

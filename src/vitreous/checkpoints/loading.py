@@ -12,18 +12,23 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch import nn
 
-from vitreous.checkpoints.format import Format, Overrides, Reading, Source, model_folder, open_source
+from vitreous.checkpoints.files import Source, model_folder, open_source
+from vitreous.checkpoints.format import Format, Overrides, Reading, as_pair
 from vitreous.checkpoints.formats import FORMATS
-from vitreous.checkpoints.weights import load_weights, read_rows
-from vitreous.errors import InputError
+from vitreous.checkpoints.torch_files import unwrapped
+from vitreous.checkpoints.weights import load_weights, of_model, read_rows, stored
+from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
 from vitreous.models.captioner import Captioner
 from vitreous.models.names import Model
+from vitreous.models.settings import check_names
 from vitreous.models.transformer import EncoderDecoder, Transformer
 from vitreous.models.vit import ViT
 
 Checkpoint = str | Path | Mapping[str, Any] | nn.Module  # a state dict may be wrapped: {"state_dict": ...}
 Device = str | torch.device | None
+Dtype = torch.dtype | None
+ImageFormat = Literal["timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit", "dinov2"]
 Kind = TypeVar("Kind", bound=nn.Module)
 log = logging.getLogger(__name__)
 
@@ -35,26 +40,16 @@ def load(
     format: None = None,
     kind: type[Kind],
     device: Device = ...,
-    dtype: torch.dtype | None = ...,
+    dtype: Dtype = ...,
     **overrides: Any,
 ) -> Kind: ...
 @overload
 def load(
-    source: Checkpoint,
-    *,
-    format: Literal["bit"],
-    device: Device = ...,
-    dtype: torch.dtype | None = ...,
-    **overrides: Any,
+    source: Checkpoint, *, format: Literal["bit"], device: Device = ..., dtype: Dtype = ..., **overrides: Any
 ) -> BiT: ...
 @overload
 def load(
-    source: Checkpoint,
-    *,
-    format: Literal["timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit", "dinov2"],
-    device: Device = ...,
-    dtype: torch.dtype | None = ...,
-    **overrides: Any,
+    source: Checkpoint, *, format: ImageFormat, device: Device = ..., dtype: Dtype = ..., **overrides: Any
 ) -> ViT: ...
 @overload
 def load(
@@ -62,7 +57,7 @@ def load(
     *,
     format: Literal["marian"],
     device: Device = ...,
-    dtype: torch.dtype | None = ...,
+    dtype: Dtype = ...,
     **overrides: Any,
 ) -> Transformer: ...
 @overload
@@ -71,7 +66,7 @@ def load(
     *,
     format: Literal["trocr"],
     device: Device = ...,
-    dtype: torch.dtype | None = ...,
+    dtype: Dtype = ...,
     **overrides: Any,
 ) -> Captioner: ...
 @overload
@@ -80,7 +75,7 @@ def load(
     *,
     format: Literal["torch-transformer"],
     device: Device = ...,
-    dtype: torch.dtype | None = ...,
+    dtype: Dtype = ...,
     **overrides: Any,
 ) -> EncoderDecoder: ...
 @overload
@@ -89,7 +84,7 @@ def load(
     *,
     format: str | None = None,
     device: Device = ...,
-    dtype: torch.dtype | None = ...,
+    dtype: Dtype = ...,
     **overrides: Any,
 ) -> Model: ...
 def load(
@@ -98,7 +93,7 @@ def load(
     format: str | None = None,
     kind: type[nn.Module] | None = None,
     device: Device = None,
-    dtype: torch.dtype | None = None,
+    dtype: Dtype = None,
     **overrides: Any,
 ) -> Any:
     """Load a model from a checkpoint of any format, in evaluation mode: a `ViT`, a `BiT` or a `Segmenter`, or
@@ -130,7 +125,7 @@ def load(
             another kind.
     """
     if format is not None and format not in FORMATS:
-        raise InputError(f"unknown format {format!r}: {closest(format)}")
+        raise InputError(f"unknown format {format!r}: {nearest(format, list(FORMATS))}")
     if interpolation := overrides.pop("interpolation", None):
         from vitreous.checkpoints.resizing import check_interpolation
 
@@ -142,11 +137,14 @@ def load(
         opened, facts = open_module(source)
         answers = {**facts, **overrides}
     elif isinstance(source, Mapping):
-        opened = open_state_dict(source)
+        if not (tensors := unwrapped(source)):
+            raise InputError("the mapping is not a state dict: it has no names of tensors")
+        opened = Source.of("the state dict", tensors)
     else:
         opened = open_path(source)
     chosen = FORMATS[format] if format else detect(opened)
-    check_overridable(answers, chosen)
+    if answers and chosen.overridable and (problem := check_names(answers, chosen.overridable)):
+        raise InputError(problem)
     model = read_model(chosen.read(opened, answers), device, dtype)
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import check_outputs
@@ -188,16 +186,6 @@ def open_path(source: str | Path) -> Source:
     return open_source(model_folder(path))
 
 
-def open_state_dict(state: Mapping[str, Any]) -> Source:
-    """Weights in memory. They are copied, so that training the model does not change them."""
-    from vitreous.checkpoints.torch_files import unwrapped
-
-    tensors = unwrapped(state)
-    if not tensors:
-        raise InputError("the mapping is not a state dict: it has no names of tensors")
-    return Source.of("the state dict", tensors)
-
-
 def detect(source: Source) -> Format:
     """The format of an opened checkpoint, by what its config.json says and by the names of its weights."""
     names = "\n".join(source.tensors)
@@ -210,21 +198,7 @@ def detect(source: Source) -> Format:
     )
 
 
-def closest(format: str) -> str:
-    from vitreous.errors import nearest
-
-    return nearest(format, list(FORMATS))
-
-
-def check_overridable(overrides: Overrides, format: Format) -> None:
-    if overrides and format.overridable:
-        from vitreous.models.settings import check_names
-
-        if problem := check_names(overrides, format.overridable):
-            raise InputError(problem)
-
-
-def read_model(reading: Reading, device: Device = None, dtype: torch.dtype | None = None) -> Any:
+def read_model(reading: Reading, device: Device = None, dtype: Dtype = None) -> Any:
     """The model that a reading describes, with its weights."""
     where, config = reading.source.where, reading.config
     classes = getattr(config, "num_classes", None)
@@ -234,7 +208,8 @@ def read_model(reading: Reading, device: Device = None, dtype: torch.dtype | Non
         labels=reading.labels if reading.labels is not None and len(reading.labels) == classes else None,
         task=reading.task,
     )
-    weights = read_rows(reading.rows, reading.source.tensors, where=where, ignored=reading.ignored)
+    rows = of_model(reading.rows, stored(model))
+    weights = read_rows(rows, reading.source.tensors, where=where, ignored=reading.ignored)
     load_weights(model, weights, where=where, device=device, dtype=dtype)
     if reading.assumed:
         log.warning("%s does not say, so it is assumed: %s", where, "; ".join(reading.assumed))
@@ -246,7 +221,7 @@ def adapted(model: Model, overrides: Overrides, interpolation: Any) -> Model:
     sizes = {k: overrides[k] for k in ("image_size", "patch_size") if overrides.get(k) is not None}
     if not sizes and "num_classes" not in overrides:
         return model
-    from vitreous.checkpoints.resizing import as_pair, resize, with_head
+    from vitreous.checkpoints.resizing import resize, with_head
 
     if any(as_pair(size) != getattr(model.config, name, None) for name, size in sizes.items()):
         model = resize(model, **sizes, interpolation=interpolation)

@@ -5,7 +5,6 @@ text has its `tokenizer.json` there, too, and `config.json` the fingerprint of i
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from vitreous.checkpoints.files import read_json, write_safetensors
+from vitreous.checkpoints.files import Source, model_folder, read_json, write_json, write_safetensors
 from vitreous.checkpoints.format import (
     AFTERWARDS,
     Format,
     Overrides,
     Reading,
-    Source,
     check_no_overrides,
-    model_folder,
 )
 from vitreous.checkpoints.runs import read_tree
 from vitreous.checkpoints.weights import AnyConfig, AnyModel, meta_model, same, stored
@@ -31,7 +28,7 @@ from vitreous.models.bit import BiTConfig
 from vitreous.models.captioner import Captioner
 from vitreous.models.config import ViTConfig
 from vitreous.models.legacy import current_weights, with_current_names
-from vitreous.models.names import Model, build
+from vitreous.models.names import build
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
@@ -79,7 +76,7 @@ def save_native(model: AnyModel, folder: str | Path, *, tokenizer: str | None = 
         write_safetensors(
             {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}, weights
         )
-        config.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        write_json(described, config)
     return folder
 
 
@@ -161,6 +158,12 @@ def read_tokenizer(folder: str | Path) -> str:
         InputError: it is missing or damaged, or not the one that the model was trained with.
     """
     folder = model_folder(Path(folder))
+    described = with_current_names(read_json(folder / "config.json"))
+    if described.get("format") != "vitreous":
+        raise InputError(
+            f"{folder} is a model of another library, whose tokenizer is not read here: tokenize with that "
+            "library, and give the ids to the model that vitreous.load returns"
+        )
     path = folder / "tokenizer.json"
     try:
         tokenizer = path.read_text(encoding="utf-8")
@@ -170,7 +173,6 @@ def read_tokenizer(folder: str | Path) -> str:
         ) from None
     except UnicodeDecodeError:
         raise InputError(f"the tokenizer {path} is damaged: it is not UTF-8 text") from None
-    described = with_current_names(read_json(folder / "config.json"))
     if fingerprint(tokenizer) != described.get("tokenizer"):
         raise InputError(
             f"{path} is not the tokenizer that this model was trained with, so its tokens would mean other "
@@ -179,15 +181,11 @@ def read_tokenizer(folder: str | Path) -> str:
     return tokenizer
 
 
-def write_native(model: Model, path: Path) -> None:
-    save_native(model, path)
-
-
 VITREOUS = Format(
     name="vitreous",
     about="the project's own folder: weights, configuration, task, preprocessing, labels",
     read=read_native,
-    write=write_native,
+    write=save_native,
     entries=(("format", "vitreous"),),
     overridable=None,
 )

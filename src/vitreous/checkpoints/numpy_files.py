@@ -68,15 +68,11 @@ def member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry
     stored = info.compress_type == zipfile.ZIP_STORED
     if start + numbers != info.file_size or info.file_size > (1 if stored else FOLDED) * info.compress_size:
         raise InputError(f"{path}: {name!r} is damaged: its size is not that of an array of shape {shape}")
-    if columns_first:
-        return transposed(entry(path, info, dtype, shape[::-1], start))
-    return entry(path, info, dtype, shape, start)
-
-
-def transposed(entry: Entry) -> Entry:
-    """An array that was written in Fortran's order, as NumPy does when it is given a transposed view."""
-    axes = range(len(entry.shape))[::-1]
-    return Entry(entry.shape[::-1], lambda: entry.read().permute(*axes))
+    if not columns_first:
+        return entry(path, info, dtype, shape, start)
+    # in Fortran's order, as NumPy writes a transposed view
+    backwards = entry(path, info, dtype, shape[::-1], start)
+    return Entry(shape, lambda: backwards.read().permute(*range(len(shape))[::-1]))
 
 
 def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[int, ...], start: int) -> Entry:
@@ -115,12 +111,8 @@ def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     with path.open("rb") as file:
         file.seek(info.header_offset)
         header = file.read(30)
-    return (
-        info.header_offset
-        + 30
-        + int.from_bytes(header[26:28], "little")
-        + int.from_bytes(header[28:30], "little")
-    )
+    name, extra = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
+    return info.header_offset + 30 + name + extra
 
 
 def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], int, bool]:

@@ -78,7 +78,7 @@ def resize(
         InputError: sizes that do not fit together, or a part that has no resized form.
     """
     changes = {"image_size": image_size, "patch_size": patch_size}
-    changes = {name: as_pair(size) for name, size in changes.items() if size is not None}
+    changes = {name: size for name, size in changes.items() if size is not None}
     check_interpolation(interpolation)
     if not isinstance(model, ViT | Segmenter) and "patch_size" in changes:
         raise InputError("a BiT has no patches: leave patch_size out")
@@ -118,10 +118,6 @@ def with_head(model: Model, num_classes: int | None) -> Model:
     if num_classes is not None:
         log.warning("a new head of zeros for %d classes instead of %s", num_classes, model.config.num_classes)
     return changed.train(model.training)
-
-
-def as_pair(size: Size) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
 def resized_positions(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import without_parts
 from vitreous.checkpoints.formats import FORMATS
@@ -135,7 +134,8 @@ def read_back(model: Model, path: Path, format: str, answers: dict[str, Any]) ->
     random = torch.Generator().manual_seed(0)
     images = torch.randn(2, model.config.channels, *model.config.image_size, generator=random)
     model.eval()
-    outputs = [logits_and_tokens(each, images) for each in (model, again)]
+    # tokens tell models with a head of zeros apart
+    outputs = [(each(images), each.tokens(images)) for each in (model, again)]
     model.train(training)
     difference = max((one - other).abs().max().item() for one, other in zip(*outputs, strict=True))
     scale = max(1.0, *(output.abs().max().item() for output in outputs[0]))
@@ -145,11 +145,6 @@ def read_back(model: Model, path: Path, format: str, answers: dict[str, Any]) ->
             f"{TOLERANCE * scale:.1e}): nothing is written"
         )
     return difference
-
-
-def logits_and_tokens(model: Model, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits, and tokens, which tell models with a head of zeros apart."""
-    return model(images), model.tokens(images)
 
 
 def replace(unfinished: Path, path: Path) -> None:

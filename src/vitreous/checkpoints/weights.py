@@ -1,13 +1,16 @@
 """Weights of a foreign file as weights of a model, and back.
 
-A format is a table: each row says which of our weights stand for which of theirs, and the algebra between
-them, in both directions. Reading, writing, and the lists of missing and left-over names come from it. The
-model is built on the meta device, so that no weight is initialized only to be overwritten.
+A format is a table: each row says which of our weights are which of theirs, and the algebra between them,
+in both directions. Reading, writing, and the lists of missing and left-over names come from it. In the names,
+`{}` is the number of a layer; a row of a part that a model does not have is left out. The model is built on
+the meta device, so that no weight is initialized only to be overwritten.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -31,7 +34,6 @@ AnyConfig = ViTConfig | BiTConfig | TransformerConfig | CaptionerConfig
 DEEPEST = 4096  # layers
 LONGEST = 2**22  # tokens
 LARGEST_TABLE = 2**28  # numbers
-
 Algebra = Callable[..., tuple[Tensor, ...]]
 
 
@@ -42,14 +44,118 @@ class Row(NamedTuple):
     theirs: tuple[str, ...]
     read: Algebra  # theirs -> ours
     write: Algebra  # ours -> theirs
+    first: int = 0  # their number of the first layer
+
+    def numbered(self, numbers: Sequence[int]) -> Row:
+        """The row of one layer, or of one unit of a stage."""
+        there = [self.first + number for number in numbers]
+        return self._replace(
+            ours=tuple(name.format(*numbers) for name in self.ours),
+            theirs=tuple(name.format(*there) for name in self.theirs),
+        )
 
 
-class Token(NamedTuple):
-    """A learned token of a foreign file, in our order: class, distillation, registers."""
+def converted(
+    ours: str, theirs: str, read: Callable[[Tensor], Tensor], write: Callable[[Tensor], Tensor]
+) -> Row:
+    """One weight for one weight."""
+    return Row((ours,), (theirs,), lambda t: (read(t),), lambda t: (write(t),))
 
-    name: str
-    shape: tuple[int, ...]  # (1, 1, D), (1, D) ...
-    positioned: bool = True  # whether their position table has rows for it
+
+def same(ours: str, theirs: str) -> Row:
+    """The same numbers in the same order."""
+    return Row((ours,), (theirs,), lambda t: (t,), lambda t: (t,))
+
+
+def pairs(names: Mapping[str, str], ours: str = "", theirs: str = "") -> list[Row]:
+    """`weight` and `bias` of parts that both sides lay out alike.
+
+    Args:
+        names: our names to theirs, each after the prefix `ours` or `theirs`.
+    """
+    return [
+        same(f"{ours}{mine}.{kind}", f"{theirs}{other}.{kind}")
+        for mine, other in names.items()
+        for kind in ("weight", "bias")
+    ]
+
+
+def fixed(ours: str, value: Tensor, *, part: str) -> Row:
+    """A weight of ours that they do not have, because it always has this value there."""
+
+    def write(tensor: Tensor) -> tuple[Tensor, ...]:
+        if not torch.equal(tensor, value):
+            raise InputError(f"the format cannot hold {part}")
+        return ()
+
+    return Row((ours,), (), lambda: (value.clone(),), write)
+
+
+def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
+    """Weight and bias of one projection of ours, stacked from several of theirs: q, k and v."""
+
+    def write(weight: Tensor) -> tuple[Tensor, ...]:
+        return weight.chunk(len(theirs))
+
+    return [
+        Row(
+            (f"{ours}.{kind}",),
+            tuple(f"{each}.{kind}" for each in theirs),
+            lambda *parts: (torch.cat(parts),),
+            write,
+        )
+        for kind in ("weight", "bias")
+    ]
+
+
+def query_and_key_value(ours: str, theirs: str) -> list[Row]:
+    """The packed in-projection (rows q, k, v) of torch's MultiheadAttention, of which ours holds q and (k, v)
+    apart."""
+    return [
+        Row(
+            (f"{ours}.query.{kind}", f"{ours}.key_value.{kind}"),
+            (f"{theirs}.in_proj_{kind}",),
+            lambda rows: (rows[: len(rows) // 3], rows[len(rows) // 3 :]),
+            lambda query, key_value: (torch.cat([query, key_value]),),
+        )
+        for kind in ("weight", "bias")
+    ]
+
+
+def of_model(rows: Iterable[Row], weights: Iterable[str]) -> list[Row]:
+    """The rows of a model with these weights, in their order.
+
+    Where our names have the number of a layer and theirs has none, theirs holds all layers along its first
+    axis.
+    """
+    order = {name: place for place, name in enumerate(weights)}
+    lines = "\n".join(order)
+    found: list[Row] = []
+    for row in rows:
+        ours = row.ours[0] if row.ours else ""
+        if "{}" not in ours:
+            found += [row] if ours in order else []
+            continue
+        pattern = re.escape(ours).replace(r"\{\}", r"(\d+)")
+        matches = re.finditer(f"(?m)^{pattern}$", lines)
+        layers = [row.numbered([int(number) for number in match.groups()]) for match in matches]
+        joined = bool(row.theirs) and "{}" not in row.theirs[0]
+        found += [all_layers(layers)] if layers and joined else layers
+    return sorted(found, key=lambda row: order[row.ours[0]])
+
+
+def all_layers(rows: list[Row]) -> Row:
+    """One row for the same part of all layers, which they keep in one tensor."""
+    count = len(rows[0].ours)
+
+    def read(*stacks: Tensor) -> tuple[Tensor, ...]:
+        return tuple(chain(*(row.read(*(stack[i] for stack in stacks)) for i, row in enumerate(rows))))
+
+    def write(*ours: Tensor) -> tuple[Tensor, ...]:
+        layers = [row.write(*ours[i * count : (i + 1) * count]) for i, row in enumerate(rows)]
+        return tuple(torch.stack(parts) for parts in zip(*layers, strict=True))
+
+    return Row(tuple(chain(*(row.ours for row in rows))), rows[0].theirs, read, write)
 
 
 def read_rows(
@@ -82,101 +188,30 @@ def as_float(tensor: Tensor, name: str, where: str) -> Tensor:
     return tensor.to(torch.float32)
 
 
-def write_rows(rows: Sequence[Row], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def write_rows(rows: Iterable[Row], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Their tensors from our weights."""
     theirs: dict[str, Tensor] = {}
-    for row in rows:
+    for row in of_model(rows, weights):
         values = row.write(*(weights[name] for name in row.ours))
         theirs.update(zip(row.theirs, values, strict=True))
     return theirs
 
 
-def converted(
-    ours: str, theirs: str, read: Callable[[Tensor], Tensor], write: Callable[[Tensor], Tensor]
-) -> Row:
-    """One weight for one weight."""
-    return Row((ours,), (theirs,), lambda t: (read(t),), lambda t: (write(t),))
+def check_keys(
+    given: Iterable[str], wanted: Iterable[str], *, where: str, ignored: Iterable[str] = ()
+) -> None:
+    """Raise an InputError that lists the `wanted` names that are missing, or those that are left over."""
+    given, wanted = dict.fromkeys(given), dict.fromkeys(wanted)
+    if missing := [name for name in wanted if name not in given]:
+        raise InputError(f"{where}: missing weights: {listing(missing)}")
+    if left := sorted(given.keys() - wanted.keys() - set(ignored)):
+        raise InputError(f"{where}: left over weights that the model has no place for: {listing(left)}")
 
 
-def same(ours: str, theirs: str) -> Row:
-    """The same numbers in the same order."""
-    return Row((ours,), (theirs,), lambda t: (t,), lambda t: (t,))
-
-
-def pair(ours: str, theirs: str, *, bias: bool = True) -> list[Row]:
-    """`weight` and `bias` of a part that both sides lay out alike."""
-    names = ("weight", "bias") if bias else ("weight",)
-    return [same(f"{ours}.{name}", f"{theirs}.{name}") for name in names]
-
-
-def fixed(ours: str, value: Tensor, *, part: str) -> Row:
-    """A weight of ours that they do not have, because it always has this value there."""
-
-    def write(tensor: Tensor) -> tuple[Tensor, ...]:
-        if not torch.equal(tensor, value):
-            raise InputError(f"the format cannot hold {part}")
-        return ()
-
-    return Row((ours,), (), lambda: (value,), write)
-
-
-def concatenated(ours: str, theirs: Sequence[str]) -> Row:
-    """One matrix of ours, stacked from several of theirs: q, k and v."""
-    return Row((ours,), tuple(theirs), lambda *parts: (torch.cat(parts),), lambda t: t.chunk(len(theirs)))
-
-
-def tokens_and_positions(
-    tokens: Sequence[Token], *, width: int, with_class: int, position: str | None, shape: tuple[int, ...] = ()
-) -> Row:
-    """The prefix tokens and the position table.
-
-    Ours has a row for each of the first `with_class` tokens (class, distillation) and none for registers.
-    Where theirs has none for a token that ours has one for, the row is zero; where theirs has one for a
-    register, it is added to the register itself. Backwards likewise.
-
-    Args:
-        width: D.
-        position: their name of the table; None where positions are computed.
-        shape: of their table, with -1 for its rows.
-    """
-    counts = [token.shape[-2] if len(token.shape) > 1 else 1 for token in tokens]
-    positioned = [count if token.positioned else 0 for token, count in zip(tokens, counts, strict=True)]
-
-    def read(*theirs: Tensor) -> tuple[Tensor, ...]:
-        values = [tensor.reshape(count, -1) for tensor, count in zip(theirs, counts, strict=False)]
-        if position is None:
-            return (torch.cat(values),) if values else ()
-        table = theirs[-1].reshape(-1, theirs[-1].shape[-1])
-        *own, patches = torch.split(table, [*positioned, len(table) - sum(positioned)])
-        rows = [
-            row if len(row) else table.new_zeros(count, width) for row, count in zip(own, counts, strict=True)
-        ]
-        for index in range(with_class, len(tokens)):
-            values[index] = values[index] + rows[index]
-        positions = torch.cat([*rows[:with_class], patches])
-        return (torch.cat(values), positions) if values else (positions,)
-
-    def write(*ours: Tensor) -> tuple[Tensor, ...]:
-        values = list(torch.split(ours[0], counts)) if tokens else []
-        if position is None:
-            return tuple(value.reshape(token.shape) for value, token in zip(values, tokens, strict=True))
-        table = ours[-1]
-        own = list(torch.split(table[:with_class], counts[:with_class])) if with_class else []
-        own += [table.new_zeros(count, table.shape[1]) for count in counts[with_class:]]
-        rows: list[Tensor] = []
-        for index, token in enumerate(tokens):
-            if token.positioned:
-                rows.append(own[index])
-            else:
-                values[index] = values[index] + own[index]
-        written = [value.reshape(token.shape) for value, token in zip(values, tokens, strict=True)]
-        return *written, torch.cat([*rows, table[with_class:]]).reshape(shape)
-
-    names = tuple(token.name for token in tokens)
-    prefix = ("prefix",) if tokens else ()
-    if position is None:
-        return Row(prefix, names, read, write)
-    return Row((*prefix, "position.table"), (*names, position), read, write)
+def listing(names: Sequence[str], limit: int = 12) -> str:
+    """Names in one sentence; of many, the first ones and how many more there are."""
+    more = f", and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def meta_model(config: AnyConfig, **attributes: Any) -> Any:
@@ -264,20 +299,3 @@ def load_weights(
     model.to(
         device=first.device, dtype=first.dtype if len({t.dtype for t in tensors.values()}) == 1 else None
     )
-
-
-def check_keys(
-    given: Iterable[str], wanted: Iterable[str], *, where: str, ignored: Iterable[str] = ()
-) -> None:
-    """Raise an InputError that lists the `wanted` names that are missing, or those that are left over."""
-    given, wanted = dict.fromkeys(given), dict.fromkeys(wanted)
-    if missing := [name for name in wanted if name not in given]:
-        raise InputError(f"{where}: missing weights: {listing(missing)}")
-    if left := sorted(given.keys() - wanted.keys() - set(ignored)):
-        raise InputError(f"{where}: left over weights that the model has no place for: {listing(left)}")
-
-
-def listing(names: Sequence[str], limit: int = 12) -> str:
-    """Names in one sentence; of many, the first ones and how many more there are."""
-    more = f", and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more

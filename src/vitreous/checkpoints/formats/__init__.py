@@ -2,14 +2,11 @@
 
 from vitreous.checkpoints.format import Format
 from vitreous.checkpoints.formats.bit import BIT
-from vitreous.checkpoints.formats.dinov2 import DINOV2
-from vitreous.checkpoints.formats.frankzvit import FRANKZVIT
 from vitreous.checkpoints.formats.google import GOOGLE
 from vitreous.checkpoints.formats.huggingface_text import MARIAN, TROCR
 from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
+from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT, TORCH_TRANSFORMER, TORCHVISION
 from vitreous.checkpoints.formats.timm_writing import TIMM
-from vitreous.checkpoints.formats.torch_transformer import TORCH_TRANSFORMER
-from vitreous.checkpoints.formats.torchvision import TORCHVISION
 from vitreous.checkpoints.formats.vit_pytorch import VIT_PYTORCH
 from vitreous.checkpoints.native import VITREOUS
 

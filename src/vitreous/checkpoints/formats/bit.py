@@ -1,30 +1,32 @@
-"""BiT's .npz as published (arXiv 1912.11370): the names of the TensorFlow code that made the files,
-and those of big_vision's `bit_paper`, which are the same arrays under other names."""
+"""Google's ResNets in .npz: BiT as published (arXiv 1912.11370), with the names of the TensorFlow code that
+made the files or those of big_vision's `bit_paper`, which are the same arrays; big_vision's own BiT; and the
+ResNet of a hybrid. Kernels are (row, column, in, out)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import check_limits
+from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
-    AFTERWARDS,
     Format,
     Limits,
     Overrides,
     Reading,
-    Source,
-    assumed_preprocessing,
+    configured,
+    reading_as,
 )
-from vitreous.checkpoints.formats.google_table import convolution, linear
 from vitreous.checkpoints.numpy_files import write_npz
 from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
-from vitreous.models.names import Model, build
+from vitreous.models.names import Model
 
 LIMITS: Limits = {
     "order": ("pre-activation",),
@@ -32,120 +34,133 @@ LIMITS: Limits = {
     "standardization": ("variance",),
     "standardization_eps": (1e-10,),
 }
+CONVOLUTION = re.compile(r"/standardized_conv2d_\d+/")
 
 
 class Names(NamedTuple):
-    """How one of the two codes names the parts. `unit` takes the number of the stage and of the unit."""
+    """How one code names the parts; `{}` are the numbers of stage and unit, from 1 in theirs."""
 
-    root: str
-    unit: str
-    convolutions: tuple[str, str, str]
-    norms: tuple[str, str, str]
-    shortcut: str
-    last_norm: str
-    scale_and_bias: tuple[str, str]
-    norm_shape: tuple[int, ...]
-    head: str
-    head_as_convolution: bool
+    convolutions: dict[str, str]
+    norms: dict[str, str]
+    scale_and_bias: tuple[str, str] = ("scale", "bias")
+    norm_shape: tuple[int, ...] = (1, 1, 1, -1)
+    head: str = "head"
+    head_as_convolution: bool = False
+
+    @property
+    def root(self) -> str:
+        return f"{self.convolutions['root']}/kernel"
 
 
+def in_units(theirs: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Names of the parts of a unit, below the prefix that theirs have."""
+    return {f"stages.{{}}.{{}}.{ours}": theirs + name for ours, name in names.items()}
+
+
+CONVOLUTIONS = {"conv1": "conv1", "conv2": "conv2", "conv3": "conv3"}
+NORMS = {"norm1": "gn1", "norm2": "gn2", "norm3": "gn3"}
+TF_UNIT, TF_CONVOLUTION = "resnet/block{}/unit{:02d}/", "standardized_conv2d"
 TENSORFLOW = Names(
-    root="resnet/root_block/standardized_conv2d",
-    unit="resnet/block{}/unit{:02d}/",
-    convolutions=("a/standardized_conv2d", "b/standardized_conv2d", "c/standardized_conv2d"),
-    norms=("a/group_norm", "b/group_norm", "c/group_norm"),
-    shortcut="a/proj/standardized_conv2d",
-    last_norm="resnet/group_norm",
+    convolutions={
+        "root": f"resnet/root_block/{TF_CONVOLUTION}",
+        **in_units(
+            TF_UNIT,
+            {
+                "conv1": f"a/{TF_CONVOLUTION}",
+                "conv2": f"b/{TF_CONVOLUTION}",
+                "conv3": f"c/{TF_CONVOLUTION}",
+                "shortcut": f"a/proj/{TF_CONVOLUTION}",
+            },
+        ),
+    },
+    norms={
+        "norm": "resnet/group_norm",
+        **in_units(TF_UNIT, {"norm1": "a/group_norm", "norm2": "b/group_norm", "norm3": "c/group_norm"}),
+    },
     scale_and_bias=("gamma", "beta"),
     norm_shape=(-1,),
     head="resnet/head/conv2d",
     head_as_convolution=True,
 )
 BIG_VISION = Names(
-    root="root_block/conv_root",
-    unit="block{}/unit{:02d}/",
-    convolutions=("conv1", "conv2", "conv3"),
-    norms=("gn1", "gn2", "gn3"),
-    shortcut="conv_proj",
-    last_norm="norm-pre-head",
-    scale_and_bias=("scale", "bias"),
-    norm_shape=(1, 1, 1, -1),
-    head="head",
-    head_as_convolution=False,
+    convolutions={
+        "root": "root_block/conv_root",
+        **in_units("block{}/unit{:02d}/", CONVOLUTIONS | {"shortcut": "conv_proj"}),
+    },
+    norms={"norm": "norm-pre-head", **in_units("block{}/unit{:02d}/", NORMS)},
 )
+# The ResNet of a hybrid; and with a head, big_vision's post-activation BiT.
+HYBRID = Names(
+    convolutions={
+        "root": "conv_root",
+        **in_units("block{}/unit{}/", CONVOLUTIONS | {"shortcut.0": "conv_proj"}),
+    },
+    norms={"root_norm": "gn_root", **in_units("block{}/unit{}/", NORMS | {"shortcut.1": "gn_proj"})},
+)
+POST_ACTIVATION = HYBRID._replace(norm_shape=(-1,))
 
 
-def names_of(source: Source) -> Names | None:
-    """Whose names the file has. TensorFlow numbered some convolutions of some files: that is undone."""
-    return next((n for n in (TENSORFLOW, BIG_VISION) if plainly(source, f"{n.root}/kernel")), None)
+def linear(ours: str, theirs: str) -> list[Row]:
+    """A matrix (in, out) and its bias."""
+    kernel = converted(f"{ours}.weight", f"{theirs}/kernel", lambda t: t.T, lambda t: t.T)
+    return [kernel, same(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def plainly(source: Source, name: str) -> bool:
-    return any(unnumbered(each) == name for each in source.tensors)
+def convolution(ours: str, theirs: str) -> Row:
+    return converted(
+        f"{ours}.weight", f"{theirs}/kernel", lambda t: t.permute(3, 2, 0, 1), lambda t: t.permute(2, 3, 1, 0)
+    )
 
 
-def unnumbered(name: str) -> str:
-    return re.sub(r"/standardized_conv2d_\d+/", "/standardized_conv2d/", name)
+def resnet_rows(ours: str, names: Names) -> list[Row]:
+    """The ResNet."""
+
+    def shaped(values: Tensor) -> Tensor:
+        return values.reshape(names.norm_shape)
+
+    rows = [convolution(f"{ours}.{mine}", theirs) for mine, theirs in names.convolutions.items()]
+    for mine, theirs in names.norms.items():
+        for kind, other in zip(("weight", "bias"), names.scale_and_bias, strict=True):
+            rows.append(converted(f"{ours}.{mine}.{kind}", f"{theirs}/{other}", torch.flatten, shaped))
+    return [row._replace(first=1) for row in rows]
+
+
+def bit_rows(names: Names) -> list[Row]:
+    """The whole table of a BiT."""
+    rows = resnet_rows("backbone", names)
+    if not names.head_as_convolution:
+        return rows + linear("head", names.head)
+    return [
+        *rows,
+        converted("head.weight", f"{names.head}/kernel", lambda t: t[0, 0].T, lambda t: t.T[None, None]),
+        same("head.bias", f"{names.head}/bias"),
+    ]
+
+
+def resnet_fields(source: Source, names: Names) -> dict[str, Any]:
+    """Channels, units in each stage and width of the ResNet."""
+    return {
+        "channels": source.size(names.root, 2, ndim=4),
+        "width_factor": source.size(names.root, 3, ndim=4) / 64,
+        "layers": source.units(names.convolutions["stages.{}.{}.conv1"] + "/kernel", first=1),
+    }
 
 
 def read_bit(source: Source, overrides: Overrides) -> Reading:
-    names = names_of(source)
-    if names is None:
-        raise InputError(
-            f"{source.where} is not a BiT: it has neither {TENSORFLOW.root} nor {BIG_VISION.root}"
-        )
-    source = source.with_tensors(unnumbered)
-    root, head = f"{names.root}/kernel", f"{names.head}/kernel"
-    fields = {
-        "channels": source.size(root, 2, ndim=4),
-        "width_factor": source.size(root, 3, ndim=4) / 64,
-        "layers": units_of(source, names),
-        "num_classes": None,
-    }
-    if head in source.tensors:
-        last = (3, 4) if names.head_as_convolution else (1, 2)
-        fields["num_classes"] = source.size(head, last[0], ndim=last[1])
-    config: BiTConfig = build(BiTConfig, fields, {k: v for k, v in overrides.items() if k not in AFTERWARDS})
-    preprocessing, assumed = assumed_preprocessing(config, "BiT", resize="squash", interpolation="bilinear")
-    return Reading(source, config, bit_rows(config, names), preprocessing, assumed=assumed)
+    # TensorFlow numbered some convolutions of some files
+    source = source.with_tensors(lambda name: CONVOLUTION.sub("/standardized_conv2d/", name))
+    source.prefix("a BiT", ("",), TENSORFLOW.root, BIG_VISION.root)
+    names = TENSORFLOW if TENSORFLOW.root in source.tensors else BIG_VISION
+    return read_resnet(source, overrides, names)
 
 
-def units_of(source: Source, names: Names) -> tuple[int, ...]:
-    """Units in each stage."""
-    layers: list[int] = []
-    first = names.unit + names.convolutions[0] + "/kernel"
-    while first.format(len(layers) + 1, 1) in source.tensors:
-        layers.append(source.count(lambda i: first.format(len(layers) + 1, i + 1)))
-    return tuple(layers)
-
-
-def bit_rows(config: BiTConfig, names: Names) -> list[Row]:
-    """The whole table."""
-    rows = [convolution("backbone.root", names.root), *group_norm("backbone.norm", names.last_norm, names)]
-    for stage, units in enumerate(config.layers):
-        for unit in range(units):
-            ours, theirs = f"backbone.stages.{stage}.{unit}", names.unit.format(stage + 1, unit + 1)
-            for part in range(3):
-                rows.append(convolution(f"{ours}.conv{part + 1}", theirs + names.convolutions[part]))
-                rows += group_norm(f"{ours}.norm{part + 1}", theirs + names.norms[part], names)
-            if unit == 0:  # every stage begins with more channels, so with a projected shortcut
-                rows.append(convolution(f"{ours}.shortcut", theirs + names.shortcut))
-    if config.num_classes is None:
-        return rows
-    if names.head_as_convolution:
-        head = converted(
-            "head.weight", f"{names.head}/kernel", lambda t: t[0, 0].T, lambda t: t.T[None, None]
-        )
-        return [*rows, head, same("head.bias", f"{names.head}/bias")]
-    return [*rows, *linear("head", names.head)]
-
-
-def group_norm(ours: str, theirs: str, names: Names) -> list[Row]:
-    pairs = zip(("weight", "bias"), names.scale_and_bias, strict=True)
-    return [
-        converted(f"{ours}.{mine}", f"{theirs}/{other}", torch.flatten, lambda t: t.reshape(names.norm_shape))
-        for mine, other in pairs
-    ]
+def read_resnet(source: Source, overrides: Overrides, names: Names, **fields: Any) -> Reading:
+    """A ResNet and a linear head, under the names of one of the codes."""
+    ndim = 4 if names.head_as_convolution else 2
+    fields |= resnet_fields(source, names)
+    fields["num_classes"] = source.size_if_there(f"{names.head}/kernel", -1, ndim=ndim)
+    config = configured(BiTConfig, fields, overrides)
+    return reading_as("BiT", source, config, bit_rows(names), resize="squash", interpolation="bilinear")
 
 
 def write_bit(model: Model, path: Path) -> None:
@@ -153,7 +168,7 @@ def write_bit(model: Model, path: Path) -> None:
     if not isinstance(model, BiT):
         raise InputError("bit holds a BiT: for a ViT take google")
     check_limits(model.config, LIMITS, "bit")
-    write_npz(write_rows(bit_rows(model.config, TENSORFLOW), stored(model)), path)
+    write_npz(write_rows(bit_rows(TENSORFLOW), stored(model)), path)
 
 
 BIT = Format(

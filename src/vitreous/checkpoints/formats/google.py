@@ -9,27 +9,39 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vitreous.checkpoints.canonicalize import check_limits, held
+from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
-    AFTERWARDS,
     PLAIN_VIT,
+    POSITIONED,
     Format,
     Limits,
     Overrides,
     Reading,
-    Source,
     asked_image_size,
-    assumed_preprocessing,
+    configured,
+    reading_as,
     square_grid,
-    vit_config,
+    tokens_and_positions,
 )
-from vitreous.checkpoints.formats.google_table import BLOCK, bit_rows, vit_rows
+from vitreous.checkpoints.formats.bit import (
+    HYBRID,
+    POST_ACTIVATION,
+    bit_rows,
+    convolution,
+    linear,
+    read_resnet,
+    resnet_fields,
+    resnet_rows,
+)
 from vitreous.checkpoints.numpy_files import write_npz
-from vitreous.checkpoints.weights import stored, write_rows
+from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
 from vitreous.errors import InputError
-from vitreous.models.bit import BiT, BiTConfig
+from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model, build
+from vitreous.models.names import Model
 
 LIMITS = PLAIN_VIT | {
     "mlp": ("gelu_tanh",),
@@ -50,40 +62,28 @@ BIT_LIMITS: Limits = {
     "standardization_eps": (1e-5,),
 }
 
-# Where a model lies inside a training checkpoint, or among the towers of a two-tower one.
+BLOCK = "Transformer/encoderblock_{}"
+POSITIONS = "Transformer/posembed_input/pos_embedding"  # of vit_jax, with a row for the class token
+# Where a model is inside a training checkpoint, or among the towers of a two-tower one.
 PREFIXES = ("", "params/", "params/img/", "img/", "opt/target/", "target/")
 
 
-def prefix_of(source: Source) -> str | None:
-    firsts = ("embedding/kernel", "conv_root/kernel")
-    return next((p for p in PREFIXES if any(p + first in source.tensors for first in firsts)), None)
-
-
 def read_google(source: Source, overrides: Overrides) -> Reading:
-    prefix = prefix_of(source)
-    if prefix is None:
-        raise InputError(f"{source.where} is not one of Google's checkpoints: it has no embedding/kernel")
-    source = source.below(prefix)
+    source = source.below(
+        source.prefix("one of Google's checkpoints", PREFIXES, "embedding/kernel", HYBRID.root)
+    )
     if "embedding/kernel" not in source.tensors:
         return read_big_vision_bit(source, overrides)
     config, scanned, numbered = google_config(source, overrides)
     rows = vit_rows(config, numbered=numbered, scanned=scanned)
-    preprocessing, assumed = assumed_preprocessing(
-        config, "vit_jax", resize="squash", interpolation="bilinear"
-    )
-    return Reading(source, config, rows, preprocessing, assumed=assumed)
+    return reading_as("vit_jax", source, config, rows, resize="squash", interpolation="bilinear")
 
 
 def read_big_vision_bit(source: Source, overrides: Overrides) -> Reading:
-    """big_vision's BiT: a ResNet and a linear head."""
-    fields = resnet_fields(source) | {"image_size": (224, 224)}
-    fields["num_classes"] = source.size("head/kernel", 1, ndim=2) if "head/kernel" in source.tensors else None
-    fields |= {"order": "post-activation", "norm_eps": 1e-6}
-    fields |= {"standardization": "std", "standardization_eps": 1e-5}
-    config: BiTConfig = build(BiTConfig, fields, {k: v for k, v in overrides.items() if k not in AFTERWARDS})
-    preprocessing, assumed = assumed_preprocessing(config, "BiT", resize="squash", interpolation="bilinear")
+    fields = {name: next(iter(allowed)) for name, allowed in BIT_LIMITS.items() if allowed}
+    reading = read_resnet(source, overrides, POST_ACTIVATION, image_size=(224, 224), **fields)
     size = () if "image_size" in overrides else ("images of 224x224 (any size works)",)
-    return Reading(source, config, bit_rows(config), preprocessing, assumed=(*assumed, *size))
+    return reading._replace(assumed=(*reading.assumed, *size))
 
 
 def google_config(source: Source, overrides: Overrides) -> tuple[ViTConfig, bool, bool]:
@@ -92,15 +92,11 @@ def google_config(source: Source, overrides: Overrides) -> tuple[ViTConfig, bool
     scanned = "Transformer/encoderblock/LayerNorm_0/scale" in source.tensors
     block = "Transformer/encoderblock" if scanned else BLOCK.format(0)
     numbered = f"{block}/MlpBlock_3/Dense_0/kernel" in source.tensors
-    attention, mlp = (
-        ("MultiHeadDotProductAttention_1", "MlpBlock_3")
-        if numbered
-        else ("MultiHeadDotProductAttention_0", "MlpBlock_0")
-    )
+    query = f"{block}/MultiHeadDotProductAttention_{1 if numbered else 0}/query/kernel"
+    hidden = f"{block}/MlpBlock_{3 if numbered else 0}/Dense_0/kernel"
     lead = int(scanned)  # the axis of layers in front
-    heads, head_dim = (
-        source.size(f"{block}/{attention}/query/kernel", axis + lead, ndim=3 + lead) for axis in (1, 2)
-    )
+    heads, head_dim = (source.size(query, axis, ndim=3 + lead) for axis in (-2, -1))
+    class_token = "cls" in source.tensors
     fields: dict[str, Any] = {
         "width": width,
         "channels": channels,
@@ -109,51 +105,114 @@ def google_config(source: Source, overrides: Overrides) -> tuple[ViTConfig, bool
         "head_dim": None if heads * head_dim == width else head_dim,
         "depth": source.size(f"{block}/LayerNorm_0/scale", 0, ndim=2)
         if scanned
-        else source.count(lambda i: f"{BLOCK.format(i)}/LayerNorm_0/scale"),
-        "mlp_dim": source.size(f"{block}/{mlp}/Dense_0/kernel", 1 + lead, ndim=2 + lead),
+        else source.count(f"{BLOCK}/LayerNorm_0/scale".format),
+        "mlp_dim": source.size(hidden, -1, ndim=2 + lead),
         "mlp": "gelu_tanh",
-        "num_classes": source.size("head/kernel", 1, ndim=2) if "head/kernel" in source.tensors else None,
-        "class_token": "cls" in source.tensors,
+        "representation_size": source.size_if_there("pre_logits/kernel", 1, ndim=2),
+        "num_classes": source.size_if_there("head/kernel", 1, ndim=2),
+        "class_token": class_token,
+        "pooling": "class" if class_token else "attention" if "MAPHead_0/probe" in source.tensors else "mean",
     }
-    if "pre_logits/kernel" in source.tensors:
-        fields["representation_size"] = source.size("pre_logits/kernel", 1, ndim=2)
-    fields["pooling"] = (
-        "class" if fields["class_token"] else "attention" if "MAPHead_0/probe" in source.tensors else "mean"
-    )
     if "conv_root/kernel" in source.tensors:
-        resnet = resnet_fields(source)
+        resnet = resnet_fields(source, HYBRID)
         stride = 4 * 2 ** max(len(resnet["layers"]) - 1, 0)
         fields |= {"channels": resnet.pop("channels"), "patch_size": (p * stride, q * stride)}
         fields["stem"] = {"kind": "resnet", **resnet}
-    fields |= positions(source, overrides, fields["patch_size"], with_class=fields["class_token"])
-    return vit_config(fields, overrides), scanned, numbered
+    table = POSITIONS if POSITIONS in source.tensors else "pos_embedding"
+    if (rows := source.size_if_there(table, 1, ndim=3)) is None:
+        fields |= {"image_size": asked_image_size(source, overrides), "position": {"kind": "sincos-2d"}}
+    else:
+        patches = rows - int(class_token and table == POSITIONS)
+        fields["image_size"] = square_grid(source, patches, overrides, fields["patch_size"])
+    return configured(ViTConfig, fields, overrides), scanned, numbered
 
 
-def positions(
-    source: Source, overrides: Overrides, patch: tuple[int, int], *, with_class: bool
-) -> dict[str, Any]:
-    """Kind of positions and image size."""
-    for name, has_class_row in (
-        ("Transformer/posembed_input/pos_embedding", with_class),
-        ("pos_embedding", False),
-    ):
-        if name in source.tensors:
-            patches = source.size(name, 1, ndim=3) - int(has_class_row)
-            return {"image_size": square_grid(source, patches, overrides, patch)}
-    return {"image_size": asked_image_size(source, overrides), "position": {"kind": "sincos-2d"}}
+def norm(ours: str, theirs: str) -> list[Row]:
+    return [same(f"{ours}.weight", f"{theirs}/scale"), same(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def resnet_fields(source: Source) -> dict[str, Any]:
-    """Channels, units in each stage and width of the ResNet."""
-    layers: list[int] = []
-    while f"block{len(layers) + 1}/unit1/conv1/kernel" in source.tensors:
-        layers.append(source.count(lambda i: f"block{len(layers) + 1}/unit{i + 1}/conv1/kernel"))
-    root = source.size("conv_root/kernel", 3, ndim=4)
-    return {
-        "channels": source.size("conv_root/kernel", 2, ndim=4),
-        "layers": tuple(layers),
-        "width_factor": root / 64,
-    }
+def projected(ours: str, theirs: tuple[str, ...], heads: int) -> list[Row]:
+    """Several projections into heads, (D, heads, head_dim) each, as one matrix of ours."""
+    kernels, biases = (tuple(f"{name}/{kind}" for name in theirs) for kind in ("kernel", "bias"))
+    return [
+        Row(
+            (f"{ours}.weight",),
+            kernels,
+            lambda *each: (torch.cat([kernel.flatten(1).T for kernel in each]),),
+            lambda w: tuple(part.T.unflatten(1, (heads, -1)) for part in w.chunk(len(theirs))),
+        ),
+        Row(
+            (f"{ours}.bias",),
+            biases,
+            lambda *each: (torch.cat([bias.flatten() for bias in each]),),
+            lambda b: tuple(part.unflatten(0, (heads, -1)) for part in b.chunk(len(theirs))),
+        ),
+    ]
+
+
+def attention_out(ours: str, theirs: str, heads: int) -> list[Row]:
+    """The projection out of the heads: (heads, head_dim, D)."""
+    kernel = converted(
+        f"{ours}.weight",
+        f"{theirs}/kernel",
+        lambda t: t.flatten(0, 1).T,
+        lambda t: t.T.reshape(heads, -1, t.shape[0]),
+    )
+    return [kernel, same(f"{ours}.bias", f"{theirs}/bias")]
+
+
+def mlp(ours: str, theirs: str) -> list[Row]:
+    return [*linear(f"{ours}.expand", f"{theirs}/Dense_0"), *linear(f"{ours}.contract", f"{theirs}/Dense_1")]
+
+
+def encoder_rows(theirs: str, heads: int, *, numbered: bool) -> list[Row]:
+    """The layers. vit_jax: LayerNorm_0, Attention_1, LayerNorm_2, Mlp_3; big_vision counts each kind."""
+    attention, second, last = (1, 2, 3) if numbered else (0, 1, 0)
+    theirs_attention = f"{theirs}/MultiHeadDotProductAttention_{attention}"
+    qkv = (f"{theirs_attention}/query", f"{theirs_attention}/key", f"{theirs_attention}/value")
+    return [
+        *norm("blocks.{}.attention_norm", f"{theirs}/LayerNorm_0"),
+        *projected("blocks.{}.attention.qkv", qkv, heads),
+        *attention_out("blocks.{}.attention.out", f"{theirs_attention}/out", heads),
+        *norm("blocks.{}.mlp_norm", f"{theirs}/LayerNorm_{second}"),
+        *mlp("blocks.{}.mlp", f"{theirs}/MlpBlock_{last}"),
+    ]
+
+
+def vit_rows(config: ViTConfig, *, numbered: bool, scanned: bool = False) -> list[Row]:
+    """The whole table of a ViT or a hybrid.
+
+    Args:
+        numbered: a block's parts are numbered through, and the class token has a position.
+        scanned: each array holds all layers.
+    """
+    position = POSITIONS if numbered else "pos_embedding"
+    return [
+        *resnet_rows("stem.backbone", HYBRID),
+        convolution("stem.projection", "embedding"),
+        same("stem.projection.bias", "embedding/bias"),
+        tokens_and_positions(
+            config, {"class_token": "cls"}, position, positioned=POSITIONED if numbered else ()
+        ),
+        *encoder_rows("Transformer/encoderblock" if scanned else BLOCK, config.heads, numbered=numbered),
+        *norm("norm", "Transformer/encoder_norm"),
+        *map_rows(config),
+        *linear("representation.linear", "pre_logits"),
+        *linear("head", "head"),
+    ]
+
+
+def map_rows(config: ViTConfig) -> list[Row]:
+    """Multi-head attention pooling."""
+    attention = "MAPHead_0/MultiHeadDotProductAttention_0"
+    return [
+        same("pool.probe", "MAPHead_0/probe"),
+        *projected("pool.attention.query", (f"{attention}/query",), config.heads),
+        *projected("pool.attention.key_value", (f"{attention}/key", f"{attention}/value"), config.heads),
+        *attention_out("pool.attention.out", f"{attention}/out", config.heads),
+        *norm("pool.norm", "MAPHead_0/LayerNorm_0"),
+        *mlp("pool.mlp", "MAPHead_0/MlpBlock_0"),
+    ]
 
 
 def google_limits(model: Model) -> Limits:
@@ -164,7 +223,7 @@ def write_google(model: Model, path: Path) -> None:
     """One .npz, of vit_jax's layout where it has the part, of big_vision's for attention pooling and BiT."""
     if isinstance(model, BiT):
         check_limits(model.config, BIT_LIMITS, "google")
-        tensors = write_rows(bit_rows(model.config), stored(model))
+        tensors = write_rows(bit_rows(POST_ACTIVATION), stored(model))
     else:
         config, weights = held(model, "google", LIMITS)
         if config.class_token != (config.pooling == "class"):

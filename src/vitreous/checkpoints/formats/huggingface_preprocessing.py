@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from vitreous.checkpoints.format import Source, assumed_preprocessing
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import assumed_preprocessing
 from vitreous.errors import InputError
-from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 
-RESAMPLING = {
-    0: "nearest",
-    1: "lanczos",
-    2: "bilinear",
-    3: "bicubic",
-    4: "box",
-    5: "hamming",
-}  # Pillow's numbers
+# By Pillow's numbers.
+RESAMPLING = dict(enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")))
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 # Where there is no preprocessor_config.json: the default of the family's image processor.
@@ -32,18 +27,13 @@ CONVENTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def preprocessing_of(source: Source, config: ViTConfig | BiTConfig) -> tuple[Preprocessing, tuple[str, ...]]:
+def preprocessing_of(source: Source, config: ViTConfig) -> tuple[Preprocessing, tuple[str, ...]]:
     """From preprocessor_config.json, or the family's convention, which is then said to be assumed."""
     described = source.preprocessor
     if not described:
-        kind = (
-            str(source.config.get("model_type", "vit"))
-            .removesuffix("_vision_model")
-            .removesuffix("_with_registers")
-        )
-        return assumed_preprocessing(
-            config, f"transformers' {kind}", **CONVENTIONS.get(kind, CONVENTIONS["vit"])
-        )
+        kind = re.sub("_vision_model$|_with_registers$", "", str(source.config.get("model_type", "vit")))
+        convention = CONVENTIONS.get(kind, CONVENTIONS["vit"])
+        return assumed_preprocessing(config, f"transformers' {kind}", **convention)
     try:
         fields = geometry(described, config.image_size)
         if described.get("do_normalize", True):
@@ -52,7 +42,7 @@ def preprocessing_of(source: Source, config: ViTConfig | BiTConfig) -> tuple[Pre
             fields |= {"mean": (0.0,) * config.channels, "std": (1.0,) * config.channels}
         fields["interpolation"] = RESAMPLING[described.get("resample", 2)]
         return Preprocessing(size=config.image_size, channels=config.channels, **fields), ()
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
         raise InputError(f"{source.where}: preprocessor_config.json is not understood") from None
 
 
@@ -71,35 +61,25 @@ def geometry(described: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]
 def preprocessor_config(preprocessing: Preprocessing) -> dict[str, Any]:
     """preprocessor_config.json for our preprocessing."""
     height, width = preprocessing.size
-    described: dict[str, Any] = {
+    tall, wide = (round(side / preprocessing.crop_fraction) for side in preprocessing.size)
+    kind, size = "BitImageProcessor", {"shortest_edge": min(tall, wide)}
+    if preprocessing.resize == "squash":
+        kind, size = "DeiTImageProcessor", {"height": tall, "width": wide}
+    crop = {"do_center_crop": True, "crop_size": {"height": height, "width": width}}
+    if preprocessing.resize == "squash" and preprocessing.crop_fraction == 1:
+        kind, crop = "ViTImageProcessor", {}
+    return {
+        "image_processor_type": kind,
         "do_resize": True,
+        "size": size,
+        "resample": list(RESAMPLING.values()).index(preprocessing.interpolation),
+        **crop,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
         "image_mean": list(preprocessing.mean),
         "image_std": list(preprocessing.std),
-        "resample": next(
-            number for number, name in RESAMPLING.items() if name == preprocessing.interpolation
-        ),
     }
-    tall, wide = (round(side / preprocessing.crop_fraction) for side in preprocessing.size)
-    if preprocessing.resize == "squash" and preprocessing.crop_fraction == 1:
-        return described | {
-            "image_processor_type": "ViTImageProcessor",
-            "size": {"height": height, "width": width},
-        }
-    crop = {"do_center_crop": True, "crop_size": {"height": height, "width": width}}
-    if preprocessing.resize == "squash":
-        return (
-            described
-            | crop
-            | {"image_processor_type": "DeiTImageProcessor", "size": {"height": tall, "width": wide}}
-        )
-    return (
-        described
-        | crop
-        | {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": min(tall, wide)}}
-    )
 
 
 def labels_of(source: Source) -> list[str] | None:

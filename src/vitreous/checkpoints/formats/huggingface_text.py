@@ -15,16 +15,15 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from vitreous.checkpoints.files import Tensors, read_json
-from vitreous.checkpoints.format import Format, Overrides, Reading, Source, check_no_overrides
+from vitreous.checkpoints.files import Source, Tensors, read_json
+from vitreous.checkpoints.format import Format, Overrides, Reading, activation_of, check_no_overrides
 from vitreous.checkpoints.formats.huggingface import read_huggingface
-from vitreous.checkpoints.weights import Row, concatenated, converted, pair, same
-from vitreous.errors import InputError, nearest
+from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
+from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.settings import explain
 
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "gelu_new": "gelu_tanh"}
 OFFSET = 2  # rows before a learned table of BART's descendants
 DECODER = "decoder.model.decoder."  # tied copies are stored outside of it
 
@@ -37,7 +36,7 @@ def read_marian(source: Source, overrides: Overrides) -> Reading:
     # what it says about decoding is in a file of its own
     path = Path(source.where) / "generation_config.json"
     with understood(where):
-        config = marian_config(source.config, read_json(path) if path.is_file() else {})
+        config = marian_config(source, read_json(path) if path.is_file() else {})
     ignored = [
         name for name in source.tensors if name.endswith(("embed_positions.weight", "embed_tokens.weight"))
     ]
@@ -55,86 +54,76 @@ def understood(path: str) -> Iterator[None]:
         raise InputError(f"{path}: {explain(error, 'model')}") from None
 
 
-def marian_config(described: Mapping[str, Any], decoding: Mapping[str, Any]) -> TransformerConfig:
+def decoder_fields(source: Source, decoder: Mapping[str, Any]) -> dict[str, Any]:
+    """What the decoders of BART's descendants have in common: theirs as ours."""
+    return {
+        "width": decoder["d_model"],
+        "depth": decoder["decoder_layers"],
+        "heads": decoder["decoder_attention_heads"],
+        "mlp_dim": decoder["decoder_ffn_dim"],
+        "max_length": decoder["max_position_embeddings"],
+        "activation": activation_of(source, "activation_function", decoder["activation_function"]),
+        "scale_embedding": decoder["scale_embedding"],
+        "dropout": decoder["dropout"],
+        "attention_dropout": decoder["attention_dropout"],
+        "mlp_dropout": decoder["activation_dropout"],
+    }
+
+
+def marian_config(source: Source, decoding: Mapping[str, Any]) -> TransformerConfig:
     """Theirs as ours."""
+    described = source.config
     if described["encoder_attention_heads"] != described["decoder_attention_heads"]:
         raise InputError("Marian models whose encoder and decoder differ in their heads are not supported")
     shared = described.get("share_encoder_decoder_embeddings", True)
     return TransformerConfig(
         vocabulary=described.get("decoder_vocab_size") or described["vocab_size"],
         source_vocabulary=None if shared else described["vocab_size"],
-        width=described["d_model"],
         encoder_depth=described["encoder_layers"],
-        depth=described["decoder_layers"],
-        heads=described["decoder_attention_heads"],
-        mlp_dim=described["decoder_ffn_dim"],
-        max_length=described["max_position_embeddings"],
-        activation=activation_of(described["activation_function"]),
         position="sinusoidal-halves",
-        scale_embedding=described["scale_embedding"],
         logits_bias=True,
-        dropout=described["dropout"],
-        attention_dropout=described["attention_dropout"],
-        mlp_dropout=described["activation_dropout"],
         pad=described["pad_token_id"],
         start=described["decoder_start_token_id"],
         end=described["eos_token_id"],
         never=tuple(words[0] for words in decoding.get("bad_words_ids") or () if len(words) == 1),
         end_at_limit=described.get("forced_eos_token_id") is not None,
+        **decoder_fields(source, described),
     )
 
 
-def activation_of(name: str) -> Any:
-    """Their name of an activation as ours."""
-    if name not in ACTIVATIONS:
-        raise InputError(f"unknown activation {name!r}: {nearest(name, list(ACTIVATIONS))}")
-    return ACTIVATIONS[name]
-
-
 def marian_rows(config: TransformerConfig) -> list[Row]:
-    table = [converted("text.bias", "final_logits_bias", Tensor.flatten, lambda bias: bias[None])]
-    if config.source_vocabulary is None:
-        table += [same("text.tokens.weight", "model.shared.weight")]
-    else:
-        table += [
-            same("source_tokens.weight", "model.encoder.embed_tokens.weight"),
-            same("text.tokens.weight", "model.decoder.embed_tokens.weight"),
-        ]
-    for layer in range(config.encoder_depth):
-        table += encoder_layer_rows(f"encoder.blocks.{layer}", f"model.encoder.layers.{layer}")
-    for layer in range(config.depth):
-        table += decoder_layer_rows(f"text.decoder.blocks.{layer}", f"model.decoder.layers.{layer}")
-    return table
-
-
-def encoder_layer_rows(mine: str, theirs: str) -> list[Row]:
-    """Self-attention and MLP of one layer."""
+    tokens = {"text.tokens.weight": "model.shared.weight"}
+    if config.source_vocabulary is not None:
+        tokens = {
+            "source_tokens.weight": "model.encoder.embed_tokens.weight",
+            "text.tokens.weight": "model.decoder.embed_tokens.weight",
+        }
     return [
-        *packed_rows(f"{mine}.attention.qkv", f"{theirs}.self_attn", "qkv"),
-        *pair(f"{mine}.attention.out", f"{theirs}.self_attn.out_proj"),
-        *pair(f"{mine}.attention_norm", f"{theirs}.self_attn_layer_norm"),
-        *pair(f"{mine}.mlp.expand", f"{theirs}.fc1"),
-        *pair(f"{mine}.mlp.contract", f"{theirs}.fc2"),
-        *pair(f"{mine}.mlp_norm", f"{theirs}.final_layer_norm"),
+        converted("text.bias", "final_logits_bias", Tensor.flatten, lambda bias: bias[None]),
+        *(same(ours, theirs) for ours, theirs in tokens.items()),
+        *layer_rows("encoder.blocks.{}.", "model.encoder.layers.{}."),
+        *layer_rows("text.decoder.blocks.{}.", "model.decoder.layers.{}."),
     ]
 
 
-def decoder_layer_rows(mine: str, theirs: str) -> list[Row]:
-    """The same with the attention over the encoder's output."""
-    return [
-        *encoder_layer_rows(mine, theirs),
-        *pair(f"{mine}.cross_attention.query", f"{theirs}.encoder_attn.q_proj"),
-        *packed_rows(f"{mine}.cross_attention.key_value", f"{theirs}.encoder_attn", "kv"),
-        *pair(f"{mine}.cross_attention.out", f"{theirs}.encoder_attn.out_proj"),
-        *pair(f"{mine}.cross_norm", f"{theirs}.encoder_attn_layer_norm"),
-    ]
+LAYER_NAMES = {
+    "attention.out": "self_attn.out_proj",
+    "attention_norm": "self_attn_layer_norm",
+    "mlp.expand": "fc1",
+    "mlp.contract": "fc2",
+    "mlp_norm": "final_layer_norm",
+    "cross_attention.query": "encoder_attn.q_proj",
+    "cross_attention.out": "encoder_attn.out_proj",
+    "cross_norm": "encoder_attn_layer_norm",
+}
 
 
-def packed_rows(mine: str, theirs: str, parts: str) -> list[Row]:
-    """One matrix (and bias) of ours from those that they keep apart."""
+def layer_rows(ours: str, theirs: str) -> list[Row]:
+    """The layers of an encoder or a decoder, of BART's descendants."""
     return [
-        concatenated(f"{mine}.{kind}", [f"{theirs}.{each}_proj.{kind}" for each in parts])
-        for kind in ("weight", "bias")
+        *pairs(LAYER_NAMES, ours, theirs),
+        *packed(f"{ours}attention.qkv", [f"{theirs}self_attn.{each}_proj" for each in "qkv"]),
+        *packed(f"{ours}cross_attention.key_value", [f"{theirs}encoder_attn.{each}_proj" for each in "kv"]),
     ]
 
 
@@ -147,7 +136,7 @@ def read_trocr(source: Source, overrides: Overrides) -> Reading:
             or described["decoder"].get("model_type") != "trocr"
         ):
             raise InputError(f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise")
-        decoder, encoder_config = decoder_config(described), dict(described["encoder"])
+        decoder, encoder_config = decoder_config(source), dict(described["encoder"])
     # the pooler is not read by the decoder
     encoder = read_huggingface(
         source.with_tensors(
@@ -158,52 +147,38 @@ def read_trocr(source: Source, overrides: Overrides) -> Reading:
     assert isinstance(encoder.config, ViTConfig)  # huggingface reads nothing else
     text = source.with_tensors(lambda name: name if name.startswith(DECODER) else None)
     tensors = Tensors(encoder.source.tensors.entries | text.tensors.entries)
-    rows = [
-        row._replace(ours=tuple(f"encoder.{name}" for name in row.ours)) for row in encoder.rows
-    ] + trocr_decoder_rows(decoder)
+    rows = [row._replace(ours=tuple(f"encoder.{name}" for name in row.ours)) for row in encoder.rows]
     return encoder._replace(
         source=source._replace(tensors=tensors),
         config=CaptionerConfig(encoder=encoder.config, decoder=decoder),
-        rows=rows,
+        rows=rows + TROCR_DECODER_ROWS,
         # a trace of computed positions in older files
         ignored=(*encoder.ignored, f"{DECODER}embed_positions._float_tensor"),
         task="captioning",
     )
 
 
-def decoder_config(described: Mapping[str, Any]) -> DecoderConfig:
+def decoder_config(source: Source) -> DecoderConfig:
     """Theirs as ours."""
-    decoder = described["decoder"]
+    decoder = source.config["decoder"]
     return DecoderConfig(
         vocabulary=decoder["vocab_size"],
-        width=decoder["d_model"],
-        depth=decoder["decoder_layers"],
-        heads=decoder["decoder_attention_heads"],
-        mlp_dim=decoder["decoder_ffn_dim"],
-        max_length=decoder["max_position_embeddings"],
-        activation=activation_of(decoder["activation_function"]),
         position="learned" if decoder["use_learned_position_embeddings"] else "sinusoidal-fairseq",
         position_offset=OFFSET,
-        scale_embedding=decoder["scale_embedding"],
         embedding_norm=decoder["layernorm_embedding"],
-        dropout=decoder["dropout"],
-        attention_dropout=decoder["attention_dropout"],
-        mlp_dropout=decoder["activation_dropout"],
-        pad=described.get("pad_token_id", decoder["pad_token_id"]),
-        start=described.get("decoder_start_token_id", decoder["decoder_start_token_id"]),
-        end=described.get("eos_token_id", decoder["eos_token_id"]),
+        pad=source.config.get("pad_token_id", decoder["pad_token_id"]),
+        start=source.config.get("decoder_start_token_id", decoder["decoder_start_token_id"]),
+        end=source.config.get("eos_token_id", decoder["eos_token_id"]),
+        **decoder_fields(source, decoder),
     )
 
 
-def trocr_decoder_rows(config: DecoderConfig) -> list[Row]:
-    table = [same("text.tokens.weight", f"{DECODER}embed_tokens.weight")]
-    if config.position == "learned":
-        table += [same("text.decoder.position.table", f"{DECODER}embed_positions.weight")]
-    if config.embedding_norm:
-        table += pair("text.decoder.embedding_norm", f"{DECODER}layernorm_embedding")
-    for layer in range(config.depth):
-        table += decoder_layer_rows(f"text.decoder.blocks.{layer}", f"{DECODER}layers.{layer}")
-    return table
+TROCR_DECODER_ROWS = [
+    same("text.tokens.weight", f"{DECODER}embed_tokens.weight"),
+    same("text.decoder.position.table", f"{DECODER}embed_positions.weight"),
+    *pairs({"text.decoder.embedding_norm": f"{DECODER}layernorm_embedding"}),
+    *layer_rows("text.decoder.blocks.{}.", f"{DECODER}layers.{{}}."),
+]
 
 
 MARIAN = Format(

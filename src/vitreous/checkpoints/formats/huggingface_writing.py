@@ -5,17 +5,17 @@ the patches side by side, so it holds heads on either of them, with zeros for th
 
 from __future__ import annotations
 
-import json
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.files import write_safetensors
+from vitreous.checkpoints.files import write_json, write_safetensors
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats.huggingface import (
     CLIP,
@@ -35,6 +35,9 @@ from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 
 log = logging.getLogger(__name__)
+
+Weights = dict[str, Tensor]
+Described = dict[str, Any]
 
 EVERY = PLAIN_VIT | dict.fromkeys(("mlp", "norm_eps", "pooling", "representation_size"))
 DINOV2_LIMITS = EVERY | {
@@ -58,37 +61,18 @@ SIGLIP_LIMITS = EVERY | {
     "num_classes": (None,),
 }
 HEADS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.")
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_tanh": "gelu_pytorch_tanh",
-    "quick_gelu": "quick_gelu",
-    "relu": "relu",
-    "silu": "silu",
-    "swiglu": "gelu",  # not used there
-}
-
-
-def family_for(config: ViTConfig) -> tuple[Family, Limits]:
-    """The family that has this model's parts, and what it can hold."""
-    if config.embedding_norm:
-        return CLIP, CLIP_LIMITS
-    if config.pooling == "attention":
-        return SIGLIP, SIGLIP_LIMITS
-    more = config.registers or config.mlp == "swiglu" or config.layer_scale is not None
-    if more or config.pooling in ("mean", "class+mean"):
-        return DINOV2, DINOV2_LIMITS
-    return VIT, VIT_LIMITS
+# Their names of activations where they differ; that of SwiGLU is not used.
+ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "swiglu": "gelu"}
 
 
 def write_huggingface(model: Model, path: Path) -> None:
     if not isinstance(model, ViT):
         raise InputError(f"huggingface cannot hold a {type(model).__name__}, only a ViT")
-    family, limits = family_for(model.config)
-    keep = ("layer_scale", "qkv_bias") if family is DINOV2 else ("qkv_bias",) if family is VIT else ()
-    config, weights = held(model, "huggingface", limits, keep=keep)
-    config, weights, described = FORMS[family](config, weights)
-    tensors = write_rows(huggingface_rows(config, family), weights)
-    prefix = described.pop("prefix")
+    form = form_for(model.config)
+    config, weights = held(model, "huggingface", form.limits, keep=form.keep)
+    config, weights, described = form.adapt(config, weights)
+    tensors = write_rows(huggingface_rows(config, form.family), weights)
+    prefix = described.pop("prefix", "")
     named = {
         name if name.startswith(HEADS) else prefix + name: tensor.contiguous().clone()
         for name, tensor in tensors.items()
@@ -97,12 +81,9 @@ def write_huggingface(model: Model, path: Path) -> None:
         log.warning("huggingface has no preprocessing that pads images: it is written as crop")
     path.mkdir(parents=True, exist_ok=True)
     write_safetensors(named, path / "model.safetensors")
-    description = common(config) | described | (label_fields(model) if family in (VIT, DINOV2) else {})
-    for name, content in (
-        ("config", description),
-        ("preprocessor_config", preprocessor_config(model.preprocessing)),
-    ):
-        (path / f"{name}.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    labels = label_fields(model) if form.family in (VIT, DINOV2) else {}
+    write_json(common(config) | described | labels, path / "config.json")
+    write_json(preprocessor_config(model.preprocessing), path / "preprocessor_config.json")
 
 
 def common(config: ViTConfig) -> dict[str, Any]:
@@ -113,7 +94,7 @@ def common(config: ViTConfig) -> dict[str, Any]:
         "hidden_size": config.width,
         "num_hidden_layers": config.depth,
         "num_attention_heads": config.heads,
-        "hidden_act": ACTIVATIONS[config.mlp],
+        "hidden_act": ACTIVATIONS.get(config.mlp, config.mlp),
         "layer_norm_eps": config.norm_eps,
         "image_size": height if height == width else [height, width],
         "patch_size": p if p == q else [p, q],
@@ -122,47 +103,42 @@ def common(config: ViTConfig) -> dict[str, Any]:
     }
 
 
-Form = tuple[ViTConfig, dict[str, Tensor], dict[str, Any]]
-
-
-def vit_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
+def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """ViT, or DeiT with its second token."""
-    if config.representation_size and config.num_classes is not None:
+    headed = config.num_classes is not None
+    if config.representation_size and headed:
         raise InputError(
             "huggingface cannot hold a representation layer under a head; drop both with "
-            "drop=('representation',) or --drop representation_size, or the head alone with --drop head"
+            "drop=('representation_size',) or --drop representation_size, or the head alone with --drop head"
         )
-    described: dict[str, Any] = {
-        "model_type": "deit" if config.distillation_token else "vit",
+    kind = "deit" if config.distillation_token else "vit"
+    described: Described = {
+        "model_type": kind,
         "intermediate_size": config.mlp_dim,
         "qkv_bias": config.qkv_bias,
     }
     if config.distillation_token:
-        name = "DeiTForImageClassificationWithTeacher" if config.num_classes is not None else "DeiTModel"
+        name = "DeiTForImageClassificationWithTeacher" if headed else "DeiTModel"
     else:
-        name = "ViTForImageClassification" if config.num_classes is not None else "ViTModel"
+        name = "ViTForImageClassification" if headed else "ViTModel"
     if config.representation_size:
         described |= {"pooler_output_size": config.representation_size, "pooler_act": "tanh"}
-    prefix = "" if config.num_classes is None else f"{described['model_type']}."
-    return config, weights, described | {"architectures": [name], "prefix": prefix}
+    prefix = {"prefix": f"{kind}."} if headed else {}
+    return config, weights, described | {"architectures": [name]} | prefix
 
 
-def dinov2_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
+def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """Dinov2, with registers or without."""
+    pooling, headed = config.pooling, config.num_classes is not None
     kind = "dinov2_with_registers" if config.registers else "dinov2"
-    ratio = config.mlp_dim / config.width
-    if config.mlp == "swiglu":
-        ratio = fitting_ratio(config)
-    if ratio != int(ratio) and config.mlp != "swiglu":
-        raise InputError(
-            f"huggingface's Dinov2 cannot hold mlp_dim={config.mlp_dim}, only multiples of the width"
-        )
-    described: dict[str, Any] = {
+    name = "Dinov2WithRegisters" if config.registers else "Dinov2"
+    described: Described = {
         "model_type": kind,
-        "mlp_ratio": int(ratio),
+        "mlp_ratio": mlp_ratio(config),
         "use_swiglu_ffn": config.mlp == "swiglu",
         "qkv_bias": config.qkv_bias,
         "layerscale_value": config.layer_scale or 1.0,
+        "architectures": [name + ("ForImageClassification" if headed else "Model")],
     }
     if config.registers:
         described["num_register_tokens"] = config.registers
@@ -170,61 +146,78 @@ def dinov2_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
         for layer in range(config.depth):
             for branch in ("attention_branch", "mlp_branch"):
                 weights[f"blocks.{layer}.{branch}.scale.gamma"] = torch.ones(config.width)
-    pooling = config.pooling
-    if config.num_classes is None:
-        if pooling != "class":
-            raise InputError(f"huggingface cannot hold pooling={pooling} without a head")
-    elif pooling != "class+mean":
+    if not headed and pooling != "class":
+        raise InputError(f"huggingface cannot hold pooling={pooling} without a head")
+    if headed and pooling != "class+mean":
         weight = weights["head.weight"]
-        both = (
-            (weight, torch.zeros_like(weight)) if pooling == "class" else (torch.zeros_like(weight), weight)
-        )
-        weights["head.weight"] = torch.cat(both, dim=1)
+        zeros = torch.zeros_like(weight)
+        weights["head.weight"] = torch.cat([weight, zeros] if pooling == "class" else [zeros, weight], dim=1)
     config = config.model_copy(update={"layer_scale": config.layer_scale or 1.0, "pooling": "class+mean"})
-    name = {"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters"}[kind]
-    name += "Model" if config.num_classes is None else "ForImageClassification"
-    prefix = "" if config.num_classes is None else f"{kind}."
-    return config, weights, described | {"architectures": [name], "prefix": prefix}
+    return config, weights, described | ({"prefix": f"{kind}."} if headed else {})
 
 
-def fitting_ratio(config: ViTConfig) -> int:
-    """The mlp_ratio that gives Dinov2's SwiGLU our width: two thirds of it, rounded up to a multiple of 8."""
+def mlp_ratio(config: ViTConfig) -> int:
+    """The mlp_ratio that gives Dinov2's MLP our width; SwiGLU has two thirds of it, rounded up to a multiple
+    of 8."""
+    if config.mlp != "swiglu":
+        if config.mlp_dim % config.width:
+            raise InputError(
+                f"huggingface's Dinov2 cannot hold mlp_dim={config.mlp_dim}, only multiples of the width"
+            )
+        return config.mlp_dim // config.width
     for ratio in range(1, 17):
         if (int(config.width * ratio * 2 / 3) + 7) // 8 * 8 == config.mlp_dim:
             return ratio
     raise InputError(f"huggingface's Dinov2 cannot hold swiglu with mlp_dim={config.mlp_dim}")
 
 
-def clip_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
+def clip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """CLIP's image tower: no bias at the patches (the positions take it) nor in the projection."""
-    described: dict[str, Any] = {"model_type": "clip_vision_model", "intermediate_size": config.mlp_dim}
-    weights = without_patch_bias(config, weights)
-    config = config.model_copy(
-        update={"stem": config.stem.model_copy(update={"bias": False}), "head_bias": False}
-    )
+    config, weights = without_patch_bias(config, weights)
+    config = config.model_copy(update={"head_bias": False})
+    described: Described = {"model_type": "clip_vision_model", "intermediate_size": config.mlp_dim}
     if config.num_classes is None:
-        return config, weights, described | {"architectures": ["CLIPVisionModel"], "prefix": ""}
+        return config, weights, described | {"architectures": ["CLIPVisionModel"]}
     if weights.pop("head.bias").any():
         raise InputError("huggingface's CLIP cannot hold head_bias=True; drop the head with --drop head")
     described |= {"architectures": ["CLIPVisionModelWithProjection"], "projection_dim": config.num_classes}
     return config, weights, described | {"prefix": "vision_model."}
 
 
-def siglip_form(config: ViTConfig, weights: dict[str, Tensor]) -> Form:
+def siglip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """SigLIP's image tower."""
-    described: dict[str, Any] = {"model_type": "siglip_vision_model", "intermediate_size": config.mlp_dim}
-    return (
-        config,
-        weights,
-        described | {"architectures": ["SiglipVisionModel"], "prefix": "", "vision_use_head": True},
-    )
+    described: Described = {
+        "model_type": "siglip_vision_model",
+        "intermediate_size": config.mlp_dim,
+        "architectures": ["SiglipVisionModel"],
+        "vision_use_head": True,
+    }
+    return config, weights, described
 
 
-FORMS = {VIT: vit_form, DINOV2: dinov2_form, CLIP: clip_form, SIGLIP: siglip_form}
+class Form(NamedTuple):
+    """How a family is written."""
+
+    family: Family
+    limits: Limits
+    adapt: Callable[[ViTConfig, Weights], tuple[ViTConfig, Weights, Described]]  # what config.json says
+    keep: tuple[str, ...] = ()  # parts that it knows, as in `canonical`
+
+
+def form_for(config: ViTConfig) -> Form:
+    """The family that has this model's parts."""
+    if config.embedding_norm:
+        return Form(CLIP, CLIP_LIMITS, clip_form)
+    if config.pooling == "attention":
+        return Form(SIGLIP, SIGLIP_LIMITS, siglip_form)
+    more = config.registers or config.mlp == "swiglu" or config.layer_scale is not None
+    if more or config.pooling in ("mean", "class+mean"):
+        return Form(DINOV2, DINOV2_LIMITS, dinov2_form, keep=("layer_scale", "qkv_bias"))
+    return Form(VIT, VIT_LIMITS, vit_form, keep=("qkv_bias",))
 
 
 def huggingface_limits(model: Model) -> Limits:
-    return family_for(model.config)[1] if isinstance(model, ViT) else {}
+    return form_for(model.config).limits if isinstance(model, ViT) else {}
 
 
 HUGGINGFACE = Format(

@@ -4,19 +4,18 @@ reads ("local-dir:PATH" or the hub), or, for a path that ends in .safetensors or
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.files import write_safetensors
+from vitreous.checkpoints.files import write_json, write_safetensors
 from vitreous.checkpoints.format import PLAIN_VIT, Format
-from vitreous.checkpoints.formats.timm import PREFIXES, Names, read_timm, timm_rows
+from vitreous.checkpoints.formats.timm import CROP_MODES, PREFIXES, read_timm, timm_rows
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
-from vitreous.models.config import ViTConfig
+from vitreous.models.config import ResNetStemConfig, ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 
@@ -54,9 +53,8 @@ def write_timm(model: Model, path: Path) -> None:
     if config.pooling == "attention" and (config.num_prefix_tokens or config.mlp == "swiglu"):
         raise InputError("timm cannot hold pooling=attention together with class token, registers or swiglu")
     if config.embedding_norm:
-        weights = without_patch_bias(config, weights)
-        config = config.model_copy(update={"stem": config.stem.model_copy(update={"bias": False})})
-    tensors = write_rows(timm_rows(config, Names(embedded=True)), weights)
+        config, weights = without_patch_bias(config, weights)
+    tensors = write_rows(timm_rows(config), weights)
     tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     if path.suffix in STATE_DICTS:
         if path.suffix == ".safetensors":
@@ -64,17 +62,19 @@ def write_timm(model: Model, path: Path) -> None:
         else:
             write_torch(tensors, path)
         return
-    described = description(config, model)
+    described = timm_description(config, model)
     path.mkdir(parents=True, exist_ok=True)
     write_safetensors(tensors, path / "model.safetensors")
-    (path / "config.json").write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    write_json(described, path / "config.json")
 
 
 def architecture(config: ViTConfig) -> str:
     """The name in timm's registry whose defaults, with our arguments over them, give this model."""
     if config.stem.kind == "resnet":
         stem = config.stem
-        if stem.layers not in HYBRIDS or stem.width_factor != 1 or not usual_widths(stem.widths):
+        plain = ResNetStemConfig(layers=stem.layers)
+        usual = stem.width_factor == 1 and stem.output_widths == plain.output_widths
+        if stem.layers not in HYBRIDS or not usual:
             raise InputError(
                 f"timm has no architecture with a ResNet of {stem.layers} units: write a state dict "
                 "(a path that ends in .safetensors)"
@@ -92,11 +92,7 @@ def architecture(config: ViTConfig) -> str:
     return "vit_base_patch16_224" if config.norm_eps == 1e-6 else "vit_base_patch16_clip_224"
 
 
-def usual_widths(widths: tuple[int, ...] | None) -> bool:
-    return widths is None or all(width == 256 * 2**stage for stage, width in enumerate(widths))
-
-
-def description(config: ViTConfig, model: Model) -> dict[str, Any]:
+def timm_description(config: ViTConfig, model: Model) -> dict[str, Any]:
     """config.json."""
     described: dict[str, Any] = {
         "architecture": architecture(config),
@@ -140,7 +136,7 @@ def model_args(config: ViTConfig) -> dict[str, Any]:
 
 
 def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, Any]:
-    modes = {"crop": "center", "squash": "squash", "fit": "border"}
+    modes = {ours: theirs for theirs, ours in CROP_MODES.items()}
     return {
         "input_size": [config.channels, *config.image_size],
         "fixed_input_size": True,

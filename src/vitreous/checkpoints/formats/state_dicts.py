@@ -1,0 +1,300 @@
+"""Codebases whose only files are state dicts: torchvision, facebookresearch/dinov2,
+FrancescoSaverioZuppichini/ViT (in these a class token has a position, registers have none), and
+`torch.nn.Transformer`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import (
+    PLAIN_VIT,
+    Format,
+    Overrides,
+    Reading,
+    asked_heads,
+    configured,
+    reading_as,
+    shape_fields,
+    square_grid,
+    tokens_and_positions,
+)
+from vitreous.checkpoints.formats.timm import block_rows
+from vitreous.checkpoints.torch_files import write_torch
+from vitreous.checkpoints.weights import Row, converted, pairs, query_and_key_value, same, write_rows
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model, build
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from vitreous.models.sequence_config import TransformerConfig
+from vitreous.models.transformer import EncoderDecoder
+
+
+def state_dict_config(
+    source: Source, overrides: Overrides, rows: Sequence[Row], position: str, **fields: Any
+) -> ViTConfig:
+    """The configuration that shapes tell, of a model with a class token."""
+    fields = shape_fields(source, rows) | fields
+    table = source.shape(position)
+    patches = (table[-2] if len(table) in (2, 3) else 0) - 1
+    fields["heads"] = asked_heads(source, overrides, fields["width"])
+    fields["image_size"] = square_grid(source, patches, overrides, fields["patch_size"])
+    return configured(ViTConfig, fields, overrides)
+
+
+# torchvision: exact GELU, LayerNorm eps 1e-6, an optional tanh layer before the head.
+TORCHVISION_LIMITS = PLAIN_VIT | {"channels": (3,), "representation_size": None}
+TORCHVISION_LAYER = "encoder.layers.encoder_layer_{}."
+TORCHVISION_NAMES = {
+    "stem.projection": "conv_proj",
+    "norm": "encoder.ln",
+    "representation.linear": "heads.pre_logits",
+    "head": "heads.head",
+}
+TORCHVISION_LAYER_NAMES = {
+    "attention_norm": "ln_1",
+    "attention.out": "self_attention.out_proj",
+    "mlp_norm": "ln_2",
+    "mlp.expand": "mlp.linear_1",
+    "mlp.contract": "mlp.linear_2",
+}
+TORCHVISION_ROWS = [
+    *pairs(TORCHVISION_NAMES),
+    *pairs(TORCHVISION_LAYER_NAMES, "blocks.{}.", TORCHVISION_LAYER),
+    *(
+        same(f"blocks.{{}}.attention.qkv.{kind}", f"{TORCHVISION_LAYER}self_attention.in_proj_{kind}")
+        for kind in ("weight", "bias")
+    ),
+]
+
+
+def torchvision_rows(config: ViTConfig) -> list[Row]:
+    return [
+        tokens_and_positions(config, {"class_token": "class_token"}, "encoder.pos_embedding"),
+        *TORCHVISION_ROWS,
+    ]
+
+
+def read_torchvision(source: Source, overrides: Overrides) -> Reading:
+    # later releases number the parts of the MLP
+    source = source.with_tensors(
+        lambda name: name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2.")
+    )
+    config = state_dict_config(source, overrides, TORCHVISION_ROWS, "encoder.pos_embedding")
+    return reading_as(
+        "torchvision",
+        source,
+        config,
+        torchvision_rows(config),
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        interpolation="bilinear",
+        crop_fraction=0.875,
+    )
+
+
+def write_torchvision(model: Model, path: Path) -> None:
+    """A state dict with the keys of the published files."""
+    config, weights = held(model, "torchvision", TORCHVISION_LIMITS, headless=False)
+    write_torch(write_rows(torchvision_rows(config), weights), path)
+
+
+TORCHVISION = Format(
+    name="torchvision",
+    about="torchvision's vit_*: a state dict",
+    keys=(r"conv_proj\.weight", r"encoder\.pos_embedding"),
+    read=read_torchvision,
+    write=write_torchvision,
+    limits=TORCHVISION_LIMITS,
+    interpolation="torchvision",
+    suffixes=(".pth", ".pt"),
+    unsaid=("heads", "image_size"),
+)
+
+# DINOv2 under Meta's own keys: a backbone, in most files with LayerScale, and no head.
+DINOV2_LIMITS = PLAIN_VIT | {"num_classes": (None,), "mlp": ("gelu", "swiglu"), "registers": None}
+
+
+def dinov2_rows(*, swiglu: bool) -> list[Row]:
+    names = {"stem.projection": "patch_embed.proj", "norm": "norm"}
+    return [*pairs(names), *(block_rows(["w12"], "w3") if swiglu else block_rows())]
+
+
+def dinov2_tokens(config: ViTConfig) -> Row:
+    return tokens_and_positions(
+        config, {"class_token": "cls_token", "registers": "register_tokens"}, "pos_embed"
+    )
+
+
+def read_dinov2(source: Source, overrides: Overrides) -> Reading:
+    # FSDP-trained files hold their blocks in chunks: blocks.0.11.norm1 is layer 11.
+    source = source.with_tensors(lambda name: re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name))
+    rows = dinov2_rows(swiglu="blocks.0.mlp.w12.weight" in source.tensors)
+    config = state_dict_config(
+        source,
+        overrides,
+        rows,
+        "pos_embed",
+        qkv_bias="blocks.0.attn.qkv.bias" in source.tensors,
+        registers=source.size_if_there("register_tokens", 1, ndim=3) or 0,
+    )
+    look = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "crop_fraction": 0.875}
+    reading = reading_as("DINOv2", source, config, [dinov2_tokens(config), *rows], **look)
+    return reading._replace(ignored=("mask_token",))
+
+
+def write_dinov2(model: Model, path: Path) -> None:
+    config, weights = held(model, "dinov2", DINOV2_LIMITS, keep=("layer_scale", "qkv_bias"))
+    rows = [dinov2_tokens(config), *dinov2_rows(swiglu=config.mlp == "swiglu")]
+    mask_token = {"mask_token": torch.zeros(1, config.width)}  # not used after pre-training, but expected
+    write_torch(write_rows(rows, weights) | mask_token, path)
+
+
+DINOV2 = Format(
+    name="dinov2",
+    about="facebookresearch/dinov2: a state dict of the backbone",
+    keys=("mask_token", r"patch_embed\.proj\.weight"),
+    read=read_dinov2,
+    write=write_dinov2,
+    limits=DINOV2_LIMITS,
+    interpolation="dinov2",
+    suffixes=(".pth", ".pt"),
+    unsaid=("heads", "image_size"),
+)
+
+# FrancescoSaverioZuppichini/ViT scales by 1/sqrt(D) *after* the softmax and not before it, orders qkv by
+# (head, channel, q/k/v), and averages all tokens, the class token among them, before the last LayerNorm.
+FRANKZVIT_FIELDS = {"norm_eps": 1e-5, "pooling": "mean-all", "final_norm": "pooled"}
+FRANKZVIT_LIMITS = PLAIN_VIT | {name: (value,) for name, value in FRANKZVIT_FIELDS.items()}
+FRANKZVIT_LAYER_NAMES = {
+    "attention_norm": "0.fn.0",
+    "attention.out": "0.fn.1.projection",
+    "mlp_norm": "1.fn.0",
+    "mlp.expand": "1.fn.1.0",
+    "mlp.contract": "1.fn.1.3",
+}
+FRANKZVIT_ROWS = [
+    *pairs({"stem.projection": "0.projection.0", "pool.norm": "2.1", "head": "2.2"}),
+    *pairs(FRANKZVIT_LAYER_NAMES, "blocks.{}.", "1.{}."),
+]
+
+
+def frankzvit_rows(config: ViTConfig) -> list[Row]:
+    """The table with its interleaved q, k and v, and the misplaced scale moved into their weights: q times
+    sqrt(D_h) undoes our scale before the softmax, v divided by sqrt(D) is theirs after it."""
+    factors = torch.tensor([sqrt(config.resolved_head_dim), 1.0, 1 / sqrt(config.width)]).view(3, 1, 1, 1)
+
+    def read(t: Tensor) -> Tensor:
+        parts = rearrange(t.reshape(len(t), -1), "(K E three) D -> three K E D", three=3, K=config.heads)
+        return (parts * factors).reshape(t.shape)
+
+    def write(t: Tensor) -> Tensor:
+        parts = t.reshape(3, config.heads, config.resolved_head_dim, -1) / factors
+        return rearrange(parts, "three K E D -> (K E three) D").reshape(t.shape)
+
+    return [
+        tokens_and_positions(config, {"class_token": "0.cls_token"}, "0.positions", table_axes=2),
+        *FRANKZVIT_ROWS,
+        *(
+            converted(f"blocks.{{}}.attention.qkv.{kind}", f"1.{{}}.0.fn.1.qkv.{kind}", read, write)
+            for kind in ("weight", "bias")
+        ),
+    ]
+
+
+def read_frankzvit(source: Source, overrides: Overrides) -> Reading:
+    config = state_dict_config(source, overrides, FRANKZVIT_ROWS, "0.positions", **FRANKZVIT_FIELDS)
+    rows = frankzvit_rows(config)
+    return reading_as("the README", source, config, rows, resize="squash", interpolation="bilinear")
+
+
+def write_frankzvit(model: Model, path: Path) -> None:
+    config, weights = held(model, "frankzvit", FRANKZVIT_LIMITS, headless=False)
+    write_torch(write_rows(frankzvit_rows(config), weights), path)
+
+
+FRANKZVIT = Format(
+    name="frankzvit",
+    about="FrancescoSaverioZuppichini/ViT: a state dict",
+    keys=(r"0\.cls_token", r"0\.positions"),
+    read=read_frankzvit,
+    write=write_frankzvit,
+    limits=FRANKZVIT_LIMITS,
+    suffixes=(".pt", ".pth"),
+    unsaid=("heads", "image_size"),
+)
+
+# torch.nn.Transformer holds the two stacks alone, without embeddings, positions or output; it has a final
+# norm after each stack, which the paper has not, even for post-norm layers.
+TRANSFORMER_LAYER_NAMES = {
+    "attention.out": "self_attn.out_proj",
+    "attention_norm": "norm1",
+    "mlp.expand": "linear1",
+    "mlp.contract": "linear2",
+}
+TRANSFORMER_ENCODER_NAMES = TRANSFORMER_LAYER_NAMES | {"mlp_norm": "norm2"}
+TRANSFORMER_DECODER_NAMES = TRANSFORMER_LAYER_NAMES | {
+    "cross_attention.out": "multihead_attn.out_proj",
+    "cross_norm": "norm2",
+    "mlp_norm": "norm3",
+}
+TRANSFORMER_ROWS = [
+    *pairs({"encoder.norm": "encoder.norm", "decoder.norm": "decoder.norm"}),
+    *pairs(TRANSFORMER_ENCODER_NAMES, "encoder.blocks.{}.", "encoder.layers.{}."),
+    *pairs(TRANSFORMER_DECODER_NAMES, "decoder.blocks.{}.", "decoder.layers.{}."),
+    *(
+        same(f"{stack}.blocks.{{}}.attention.qkv.{kind}", f"{stack}.layers.{{}}.self_attn.in_proj_{kind}")
+        for stack in ("encoder", "decoder")
+        for kind in ("weight", "bias")
+    ),
+    *query_and_key_value("decoder.blocks.{}.cross_attention", "decoder.layers.{}.multihead_attn"),
+]
+
+
+def read_torch_transformer(source: Source, overrides: Overrides) -> Reading:
+    """Read the two stacks.
+
+    Args:
+        overrides: `heads`, which the weights do not tell, and `norm`, `activation`, `norm_eps`, whose
+            defaults are those of the module; it calls norm="pre" norm_first=True.
+    """
+    first = "encoder.layers.0.linear1.weight"
+    fields: dict[str, Any] = {
+        "vocabulary": 3,  # none is used: pad, start and end must be tokens
+        "width": source.size(first, 1, ndim=2),
+        "mlp_dim": source.size(first, 0, ndim=2),
+        "heads": asked_heads(source, overrides, source.size(first, 1, ndim=2)),
+        "encoder_depth": source.count(lambda i: f"encoder.layers.{i}.linear1.weight"),
+        "depth": source.count(lambda i: f"decoder.layers.{i}.linear1.weight"),
+        "norm": "post",
+        "norm_eps": 1e-5,
+        "final_norm": "encoder.norm.weight" in source.tensors,
+        "activation": "relu",
+        "position": "none",
+        "dropout": 0.0,
+    }
+    config: TransformerConfig = build(TransformerConfig, fields, overrides)
+    assumed = tuple(f"{name}={fields[name]}" for name in ("norm", "activation") if name not in overrides)
+    return Reading(source, config, TRANSFORMER_ROWS, assumed=assumed, make=meta_encoder_decoder)
+
+
+def meta_encoder_decoder(config: TransformerConfig, **attributes: Any) -> EncoderDecoder:
+    with torch.device("meta"):
+        return EncoderDecoder(config).eval()
+
+
+TORCH_TRANSFORMER = Format(
+    name="torch-transformer",
+    about="torch.nn.Transformer: a state dict of its two stacks; needs heads=",
+    keys=(r"encoder\.layers\.0\.linear1\.weight", r"decoder\.layers\.0\.linear1\.weight"),
+    read=read_torch_transformer,
+    overridable=TransformerConfig,
+)
