@@ -1,4 +1,4 @@
-"""What a trained model answers to images: the most probable labels, or the class of each pixel."""
+"""What a trained model answers to images: the most probable labels; the share of each class of pixels."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor
 
-from vitreous.data.segmentation.masked import Mask, mask_image, overlaid, palette
+from vitreous.data.segmentation.masked import Mask
 from vitreous.errors import InputError
-from vitreous.evaluation.segmentation import masks_of
 from vitreous.models.names import Model
-from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter
 from vitreous.results import percent
 
@@ -90,7 +87,7 @@ class Predictor:
 
     def __init__(self, model: Model, device: str | torch.device = "cpu") -> None:
         if isinstance(model, Segmenter):
-            raise InputError("the model gives each pixel a class, not the image: use SegmentPredictor")
+            raise InputError("the model gives each pixel a class, not the image: use vitreous.predict")
         self.labels = class_names(model)
         self.model = model.to(device).eval()
         self.device = device
@@ -107,46 +104,7 @@ class Predictor:
         ]
 
 
-class SegmentPredictor:
-    """A segmenter ready to predict.
-
-        predictor = SegmentPredictor(vt.load("runs/pages"), "cpu")
-        masks = predictor.predict([Image.open("page.png")])     # [(H, W) uint8, the class of each pixel]
-        predictor.classes[masks[0][10, 20]], predictor.palette[masks[0][10, 20]]
-
-    Attributes:
-        classes: the name of each class number.
-        palette: its RGB color, (classes, 3) uint8.
-    """
-
-    def __init__(self, model: Segmenter, device: str | torch.device = "cpu") -> None:
-        self.model = model.to(device).eval()
-        self.classes = class_names(model)
-        self.palette = palette(len(self.classes))
-
-    def predict(self, images: Sequence[Image.Image], *, batch_size: int = 16) -> list[Mask]:
-        """Return the class number of each pixel of each image, at the image's own size after applying its
-        EXIF orientation.
-
-        Args:
-            images: Pillow images of any size and mode.
-        """
-        found: list[Mask] = []
-        for first in range(0, len(images), batch_size):
-            found += masks_of(self.model, images[first : first + batch_size])
-        return found
-
-    def shares(self, mask: Mask) -> dict[str, float]:
-        """Return the share of the pixels of each class that occurs, largest first."""
-        counts = np.bincount(mask.ravel(), minlength=len(self.classes)) / mask.size
-        return {
-            self.classes[number]: float(counts[number]) for number in np.argsort(-counts) if counts[number]
-        }
-
-    def image(self, mask: Mask) -> Image.Image:
-        """Return a mask as a palette image: the values are the class numbers, the palette their colors."""
-        return mask_image(mask, len(self.classes))
-
-    def overlay(self, image: Image.Image, mask: Mask) -> Image.Image:
-        """Return the image in gray under the colors of the classes; class 0 is transparent."""
-        return Image.fromarray(overlaid(np.asarray(upright(image)), mask, len(self.classes)))
+def class_shares(mask: Mask, classes: Sequence[str]) -> dict[str, float]:
+    """Return the share of the pixels of each class that occurs in a mask, largest first."""
+    counts = np.bincount(mask.ravel(), minlength=len(classes)) / mask.size
+    return {classes[number]: float(counts[number]) for number in np.argsort(-counts) if counts[number]}

@@ -1,4 +1,4 @@
-"""A segmenter behind HTTP: masks are those of `SegmentPredictor`, at the image's own size."""
+"""A segmenter behind HTTP: masks are those of `masks_of`, at the image's own size."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from vitreous.deployment.serving.segmenting import ImageSegmenter
+from vitreous.evaluation.segmentation import masks_of
 
 from .conftest import app_of, error_of, form, get, image, post
 
@@ -20,7 +21,7 @@ def test_masks_are_those_of_the_predictor(segmenter: ImageSegmenter) -> None:
     assert [each["path"] for each in told["failed"]] == ["torn.png"]
     for (name, data), found in zip(files, told["predictions"], strict=True):
         opened = Image.open(io.BytesIO(data))
-        (expected,) = segmenter.predictor.predict([opened])
+        (expected,) = masks_of(segmenter.model, [opened])
         mask = Image.open(io.BytesIO(base64.b64decode(found["mask"].partition(",")[2])))
         assert mask.mode == "P"
         assert (found["path"], found["size"], mask.size) == (name, [opened.height, opened.width], opened.size)

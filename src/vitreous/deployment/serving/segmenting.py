@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, Field
 
-from vitreous.deployment.predictor import SegmentPredictor
+from vitreous.data.segmentation.masked import mask_image, palette
+from vitreous.deployment.predictor import class_names, class_shares
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question, Words
 from vitreous.deployment.serving.pixels import ServedImages
+from vitreous.evaluation.segmentation import masks_of
 from vitreous.models.config import Config
 from vitreous.models.segmenter import Segmenter
 
@@ -44,21 +46,21 @@ class ImageSegmenter(ServedImages):
     )
 
     def __init__(self, model: Segmenter, device: torch.device, *, most_pixels: int) -> None:
-        self.predictor = SegmentPredictor(model, device)
-        super().__init__(self.predictor.model, min(most_pixels, MOST_PIXELS))
+        super().__init__(model.to(device).eval(), min(most_pixels, MOST_PIXELS))
+        self.classes = class_names(model)
         summary = "The class of each pixel, and the share of each class"
         self.endpoints = (Endpoint("predict", "predictions", summary, MaskFormat, MaskAnswer, self.predict),)
 
     def facts(self) -> dict[str, Any]:
-        palette = self.predictor.palette.tolist()
-        return {"labels": self.predictor.classes, "palette": palette, **super().facts()}
+        colors = palette(len(self.classes)).tolist()
+        return {"labels": self.classes, "palette": colors, **super().facts()}
 
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
-        masks = self.predictor.predict([each.what for each in questions])
+        masks = masks_of(self.model, [each.what for each in questions])
         answers: list[Answer] = []
         for each, mask in zip(questions, masks, strict=True):
             buffer = io.BytesIO()
-            self.predictor.image(mask).save(buffer, format="PNG")
+            mask_image(mask, len(self.classes)).save(buffer, format="PNG")
             if each.parameters.format == "png":
                 answers.append(buffer.getvalue())
                 continue
@@ -66,7 +68,7 @@ class ImageSegmenter(ServedImages):
                 {
                     "path": each.name,
                     "size": list(mask.shape),
-                    "shares": self.predictor.shares(mask),
+                    "shares": class_shares(mask, self.classes),
                     "mask": "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii"),
                 }
             )

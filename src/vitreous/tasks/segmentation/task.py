@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -20,12 +21,21 @@ from vitreous.data.loading import worker_count
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.segmentation.loading import MaskBatch, mask_loader
-from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskSplits
-from vitreous.deployment.predictor import SegmentPredictor
+from vitreous.data.segmentation.masked import (
+    IGNORED,
+    Mask,
+    MaskedDataset,
+    MaskSplits,
+    mask_image,
+    overlaid,
+    palette,
+)
+from vitreous.deployment.predictor import class_names, class_shares
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import image_batches
-from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter
+from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter, masks_of
+from vitreous.models.preprocessing import upright
 from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.choose import Choice
@@ -200,19 +210,20 @@ class Segmentation(ImageTask):
         Args:
             options: `out`, the folder for masks and overlays; without one masks are in the answers.
         """
-        predictor = SegmentPredictor(answerer, options["device"])
+        classes = class_names(answerer)
         batch_size, out = options["batch_size"], options.get("out")
         files = mask_files([images.name(row) for row in range(len(images))], out) if out else []
         for some in image_batches(images, batch_size, failed):
-            masks = predictor.predict([image for _, image in some], batch_size=batch_size)
+            masks = masks_of(answerer, [image for _, image in some])
             for (row, image), mask in zip(some, masks, strict=True):
-                shares = predictor.shares(mask)
+                shares = class_shares(mask, classes)
                 if not out:
                     yield Segmented(images.name(row), shares, mask)
                     continue
                 file, overlay = files[row], overlay_of(files[row])
-                save_png(predictor.image(mask), file)
-                save_png(predictor.overlay(image, mask), overlay)
+                save_png(mask_image(mask, len(classes)), file)
+                over = overlaid(np.asarray(upright(image)), mask, len(classes))
+                save_png(Image.fromarray(over), overlay)
                 yield Segmented(images.name(row), shares, files=(file, overlay))
 
     def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Any) -> Any:
@@ -224,8 +235,8 @@ class Segmentation(ImageTask):
         return default_path(Path(model).name, root=Path("segmented"))
 
     def about_answers(self, answerer: Any) -> dict[str, Any]:
-        predictor = SegmentPredictor(answerer, next(answerer.parameters()).device)
-        return {"classes": list(predictor.classes), "palette": predictor.palette.tolist()}
+        classes = class_names(answerer)
+        return {"classes": classes, "palette": palette(len(classes)).tolist()}
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
         from vitreous.deployment.serving.segmenting import ImageSegmenter
