@@ -16,7 +16,7 @@ from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
-from vitreous.tasks.running import predict
+from vitreous.tasks.answering import predict
 
 
 def make_model(classes: int | None = 3, labels: tuple[str, ...] | None = ("a", "b", "c")) -> ViT:
