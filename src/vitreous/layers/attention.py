@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from vitreous.layers.initialization import GoogleInit
 
+Heads = Float[Tensor, "B K T E"]  # queries, keys or values
+LogitBias = Float[Tensor, "#B #K #T S"]  # added to the attention logits: -inf where a token may not attend
+
 
 class NoAttentionPositions(nn.Module):
     """Return the query and the key as they are, and no attention bias."""
 
-    def forward(
-        self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]
-    ) -> tuple[Float[Tensor, "B K T E"], Float[Tensor, "B K T E"], None]:
+    def forward(self, query: Heads, key: Heads) -> tuple[Heads, Heads, None]:
         return query, key, None
 
 
@@ -33,9 +34,7 @@ class KeyValues:
         """The number of cached tokens."""
         return self.cached[0].shape[2] if self.cached else 0
 
-    def extend(
-        self, key: Float[Tensor, "B K T E"], value: Float[Tensor, "B K T E"]
-    ) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]:
+    def extend(self, key: Heads, value: Heads) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]:
         """Append new keys and values; return those of all tokens so far."""
         if self.cached:
             key, value = torch.cat([self.cached[0], key], dim=2), torch.cat([self.cached[1], value], dim=2)
@@ -89,14 +88,7 @@ class Attention(nn.Module):
         for part in self.qkv.weight.chunk(3):
             init.matrix(part)
 
-    def project(
-        self, z: Float[Tensor, "B T D"]
-    ) -> tuple[
-        Float[Tensor, "B K T E"],
-        Float[Tensor, "B K T E"],
-        Float[Tensor, "B K T E"],
-        Float[Tensor, "#B #K T T"] | None,
-    ]:
+    def project(self, z: Float[Tensor, "B T D"]) -> tuple[Heads, Heads, Heads, LogitBias | None]:
         """Query, key and value of every head, and what is added to the logits before the softmax."""
         # Split q, k and v before the transpose: backward then makes one copy instead of two.
         query, key, value = (
@@ -106,10 +98,7 @@ class Attention(nn.Module):
         return query, key, value, bias
 
     def forward(
-        self,
-        z: Float[Tensor, "B T D"],
-        mask: Float[Tensor, "#B #K #T S"] | None = None,
-        past: KeyValues | None = None,
+        self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None, past: KeyValues | None = None
     ) -> Float[Tensor, "B T D"]:
         """Return MSA(z). `mask` is added to the logits: 0 where a token may attend, -inf where it may not.
         With a `past`, z are the tokens after those in it, and it is extended by them."""
@@ -126,10 +115,7 @@ class Attention(nn.Module):
         return self.out(rearrange(attended, "B K T E -> B T (K E)"))
 
     def attention_weights(
-        self,
-        z: Float[Tensor, "B T D"],
-        mask: Float[Tensor, "#B #K #T S"] | None = None,
-        past: KeyValues | None = None,
+        self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None, past: KeyValues | None = None
     ) -> Float[Tensor, "B K T S"]:
         """The matrix A that `forward` uses for the same input; rows (queries) sum to one (Eq. 6)."""
         query, key, _, bias = self.project(z)
@@ -158,7 +144,7 @@ class CrossAttention(nn.Module):
         for part in self.key_value.weight.chunk(2):
             init.matrix(part)
 
-    def project_query(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B K T E"]:
+    def project_query(self, z: Float[Tensor, "B T D"]) -> Heads:
         return rearrange(self.query(z), "B T (K E) -> B K T E", K=self.heads)
 
     def project_context(
@@ -177,7 +163,7 @@ class CrossAttention(nn.Module):
         self,
         z: Float[Tensor, "B T D"],
         context: Float[Tensor, "B S M"],
-        mask: Float[Tensor, "#B #K #T S"] | None = None,
+        mask: LogitBias | None = None,
         past: KeyValues | None = None,
     ) -> Float[Tensor, "B T D"]:
         query, (key, value) = self.project_query(z), self.project_context(context, past)
@@ -190,7 +176,7 @@ class CrossAttention(nn.Module):
         self,
         z: Float[Tensor, "B T D"],
         context: Float[Tensor, "B S M"],
-        mask: Float[Tensor, "#B #K #T S"] | None = None,
+        mask: LogitBias | None = None,
         past: KeyValues | None = None,
     ) -> Float[Tensor, "B K T S"]:
         """The attention of every head for the same inputs; rows (queries) sum to one."""
@@ -198,7 +184,7 @@ class CrossAttention(nn.Module):
 
 
 def attention_map(
-    query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K S E"], bias: Float[Tensor, "#B #K #T S"] | None
+    query: Heads, key: Float[Tensor, "B K S E"], bias: LogitBias | None
 ) -> Float[Tensor, "B K T S"]:
     """Return softmax(q k^T / sqrt(D_h) + bias), which the fused kernel never materializes."""
     logits = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.layers.attention import KeyValues
+from vitreous.layers.attention import KeyValues, LogitBias
 from vitreous.layers.initialization import GoogleInit
 
 
@@ -100,9 +100,7 @@ class PreNormBlock(EncoderBlock):
         "mlp_norm": ("LayerNorm", "LN(z'), Eq. 3"),
     }
 
-    def forward(
-        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None) -> Float[Tensor, "B T D"]:
         z = self.position(z)
         z = z + self.attention_branch(self.attention(self.attention_norm(z), mask))
         return z + self.mlp_branch(self.mlp(self.mlp_norm(z)))
@@ -117,9 +115,7 @@ class PostNormBlock(EncoderBlock):
         "mlp_norm": ("LayerNorm", "LN, 1706.03762"),
     }
 
-    def forward(
-        self, z: Float[Tensor, "B T D"], mask: Float[Tensor, "#B #K #T T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None) -> Float[Tensor, "B T D"]:
         z = self.position(z)
         z = self.attention_norm(z + self.attention_branch(self.attention(z, mask)))
         return self.mlp_norm(z + self.mlp_branch(self.mlp(z)))

@@ -14,6 +14,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitreous.layers.attention import Heads
 from vitreous.layers.initialization import GoogleInit
 
 
@@ -140,12 +141,10 @@ class RotaryPositions2d(nn.Module):
         angles = repeat(angles, "t d -> t (d two)", two=2)
         self.cos, self.sin = angles.cos(), angles.sin()
 
-    def forward(
-        self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]
-    ) -> tuple[Float[Tensor, "B K T E"], Float[Tensor, "B K T E"], None]:
+    def forward(self, query: Heads, key: Heads) -> tuple[Heads, Heads, None]:
         return self.rotate(query), self.rotate(key), None
 
-    def rotate(self, x: Float[Tensor, "B K T E"]) -> Float[Tensor, "B K T E"]:
+    def rotate(self, x: Heads) -> Heads:
         even, odd = rearrange(x, "... (d two) -> two ... d", two=2)
         rotated = rearrange(torch.stack([-odd, even]), "two ... d -> ... (d two)")
         return x * self.cos.to(x.dtype) + rotated * self.sin.to(x.dtype)
@@ -175,9 +174,7 @@ class RelativePositions(nn.Module):
         position = torch.arange(self.sequence_length, device=device)
         self.offset = position[:, None] - position + self.sequence_length - 1  # (T, T), 0 ... 2T-2
 
-    def forward(
-        self, query: Float[Tensor, "B K T E"], key: Float[Tensor, "B K T E"]
-    ) -> tuple[Float[Tensor, "B K T E"], Float[Tensor, "B K T E"], Float[Tensor, "B K T T"]]:
+    def forward(self, query: Heads, key: Heads) -> tuple[Heads, Heads, Float[Tensor, "B K T T"]]:
         every_offset = query @ self.table.T * query.shape[-1] ** -0.5  # (B, K, T, 2T-1)
         bias = every_offset.gather(-1, self.offset.expand(*query.shape[:2], -1, -1))
         return query, key, bias

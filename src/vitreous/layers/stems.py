@@ -25,6 +25,7 @@ class PatchStem(nn.Module):
 
     def __init__(self, channels: int, patch: tuple[int, int], width: int, *, bias: bool = True) -> None:
         super().__init__()
+        self.patch = patch
         self.projection = nn.Conv2d(channels, width, kernel_size=patch, stride=patch, bias=bias)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:

@@ -227,13 +227,7 @@ class TransposedLinear(TorchFunctionMode):
     and 7 instead of 9 for four on a core of Zen 4; on two cores 4.2 instead of 9.4 for four.
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.linear and not kwargs and args[0].numel() <= FEW_ROWS * args[0].shape[-1]:
             return transposed_linear(*args)
         return func(*args, **(kwargs or {}))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -223,9 +223,9 @@ class StageRecorder(TorchFunctionMode):
     def watch(self, path: str, module: nn.Module) -> None:
         """Hook the described parts of one module."""
         if isinstance(module, PatchStem):  # one convolution computes what is two steps in Eq. 1
-            rows, columns = module.projection.kernel_size
-            self.before(
-                module, f"{path}.flat", ("patches, flat", "x_p"), lambda x: to_patches(x, (rows, columns))
+            patch, flat = module.patch, ("patches, flat", "x_p")
+            module.register_forward_pre_hook(
+                lambda _, args: self.end(f"{path}.flat", flat, to_patches(args[0], patch))
             )
         if label := getattr(module, "described_as", None):
             module.register_forward_pre_hook(lambda *_: self.whole.append(path))
@@ -233,7 +233,10 @@ class StageRecorder(TorchFunctionMode):
             self.after(module, path, label)
         if isinstance(module, Attention | CrossAttention):
             module.register_forward_pre_hook(lambda *_: self.inside.append(path))
-            self.before(module.out, f"{path}.heads", ("heads side by side", "[SA_1; ...], Eq. 8"))
+            heads = "heads side by side", "[SA_1; ...], Eq. 8"
+            module.out.register_forward_pre_hook(
+                lambda _, args: self.end(f"{path}.heads", heads, args[0].detach())
+            )
         for name, label in getattr(module, "described", {}).items():
             *parents, last = name.split(".")
             owner = module.get_submodule(".".join(parents))
@@ -249,16 +252,6 @@ class StageRecorder(TorchFunctionMode):
         if id(part) not in self.hooked:
             self.hooked.add(id(part))
             part.register_forward_hook(lambda _, __, result: self.end(path, label, result))
-
-    def before(
-        self,
-        part: nn.Module,
-        path: str,
-        label: tuple[str, str],
-        change: Callable[[Tensor], Tensor] = Tensor.detach,
-    ) -> None:
-        """Record the input of a module, changed by a function."""
-        part.register_forward_pre_hook(lambda _, args: self.end(path, label, change(args[0])))
 
     def recorded(self, path: str, label: tuple[str, str], method: Callable[..., Tensor]) -> Any:
         """Wrap a method so that its result is recorded."""
@@ -286,13 +279,7 @@ class StageRecorder(TorchFunctionMode):
         self.counted = done
         self.since = {}
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         several = [value for values in args if isinstance(values, list | tuple) for value in values]
         for value in (*args, *several, *(kwargs or {}).values()):
             if isinstance(value, nn.Parameter) and id(value) not in self.known:

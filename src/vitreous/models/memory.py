@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -68,9 +68,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.alive = {storage_of(tensor): 0 for tensor in known}
         self.now = self.peak = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and storage_of(tensor) not in self.alive:
@@ -109,13 +107,7 @@ def storage_of(tensor: Tensor) -> int:
 class FusedAttention(TorchFunctionMode):
     """The meta device has no fused attention; this replaces it, and takes the memory of one."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.nn.functional.scaled_dot_product_attention:
             return FusedKernel.apply(*args[:3])  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))

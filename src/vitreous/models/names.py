@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -20,25 +20,17 @@ from vitreous.models.vit import ViT
 Model = ViT | BiT | Segmenter
 
 
-class Size(NamedTuple):
-    """A row of Table 1."""
-
-    width: int
-    depth: int
-    mlp_dim: int
-    heads: int
-
-
-# Ti and S: DeiT (2012.12877). B, L, H: Table 1 of the paper. M: big_vision. g, G: 2106.04560, Table 2.
+# Width, depth, MLP dimension, heads. Ti and S: DeiT (2012.12877). B, L, H: Table 1 of the paper. M:
+# big_vision. g, G: 2106.04560, Table 2.
 SIZES = {
-    "Ti": Size(192, 12, 768, 3),
-    "S": Size(384, 12, 1536, 6),
-    "M": Size(512, 12, 2048, 8),
-    "B": Size(768, 12, 3072, 12),
-    "L": Size(1024, 24, 4096, 16),
-    "H": Size(1280, 32, 5120, 16),
-    "g": Size(1408, 40, 6144, 16),
-    "G": Size(1664, 48, 8192, 16),
+    "Ti": (192, 12, 768, 3),
+    "S": (384, 12, 1536, 6),
+    "M": (512, 12, 2048, 8),
+    "B": (768, 12, 3072, 12),
+    "L": (1024, 24, 4096, 16),
+    "H": (1280, 32, 5120, 16),
+    "g": (1408, 40, 6144, 16),
+    "G": (1664, 48, 8192, 16),
 }
 
 # Units in each stage. R is the root alone; R50 has the paper's extended stage 3: stage 4's units moved there.
@@ -76,7 +68,8 @@ def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
         like = f"; {hint}" if hint.startswith("did you mean") else ""
         raise InputError(f"unknown model {name!r}: names look like {EXAMPLES}{like}")
     check_part("size", size, SIZES, name)
-    fields |= {**SIZES[size]._asdict(), "patch_size": (int(rows), int(columns or rows))}
+    fields |= zip(("width", "depth", "mlp_dim", "heads"), SIZES[size], strict=True)
+    fields["patch_size"] = int(rows), int(columns or rows)
     return build(kind, {}, merged(fields, overrides))
 
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from vitreous.layers.attention import Attention, CrossAttention, KeyValues
+from vitreous.layers.attention import Attention, CrossAttention, KeyValues, LogitBias
 from vitreous.layers.block import (
     Branch,
     DecoderBlock,
@@ -121,9 +121,7 @@ class Encoder(Stack):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config, (encoder_block(config) for _ in range(config.encoder_depth)))
 
-    def forward(
-        self, z: Float[Tensor, "B S D"], mask: Float[Tensor, "#B #K #S S"] | None = None
-    ) -> Float[Tensor, "B S D"]:
+    def forward(self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None) -> Float[Tensor, "B T D"]:
         z = self.embed(z)
         for block in self.blocks:
             z = block(z, mask)
