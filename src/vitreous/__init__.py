@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from vitreous.api.asking import serve as serve
     from vitreous.api.asking import translate as translate
     from vitreous.api.catalog import describe as describe
-    from vitreous.api.catalog import list_models as list_models
     from vitreous.api.catalog import list_recipes as list_recipes
     from vitreous.api.checking import check_data as check_data
     from vitreous.api.checking import doctor as doctor
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from vitreous.models.captioner import Captioner as Captioner
     from vitreous.models.config import ViTConfig as ViTConfig
     from vitreous.models.names import create as create
+    from vitreous.models.names import list_models as list_models
     from vitreous.models.preprocessing import Preprocessing as Preprocessing
     from vitreous.models.segmenter import Segmenter as Segmenter
     from vitreous.models.segmenter import SegmenterConfig as SegmenterConfig
@@ -87,7 +87,7 @@ _MODULES = {
     "export": "api.deployment",
     "inspect": "api.inspecting",
     "list_formats": "checkpoints",
-    "list_models": "api.catalog",
+    "list_models": "models.names",
     "list_recipes": "api.catalog",
     "list_studies": "api.studying",
     "load": "checkpoints",

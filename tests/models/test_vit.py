@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import vitreous as vt
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import create, known_names, parameters_of
+from vitreous.models.names import create, list_models, parameters_of
 from vitreous.models.vit import ViT
 
 # facts of Table 1 and of the published checkpoints: parameters with a 1000-class head at 224 pixels
@@ -31,12 +31,12 @@ def test_parameter_counts(name: str) -> None:
 
 
 def test_the_list_of_names_has_their_parameters() -> None:
-    found = known_names()
+    found = list_models()
     for name, parameters in {**PARAMETERS, "BiT-R50x1": 25_549_352}.items():
         assert name in found
         assert parameters_of(name) == parameters
-    assert known_names("R50+*") == [name for name in found if name.startswith("R50+")]
-    assert known_names("nothing*") == []
+    assert list_models("R50+*") == [name for name in found if name.startswith("R50+")]
+    assert list_models("nothing*") == []
 
 
 def test_forward_is_equations_1_to_4() -> None:

@@ -81,17 +81,6 @@ def list_recipes() -> dict[str, str]:
     return {name: recipe(name).text.splitlines()[0] for name in NAMES}
 
 
-def list_models(pattern: str = "*") -> list[str]:
-    """Return the names that `create` takes.
-
-    Args:
-        pattern: with `*` for any characters and `?` for one: `ViT-*`.
-    """
-    from vitreous.models.names import known_names
-
-    return known_names(pattern)
-
-
 def describe(
     model: Any,
     *,

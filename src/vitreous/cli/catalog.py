@@ -22,9 +22,9 @@ def list_models(pattern: str = "*", /, *, json: Json = False) -> None:
     pattern
         with * for any characters: 'ViT-*'
     """
-    from vitreous.models.names import known_names, parameters_of
+    from vitreous.models.names import parameters_of
 
-    models = {name: parameters_of(name) for name in known_names(pattern)}
+    models = {name: parameters_of(name) for name in vt.list_models(pattern)}
     if not models:
         raise InputError(f"no model name is like {pattern!r}: try 'ViT-*', or '*' for all")
     if json:

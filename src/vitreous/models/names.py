@@ -64,7 +64,7 @@ def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
         kind, columns = SegmenterConfig, rows
         fields["decoder"] = "mask-transformer" if mask else "linear"
     else:
-        hint = nearest(name, known_names())
+        hint = nearest(name, list_models())
         like = f"; {hint}" if hint.startswith("did you mean") else ""
         raise InputError(f"unknown model {name!r}: names look like {EXAMPLES}{like}")
     check_part("size", size, SIZES, name)
@@ -98,12 +98,12 @@ def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTCon
     return changed
 
 
-def known_names(pattern: str = "*") -> list[str]:
-    """Names of Vision Transformers, of hybrids of section 3.1 and of AugReg, of BiT and of segmenters. Other
-    patch sizes and widths are names as well.
+def list_models(pattern: str = "*") -> list[str]:
+    """Return the names that `create` takes: of Vision Transformers, of hybrids of section 3.1 and of AugReg,
+    of BiT and of segmenters. Other patch sizes and widths are names as well.
 
     Args:
-        pattern: with * for any characters and ? for one.
+        pattern: with `*` for any characters and `?` for one: `ViT-*`.
     """
     names = [
         *(f"ViT-{size}/{patch}" for size in SIZES for patch in (8, 14, 16, 32)),
@@ -115,9 +115,17 @@ def known_names(pattern: str = "*") -> list[str]:
 
 
 def parameters_of(name: str) -> int:
-    """The parameters with a head of 1000 classes (150 maps for a segmenter), counted without memory."""
+    """The parameters with a head of 1000 classes (150 maps for a segmenter), counted without memory. Encoder
+    layers are alike: two of them tell the size of all."""
+    config = config_of(name)
     with torch.device("meta"):
-        return sum(parameter.numel() for parameter in create(name).parameters())
+        if isinstance(config, BiTConfig):
+            return sum(parameter.numel() for parameter in build_model(config).parameters())
+        one, two = (
+            sum(parameter.numel() for parameter in build_model(change(config, {"depth": depth})).parameters())
+            for depth in (1, 2)
+        )
+    return one + (config.depth - 1) * (two - one)
 
 
 def create(name: str, *, seed: int = 0, **overrides: Any) -> Model:
