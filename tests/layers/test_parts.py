@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitreous.layers.block import LayerScale, StochasticDepth
-from vitreous.layers.mlp import MLP, SwiGLU
+from vitreous.layers.block import MLP, LayerScale, StochasticDepth, SwiGLU
 from vitreous.layers.pooling import AttentionPooling, ClassAndMeanPooling, MeanPooling
 from vitreous.layers.positions import (
     LearnedPositions,

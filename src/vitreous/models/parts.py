@@ -9,8 +9,7 @@ from typing import Any
 from torch import nn
 
 from vitreous.layers.attention import Attention
-from vitreous.layers.block import Branch, PostNormBlock, PreNormBlock
-from vitreous.layers.mlp import MLP, SwiGLU
+from vitreous.layers.block import MLP, Branch, PostNormBlock, PreNormBlock, SwiGLU
 from vitreous.layers.pooling import (
     AttentionPooling,
     ClassAndMeanPooling,

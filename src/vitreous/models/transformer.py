@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vitreous.layers.attention import Attention, CrossAttention, KeyValues, LogitBias
 from vitreous.layers.block import (
+    MLP,
     Branch,
     DecoderBlock,
     DecoderPast,
@@ -26,7 +27,6 @@ from vitreous.layers.block import (
     pre_norm,
 )
 from vitreous.layers.initialization import GoogleInit, fresh_weights
-from vitreous.layers.mlp import MLP
 from vitreous.layers.sequence import (
     LearnedSequencePositions,
     NoPositions,
