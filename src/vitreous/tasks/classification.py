@@ -152,7 +152,7 @@ class Classification(ImageTask):
 
         return Classifier(answerer, device, most_pixels=limits.pixels)
 
-    def examples(self, run: Path, config: RunConfig, count: int) -> Sequence[Any]:
+    def examples(self, config: RunConfig, count: int) -> Sequence[Any]:
         """Return a held-out digit of each class."""
         if config.source != self.default_source:
             return ()

@@ -4,7 +4,7 @@ parts."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -138,8 +138,7 @@ class ImageTask(Task):
         return ("validation", data.validation) if data.validation else (None, None)
 
     def sample_images(self, data: Any, count: int) -> list[Image.Image]:
-        images = data.train
-        return [image for image in (readable(images, row) for row in sampled(images, count)) if image]
+        return [image for image, _ in readable_images(data.train, sampled(data.train, count))]
 
     def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Any) -> Any:
         from vitreous.inspection.model_report import write_model_report
@@ -218,10 +217,12 @@ def dotted(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + name, value
 
 
-def readable(images: Any, row: int) -> Image.Image | None:
-    """Return an image of a source, with or without masks; None where it cannot be read."""
-    try:
-        image: Image.Image = images.pair(row)[0] if hasattr(images, "pair") else images.image(row)
-    except BadImage:
-        return None  # listed in the run's bad_files.txt
-    return image
+def readable_images(images: Any, rows: Iterable[int]) -> Iterator[tuple[Image.Image, str]]:
+    """Yield those images, with or without masks, that can be read, and their names. The others are listed in
+    the run's bad_files.txt."""
+    for row in rows:
+        try:
+            image = images.pair(row)[0] if hasattr(images, "pair") else images.image(row)
+        except BadImage:
+            continue
+        yield image, images.name(row)

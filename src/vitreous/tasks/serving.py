@@ -87,7 +87,7 @@ def examples_of(spec: str, task: Task) -> Examples:
         return Examples()
     try:
         config = Run.open(path, task.config).config
-        found = task.examples(path, config, EXAMPLES)
+        found = task.examples(config, EXAMPLES)
     except InputError as error:
         log.warning("%s is served without examples: %s", spec, error)
         return Examples()

@@ -229,14 +229,14 @@ class Task(ABC):
 
     # A model that is trained.
 
+    @abstractmethod
     def open(self, spec: str, **overrides: Any) -> Any:
         """Open the answerer that MODEL means."""
-        raise InputError(f"{spec} is {self.noun}: this command has no use for it")
 
+    @abstractmethod
     def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
         """Return what `vitreous evaluate MODEL [DATA]` evaluates on: never what the model learned from, if
         that can be known."""
-        raise InputError(f"{spec} is {self.noun}: it cannot be evaluated")
 
     def predict(
         self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
@@ -272,7 +272,7 @@ class Task(ABC):
         """Return the model as the server asks it."""
         raise InputError(f"{self.noun} cannot be served")
 
-    def examples(self, run: Path, config: Any, count: int) -> Sequence[Any]:
+    def examples(self, config: Any, count: int) -> Sequence[Any]:
         """Return held-out examples of a run on bundled data, for visitors to try; images or texts."""
         return ()
 

@@ -243,7 +243,7 @@ class Segmentation(ImageTask):
 
         return ImageSegmenter(answerer, device, most_pixels=limits.pixels)
 
-    def examples(self, run: Path, config: SegmentationConfig, count: int) -> Sequence[Image.Image]:
+    def examples(self, config: SegmentationConfig, count: int) -> Sequence[Image.Image]:
         """Return pages of held-out digits."""
         if config.source != DIGIT_PAGES:
             return ()

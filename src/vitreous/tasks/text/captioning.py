@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import BadImage, ImageDataset
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import worker_count
 from vitreous.data.sources.bundled import open_digits
 from vitreous.data.text.captions import (
@@ -31,6 +31,7 @@ from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.text_models import Reader
 from vitreous.evaluation.texts import CaptioningEvaluation, evaluate_reader
 from vitreous.models.captioner import Captioner
+from vitreous.tasks.images import readable_images
 from vitreous.tasks.task import Card
 from vitreous.tasks.text.config import CaptioningConfig, digit_lines_config, images_config
 from vitreous.tasks.text.task import TextTask
@@ -102,7 +103,7 @@ class Captioning(TextTask):
     def report(self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Any, **more: Any) -> Path:
         from vitreous.inspection.sequence_report import write_reading_report
 
-        images = readable_images(examples.images, self.inspected)
+        images = [(image, Path(name).name) for image, name in first_images(examples, self.inspected)]
         return write_reading_report(answerer, images, run.path, run.path).report
 
     def to_inspect(self, examples: Captions) -> ImageDataset:
@@ -115,7 +116,7 @@ class Captioning(TextTask):
         return write_reading_report(answerer, examples, folder, Path(question.name))
 
     def sample_images(self, data: CaptionSplits, count: int) -> list[Image.Image]:
-        return [image for image, _ in readable_images(data.test.images, count)]
+        return [image for image, _ in first_images(data.test, count)]
 
     def card(self, config: CaptioningConfig, result: Mapping[str, Any]) -> Card:
         encoder, decoder = config.model.encoder, config.model.decoder
@@ -145,7 +146,7 @@ class Captioning(TextTask):
 
         return ImageReader(answerer, most_pixels=limits.pixels)
 
-    def examples(self, run: Path, config: CaptioningConfig, count: int) -> Sequence[Image.Image]:
+    def examples(self, config: CaptioningConfig, count: int) -> Sequence[Image.Image]:
         """Return lines of held-out digits."""
         if config.source != DIGIT_LINES:
             return ()
@@ -155,15 +156,9 @@ class Captioning(TextTask):
         return [lines.image(row) for row in range(count)]
 
 
-def readable_images(images: ImageDataset, count: int) -> list[tuple[Image.Image, str]]:
-    """Return the first images that can be read, with their names."""
-    shown: list[tuple[Image.Image, str]] = []
-    for row in range(len(images)):
-        if len(shown) == count:
-            break
-        with suppress(BadImage):  # reported where the held-out part was evaluated
-            shown.append((images.image(row), Path(images.name(row)).name))
-    return shown
+def first_images(captions: Captions, count: int) -> Iterator[tuple[Image.Image, str]]:
+    """Yield the first images that can be read, and their names."""
+    return islice(readable_images(captions.images, range(len(captions.images))), count)
 
 
 DEFINED = (Captioning(),)

@@ -107,7 +107,7 @@ class Translation(TextTask):
 
         return TextTranslator(answerer)
 
-    def examples(self, run: Path, config: TranslationConfig, count: int) -> Sequence[str]:
+    def examples(self, config: TranslationConfig, count: int) -> Sequence[str]:
         """Return held-out numbers."""
         if config.source != NUMBERS:
             return ()
