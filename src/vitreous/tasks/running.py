@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -115,11 +115,8 @@ def start_run(
     Args:
         source: DATA; None: what the settings say, or the task's own bundled data.
         settings: the user's own, over everything that a recipe says.
-        recipe: its name; None: one is chosen from the data.
-        init: a checkpoint or run whose weights the run begins with.
-        out: the run directory; by default one in runs/.
         fit_memory: split the batch into as many micro-batches as the memory needs.
-        minutes: as many steps as fit into this time.
+        recipe, init, out, minutes: as `vitreous.train` has them.
 
     Raises:
         InputError: unknown settings, values or data, or what does not fit together.
@@ -252,8 +249,7 @@ def train_run(
     return result
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """A model that has learned, its training data, and the seconds (of all sessions) that it took."""
 
     model: Any
