@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -132,25 +132,17 @@ def scores_of(
     return r2, float(np.abs(errors).mean()), float(np.sqrt((errors**2).mean()))
 
 
-@dataclass(frozen=True)
-class PredictedNumber:
-    """The number of an image."""
-
-    path: str
-    value: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def line(self) -> str:
-        return f"{self.path}  {self.value:.6g}"
-
-
-class NumberAnswer(BaseModel):
-    """As of `vitreous predict --json`."""
+class PredictedNumber(BaseModel):
+    """The number of an image, as `vitreous predict --json` and the server give it."""
 
     path: str
     value: float = Field(description="the predicted number, in the unit of the training labels")
+
+    def to_json(self) -> dict[str, Any]:
+        return self.model_dump()
+
+    def line(self) -> str:
+        return f"{self.path}  {self.value:.6g}"
 
 
 class Regressor(Classifier):
@@ -166,7 +158,7 @@ class Regressor(Classifier):
 
     def offered(self) -> list[Endpoint]:
         summary = "The number of each image, as vitreous predict --json gives it"
-        number = Endpoint("predict", "predictions", summary, NoParameters, NumberAnswer, self.predict)
+        number = Endpoint("predict", "predictions", summary, NoParameters, PredictedNumber, self.predict)
         return [number, *(each for each in super().offered() if each.name != "predict")]
 
     def facts(self) -> dict[str, Any]:
@@ -175,7 +167,7 @@ class Regressor(Classifier):
     @torch.inference_mode()
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
         values = self.model(self.images(questions)).float().flatten().tolist()
-        return [PredictedNumber(each.name, v).to_json() for each, v in zip(questions, values, strict=True)]
+        return [{"path": each.name, "value": v} for each, v in zip(questions, values, strict=True)]
 
 
 class Regression(ImageTask):
@@ -284,7 +276,8 @@ class Regression(ImageTask):
             failed |= dict(loader.bad)
             with torch.inference_mode():
                 values = answerer(batch.images).float().flatten().tolist()
-            yield from map(PredictedNumber, map(images.name, batch.indices.tolist()), values)
+            for index, value in zip(batch.indices.tolist(), values, strict=True):
+                yield PredictedNumber(path=images.name(index), value=value)
         failed |= dict(loader.bad)
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
