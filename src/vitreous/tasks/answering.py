@@ -42,15 +42,11 @@ class Evaluated(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each metric: its value and 95 % interval."""
-        return [
-            {
-                "metric": metric.label,
-                "value": metric.value,
-                "low": metric.interval[0] if metric.interval else None,
-                "high": metric.interval[1] if metric.interval else None,
-            }
-            for metric in self.evaluation.metrics.values()
-        ]
+        rows = []
+        for metric in self.evaluation.metrics.values():
+            low, high = metric.interval or (None, None)
+            rows.append({"metric": metric.label, "value": metric.value, "low": low, "high": high})
+        return rows
 
 
 @dataclass(frozen=True)
