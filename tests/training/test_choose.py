@@ -84,3 +84,11 @@ def test_groups_of_shards_need_shards() -> None:
         .config.training.shard_group
         == 2
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("text", "captioning"), ("classes", "classification"), ("maee", "mae")]
+)
+def test_an_unknown_task_names_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(InputError, match=f"unknown task '{name}': did you mean '{hint}'"):
+        task_named(name)

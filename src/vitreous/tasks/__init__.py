@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from vitreous.errors import InputError, nearest
+from vitreous.models.legacy import TASKS as FORMER_TASKS
 
 if TYPE_CHECKING:
     from vitreous.tasks.task import Task
@@ -43,6 +44,6 @@ def task_named(name: str) -> Task:
         InputError: there is none.
     """
     if name not in TASKS:
-        raise InputError(f"unknown task {name!r}: {nearest(name, list(TASKS))}")
+        raise InputError(f"unknown task {name!r}: {nearest(FORMER_TASKS.get(name, name), list(TASKS))}")
     defined: tuple[Task, ...] = import_module(f"vitreous.tasks.{TASKS[name]}").DEFINED
     return next(task for task in defined if task.name == name)
