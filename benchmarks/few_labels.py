@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from vitreous.data.config import AffineConfig, AugmentationConfig
-from vitreous.data.dataset import Subset
-from vitreous.data.sources import Splits
+from vitreous.data.dataset import Splits, Subset
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.features import extract
 from vitreous.evaluation.probing import knn_hits

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, evaluation_loader, image_loader
-from vitreous.data.prefetching import DevicePrefetcher
+from vitreous.data.loading import DevicePrefetcher
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
 from vitreous.training.config import RunConfig, TrainingConfig

@@ -33,8 +33,8 @@ from torch import nn
 import vitreous as vt
 from vitreous.data.config import DataConfig
 from vitreous.data.image_samples import Batch, image_loader
+from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.packing import Packing, pack
-from vitreous.data.prefetching import DevicePrefetcher
 from vitreous.data.sources import open_data
 from vitreous.models.description import describe
 from vitreous.training.config import TrainingConfig

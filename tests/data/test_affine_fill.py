@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vitreous.data.augmentation.batch import BatchRandom, affine
+from vitreous.data.batch_augmentation import BatchRandom, affine
 from vitreous.data.config import AffineConfig
 
 

@@ -8,10 +8,17 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance
 
-from vitreous.data.augmentation.batch import BatchRandom, BatchTransform, flip, mix, soft
-from vitreous.data.augmentation.per_image import change_colors, jitter, shift_hue, three_augment
-from vitreous.data.augmentation.rand_augment import LISTS, Strength, rand_augment
+from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, flip, mix, soft
 from vitreous.data.config import AffineConfig, AugmentationConfig, ColorJitterConfig, RandAugmentConfig
+from vitreous.data.image_augmentation import (
+    LISTS,
+    Strength,
+    change_colors,
+    jitter,
+    rand_augment,
+    shift_hue,
+    three_augment,
+)
 from vitreous.data.image_samples import Batch
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import numpy_generator
@@ -32,7 +39,7 @@ def augment(images, config, **others):
     transform = BatchTransform(Preprocessing(channels=images.shape[1]), config, **others)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "vitreous.data.augmentation.batch.normalize", lambda images, factor, shift: images.clone()
+            "vitreous.data.batch_augmentation.normalize", lambda images, factor, shift: images.clone()
         )
         return transform(Numbers(images), 0, 0).images
 

@@ -94,7 +94,7 @@ def test_mnist_mistakes(tmp_path):
     with pytest.raises(InputError, match="is not a whole gzip"):
         open_data(f"mnist:{tmp_path}", DataConfig())
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(np.zeros((2, 28, 28), np.uint8))[:-1])
-    with pytest.raises(InputError, match="cut short"):
+    with pytest.raises(InputError, match="truncated"):
         open_data(f"mnist:{tmp_path}", DataConfig())
     with pytest.raises(InputError, match="no folder"):
         open_data("mnist:", DataConfig())

@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitreous.cli import run
 from vitreous.data.segmentation.checking import check_masks
-from vitreous.data.text.checking import check_texts
+from vitreous.data.text.captions import check_texts
 
 
 def kinds(report):
@@ -68,7 +68,7 @@ def test_masks_that_teach_nothing_or_contradict(pages):
     assert findings["ignored"].found == 1
     assert findings["unseen"].images == ("stamp",)
     conflict = findings["conflict"]
-    assert conflict.what == "pairs of equal images have two masks"
+    assert conflict.problem == "1 pairs of equal images have two masks"
     assert set(conflict.images[0]) == {str(images / "1.png"), str(images / "again.png")}
 
 
@@ -88,7 +88,7 @@ def test_an_image_in_two_parts_leaks(pages):
 def test_images_and_masks_taken_for_classes(pages, capsys):
     assert run(["data", "check", str(pages), "--json"]) == 0
     first, *_ = json.loads(capsys.readouterr().out)["findings"]
-    assert "--task segmentation" in first["advice"]
+    assert "--task segmentation" in first["fix"]
     assert run(["data", "check", str(pages), "--task", "segmentation"]) == 0
     assert "nothing is wrong with it" in capsys.readouterr().out
 
@@ -121,7 +121,7 @@ def test_what_is_wrong_with_texts(lines, tmp_path):
     findings = kinds(check_texts(source, workers=2))
     assert findings["broken"].found == 1
     assert findings["leak"].found == 1
-    assert findings["conflict"].what == "pairs of equal images have two texts"
+    assert findings["conflict"].problem == "1 pairs of equal images have two texts"
     assert findings["no text"].found == 1
     assert findings["unseen character"].images == ("ß",)
     assert "q" in findings["rare character"].images

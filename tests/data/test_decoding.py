@@ -10,32 +10,10 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import RandomResizedCropConfig
-from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import EncodedImage, decode
+from vitreous.data.decoding import BadImage, EncodedImage, decode
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing, to_tensor, upright
 from vitreous.rng import numpy_generator
-
-
-class Files:
-    """Images given as bytes."""
-
-    classes, targets = ("a", "b"), np.array([0])
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def __len__(self) -> int:
-        return 1
-
-    def name(self, index: int) -> str:
-        return "made"
-
-    def encoded(self, index: int) -> bytes:
-        return self.data
-
-    def image(self, index: int) -> Image.Image:
-        return decode(self.data, "made")
 
 
 def save(image: Image.Image, form: str, **options) -> bytes:
@@ -55,7 +33,7 @@ MODES = [
 @pytest.mark.parametrize(("form", "mode"), MODES)
 def test_every_format_and_mode(form, mode, channels, make_smooth):
     source = make_smooth(1, 30, 44)
-    encoded = EncodedImage(Files(save(source.convert(mode), form)), 0, channels)
+    encoded = EncodedImage(save(source.convert(mode), form), "made", channels)
     pixels = encoded.pixels()
     assert encoded.size == (30, 44)
     assert pixels.shape == (channels, 30, 44)
@@ -67,7 +45,7 @@ def test_every_format_and_mode(form, mode, channels, make_smooth):
 @pytest.mark.parametrize("form", ["PNG", "TIFF"])
 def test_16_bit_gray_is_scaled_not_clipped(form):
     values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
-    pixels = EncodedImage(Files(save(Image.fromarray(values), form)), 0, 1).pixels()
+    pixels = EncodedImage(save(Image.fromarray(values), form), "made", 1).pixels()
     assert np.array_equal(pixels[0].numpy(), np.rint(values / 257).astype(np.uint8))
 
 
@@ -76,7 +54,7 @@ def test_16_bit_gray_is_scaled_not_clipped(form):
 def test_exif_orientation_is_honored(form, orientation, make_smooth):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    encoded = EncodedImage(Files(save(make_smooth(2, 30, 44), form, exif=exif.tobytes())), 0, 3)
+    encoded = EncodedImage(save(make_smooth(2, 30, 44), form, exif=exif.tobytes()), "made", 3)
     assert encoded.size == ((44, 30) if orientation >= 5 else (30, 44))
     assert torch.equal(encoded.pixels(), to_tensor(upright(decode(encoded.data, "made"))))
     assert encoded.pixels().shape[1:] == encoded.size
@@ -107,7 +85,7 @@ def giant() -> bytes:
 )
 def test_what_is_no_image_is_bad_and_says_why(data, reason, make_jpeg):
     with pytest.raises(BadImage, match=reason) as caught:
-        EncodedImage(Files(data(make_jpeg(0))), 0, 3).pixels()
+        EncodedImage(data(make_jpeg(0)), "made", 3).pixels()
     assert caught.value.name == "made"
     assert "0x" not in caught.value.reason
 
@@ -119,18 +97,18 @@ def test_what_is_no_image_is_bad_and_says_why(data, reason, make_jpeg):
 def test_evaluation_equals_pillow_within_1_of_255(size, interpolation, make_smooth):
     noise = np.random.default_rng(3).integers(0, 256, (*size, 3), dtype=np.uint8)
     for image in (make_smooth(3, *size), Image.fromarray(noise)):
-        files = Files(save(image, "JPEG", quality=95))
+        data = save(image, "JPEG", quality=95)
         for mode, fraction in (("crop", 0.875), ("crop", 1.0), ("squash", 1.0), ("fit", 1.0)):
             preprocessing = Preprocessing(
                 size=(224, 224), resize=mode, crop_fraction=fraction, interpolation=interpolation
             )
-            ours = evaluation_pixels(EncodedImage(files, 0, 3), preprocessing)
-            pillows = to_tensor(preprocessing.image(files.image(0)))
+            ours = evaluation_pixels(EncodedImage(data, "made", 3), preprocessing)
+            pillows = to_tensor(preprocessing.image(decode(data, "made")))
             assert (ours.int() - pillows.int()).abs().max() <= 1
 
 
 def test_a_large_jpeg_is_decoded_no_finer_than_the_crop_needs(make_jpeg):
-    encoded = EncodedImage(Files(make_jpeg(4, 1200, 1600)), 0, 3)
+    encoded = EncodedImage(make_jpeg(4, 1200, 1600), "made", 3)
     assert encoded.rough((300, 400)).shape == (3, 300, 400)
     assert encoded.rough((301, 400)).shape == (3, 600, 800)
     assert encoded.rough((601, 1)).shape == encoded.pixels().shape
@@ -140,7 +118,7 @@ def test_a_large_jpeg_is_decoded_no_finer_than_the_crop_needs(make_jpeg):
 
 def test_a_crop_shows_the_box_it_names(make_jpeg):
     """The crop of a DCT-scaled JPEG lies where that of the whole image does."""
-    encoded = EncodedImage(Files(make_jpeg(5, 1200, 1600)), 0, 3)
+    encoded = EncodedImage(make_jpeg(5, 1200, 1600), "made", 3)
     preprocessing = Preprocessing(size=(64, 64))
     for copy in range(20):
         box = random_crop(encoded.size, RandomResizedCropConfig(), numpy_generator(0, "sample", 0, 0, copy))
@@ -175,6 +153,6 @@ def test_a_crop_that_never_fits_is_the_center():
 def test_a_jpeg_that_ends_in_its_head_is_bad(length, make_jpeg):
     head = make_jpeg(1)[:length]
     with pytest.raises(BadImage):
-        EncodedImage(Files(head), 0, 3).pixels()
+        EncodedImage(head, "made", 3).pixels()
     with pytest.raises(BadImage):
-        EncodedImage(Files(head[:3] + b"\xff"), 0, 3).pixels()
+        EncodedImage(head[:3] + b"\xff", "made", 3).pixels()

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from vitreous.data.sources import folders
-from vitreous.data.sources.files import FileTable
-from vitreous.data.sources.folders import cache_file, index_folder
+from vitreous.data.sources.folders import FileTable, cache_file, index_folder
 
 
 @pytest.fixture

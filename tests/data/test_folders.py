@@ -94,7 +94,7 @@ def test_each_mistake_has_its_sentence(tmp_path, change, sentence):
 def test_a_class_that_only_val_has_is_an_error(tmp_path, make):
     make(tmp_path / "train")
     make(tmp_path / "val", classes=("cat", "emu"))
-    with pytest.raises(InputError, match="'emu' that train/ has not"):
+    with pytest.raises(InputError, match="'emu' that train/ lacks"):
         open_data(str(tmp_path), DataConfig())
 
 

@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import AugmentationConfig, DataConfig
-from vitreous.data.dataset import sampled
 from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data, summarize
 from vitreous.errors import InputError
@@ -122,7 +121,7 @@ def test_stream_mistakes(tmp_path):
 
 
 def test_looking_at_a_stream_reads_one_row_group(streamed):
-    assert sampled(streamed.train, 32) == [0, 1, 2]
+    assert streamed.train.sample(32) == [0, 1, 2]
     streamed.train.held.clear()
     summarize(streamed.train)
     assert list(streamed.train.held) == [0]
@@ -133,5 +132,18 @@ def test_a_parquet_file_that_holds_only_paths_says_so(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     pyarrow = pytest.importorskip("pyarrow")
     parquet.write_table(pyarrow.table({"image": images, "label": [0, 1, 0, 1]}), tmp_path / "train.parquet")
-    with pytest.raises(InputError, match=r"the Parquet file holds but its path, photos/"):
+    with pytest.raises(InputError, match=r"the Parquet file has only its path, photos/"):
         open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+
+
+def test_a_held_out_part_that_lacks_a_class_has_the_numbers_of_train(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "PNG")
+    for part, labels in (("train", ["ant", "bee", "cat"]), ("test", ["bee", "cat"])):
+        images = [{"bytes": buffer.getvalue(), "path": None}] * len(labels)
+        parquet.write_table(pyarrow.table({"image": images, "label": labels}), tmp_path / f"{part}.parquet")
+    splits = open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+    assert splits.test.classes == splits.train.classes
+    assert splits.test.targets.tolist() == [1, 2]

@@ -10,13 +10,10 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import RandomResizedCropConfig
-from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import JPEG_END, EncodedImage, truncated_jpeg
+from vitreous.data.decoding import JPEG_END, BadImage, EncodedImage, truncated_jpeg
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import numpy_generator
-
-from .test_decoding import Files
 
 pytest.importorskip("simplejpeg")
 
@@ -40,7 +37,7 @@ KINDS = [{"subsampling": each} for each in ("4:2:0", "4:2:2", "4:4:4")] + [
 def test_the_upper_rows_are_those_of_the_whole_image(kind, until):
     channels = 1 if kind.get("mode") == "L" else 3
     data = made(**kind)
-    whole, part = (EncodedImage(Files(data), 0, channels) for _ in range(2))
+    whole, part = (EncodedImage(data, "made", channels) for _ in range(2))
     assert torch.equal(part.pixels(until=until)[:, :until], whole.pixels()[:, :until])
     for least in ((203, 151), (101, 75), (50, 37), (25, 18)):
         rough, upper = whole.rough(least), part.rough(least, until=until)
@@ -62,7 +59,7 @@ def test_a_lower_image_is_said_to_be_where_its_rows_follow_each_other():
 
 def test_a_progressive_image_is_decoded_whole():
     data = made(progressive=True)
-    encoded = EncodedImage(Files(data), 0, 3)
+    encoded = EncodedImage(data, "made", 3)
     assert torch.equal(encoded.pixels(until=20), encoded.pixels())
 
 
@@ -70,21 +67,23 @@ def test_a_progressive_image_is_decoded_whole():
 def test_a_truncated_image_is_bad_though_the_crop_has_its_rows(part):
     """What lies below the crop is not decoded; the file is broken all the same."""
     data = made(600, 500)
-    files = Files(data[: int(part * len(data))])
+    data = data[: int(part * len(data))]
     preprocessing = Preprocessing(size=(64, 64))
     with pytest.raises(BadImage, match="truncated"):
-        crop_encoded(EncodedImage(files, 0, 3), (0, 0, 40, 40), preprocessing)
+        crop_encoded(EncodedImage(data, "made", 3), (0, 0, 40, 40), preprocessing)
     with pytest.raises(BadImage, match="truncated"):
-        evaluation_pixels(EncodedImage(files, 0, 3), Preprocessing(size=(64, 64), crop_fraction=0.5))
+        evaluation_pixels(EncodedImage(data, "made", 3), Preprocessing(size=(64, 64), crop_fraction=0.5))
 
 
 def test_crops_are_those_of_the_whole_image():
     """The same image as a progressive file is decoded whole."""
     preprocessing = Preprocessing(size=(64, 64))
-    early, whole = (Files(made(400, 300, progressive=each)) for each in (False, True))
+    early, whole = (made(400, 300, progressive=each) for each in (False, True))
     for index in range(40):
         box = random_crop((400, 300), RandomResizedCropConfig(), numpy_generator(0, "sample", 0, index, 0))
-        one, two = (crop_encoded(EncodedImage(files, 0, 3), box, preprocessing) for files in (early, whole))
+        one, two = (
+            crop_encoded(EncodedImage(data, "made", 3), box, preprocessing) for data in (early, whole)
+        )
         assert torch.equal(one, two)
 
 
@@ -94,9 +93,9 @@ def test_no_crop_sees_a_row_that_was_not_decoded(height, part, monkeypatch):
     """A part of an image has its rows rounded up, so that those of the crop reach a little further down."""
     whole = np.full
     monkeypatch.setattr("vitreous.data.decoding.np.empty", lambda shape, dtype: whole(shape, 77, dtype))
-    early, late = (Files(made(height, 600, progressive=each)) for each in (False, True))
+    early, late = (made(height, 600, progressive=each) for each in (False, True))
     preprocessing = Preprocessing(size=(512 // part, 512 // part))
     for end in range(height - 40, height + 1):
         box = (end - 512, 3, 512, 512)
-        one, two = (crop_encoded(EncodedImage(files, 0, 3), box, preprocessing) for files in (early, late))
+        one, two = (crop_encoded(EncodedImage(data, "made", 3), box, preprocessing) for data in (early, late))
         assert torch.equal(one, two)

@@ -127,7 +127,7 @@ def test_the_datasets_library():
     splits = open_data(parts, EVERYTHING)
     assert splits.test.targets.tolist() == [0, 0]
     assert splits.test.classes == ("cat", "dog")
-    with pytest.raises(InputError, match="the class 'cat', which the split 'train' does not have"):
+    with pytest.raises(InputError, match="the class 'cat', which is not one of dog"):
         open_data({"train": table.select([0, 2]), "test": table}, EVERYTHING)
 
 

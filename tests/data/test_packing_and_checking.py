@@ -13,8 +13,7 @@ from PIL import Image
 from vitreous.cli import run
 from vitreous.data.checking import check
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import EncodedImage
+from vitreous.data.decoding import BadImage
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.data.transforms import evaluation_pixels
@@ -90,10 +89,12 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):
     paths = [f"{name}/{index}.jpg" for name in ("cat", "dog") for index in range(10)]
     rows = [f"{path},text {number}\n" for number, path in enumerate(paths)]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
-    assert "looks like a manifest of texts" in found(tmp_path / "m.csv")["few"].advice
+    assert "--task captioning" in found(tmp_path / "m.csv")["texts"].fix
     rows = [f"{path},{path[:3]}\n" for path in paths[5:15]]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
-    assert found(tmp_path / "m.csv")["few"].advice == "add images, or join classes"
+    findings = found(tmp_path / "m.csv")
+    assert findings["few"].fix == "add images, or join classes"
+    assert "texts" not in findings
 
 
 def test_a_wrong_label_among_alike_images_is_suspect(tmp_path):
@@ -136,14 +137,14 @@ def test_raw_shards_hold_the_pixels_themselves(photos, tmp_path):
     again = open_data(str(tmp_path / "packed"), DataConfig())
     preprocessing = Preprocessing(size=(16, 16), crop_fraction=0.8)
     for index in range(16):
-        small = EncodedImage(splits.train, index, 3).shrunk(24)
-        raw = EncodedImage(again.train, index, 3)
+        small = splits.train.opened(index, 3).shrunk(24)
+        raw = again.train.opened(index, 3)
         assert raw.size == (24, 32)
         assert torch.equal(raw.pixels(), small)
         assert torch.equal(to_tensor(raw.upright()), small)  # as Pillow reads it
         exact = to_tensor(preprocessing.image(raw.upright())).int()
         assert (evaluation_pixels(raw, preprocessing).int() - exact).abs().max() <= 1
-        gray = EncodedImage(again.train, index, 1)
+        gray = again.train.opened(index, 1)
         assert torch.equal(gray.pixels(), to_tensor(gray.image.convert("L")))
 
 
@@ -156,8 +157,8 @@ def test_a_torn_raw_image_is_bad(tmp_path):
     (tmp_path / "a" / "0.ppm").write_bytes(whole[:-1])
     images = open_data(str(tmp_path), DataConfig(test_fraction=0)).train
     with pytest.raises(BadImage, match="truncated"):
-        EncodedImage(images, 0, 3).pixels()
-    assert EncodedImage(images, 1, 3).pixels().shape == (3, 6, 8)
+        images.opened(0, 3).pixels()
+    assert images.opened(1, 3).pixels().shape == (3, 6, 8)
 
 
 def test_packing_twice_gives_the_same_bytes(photos, tmp_path):

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitreous.data import transforms
-from vitreous.data.decoding import EncodedImage
-from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, normalize, resample, rows_first
+from vitreous.data import batch_augmentation, transforms
+from vitreous.data.batch_augmentation import normalize
+from vitreous.data.decoding import EncodedImage, decode
+from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, resample, rows_first
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
-from .test_decoding import Files, save
+from .test_decoding import save
 
 pytestmark = pytest.mark.skipif(transforms.loops() is None, reason="Numba is not installed")
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
@@ -76,10 +77,10 @@ def test_rows_first_is_columns_first_of_the_image_on_its_side(size):
 )
 @pytest.mark.parametrize("mode", ["crop", "squash"])
 def test_the_evaluations_images_are_pillows(size, mode):
-    files = Files(save(Image.fromarray(noise(2, *size)), "PNG"))
+    data = save(Image.fromarray(noise(2, *size)), "PNG")
     preprocessing = Preprocessing(size=(224, 192), resize=mode, crop_fraction=0.9)
-    ours = evaluation_pixels(EncodedImage(files, 0, 3), preprocessing)
-    assert torch.equal(ours, to_tensor(preprocessing.image(files.image(0))))
+    ours = evaluation_pixels(EncodedImage(data, "made", 3), preprocessing)
+    assert torch.equal(ours, to_tensor(preprocessing.image(decode(data, "made"))))
 
 
 @given(height=st.integers(1, 3000), target=st.integers(1, 600), part=st.floats(0.01, 1))
@@ -104,15 +105,15 @@ def test_nothing_outside_of_the_box_is_looked_at():
 
 def test_without_numba_pillow_and_torch_do_it(monkeypatch):
     pixels = noise(5, 300, 400)
-    files = Files(save(Image.fromarray(pixels), "PNG"))
+    data = save(Image.fromarray(pixels), "PNG")
     preprocessing = Preprocessing(size=(64, 64), crop_fraction=0.875)
-    with_numba = evaluation_pixels(EncodedImage(files, 0, 3), preprocessing)
+    with_numba = evaluation_pixels(EncodedImage(data, "made", 3), preprocessing)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
     crop = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
     batch = torch.randint(0, 256, (8, 3, 224, 224), dtype=torch.uint8)
     numbers = normalize(batch, *preprocessing.factor_and_shift())
     monkeypatch.setattr(transforms, "loops", lambda: None)
-    assert torch.equal(evaluation_pixels(EncodedImage(files, 0, 3), preprocessing), with_numba)
+    assert torch.equal(evaluation_pixels(EncodedImage(data, "made", 3), preprocessing), with_numba)
     torchs = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
     assert (torchs.int() - crop.int()).abs().float().mean() < 1  # the order of rows and columns differs
     assert torch.equal(normalize(batch, *preprocessing.factor_and_shift()), numbers)
@@ -123,7 +124,7 @@ def test_normalizing_is_the_models_own_bit_for_bit(channels):
     mean, std = (0.485, 0.456, 0.406)[:channels], (0.229, 0.224, 0.225)[:channels]
     preprocessing = Preprocessing(channels=channels, mean=mean, std=std)
     batch = torch.randint(0, 256, (30, channels, 224, 224), dtype=torch.uint8)
-    assert batch.numel() >= transforms.LARGE_BATCH
+    assert batch.numel() >= batch_augmentation.LARGE_BATCH
     assert torch.equal(normalize(batch, *preprocessing.factor_and_shift()), preprocessing.normalize(batch))
     assert torch.equal(
         normalize(batch.mT, *preprocessing.factor_and_shift()), preprocessing.normalize(batch.mT)

@@ -11,9 +11,10 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
+from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.segmentation.digit_pages import open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
-from vitreous.data.segmentation.loading import mask_evaluation_loader, mask_loader
+from vitreous.data.segmentation.loading import MaskReader
 from vitreous.data.segmentation.masked import colored, mask_image, palette
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
@@ -38,12 +39,17 @@ def write(root: Path, stems="abcdefghij", *, size=(24, 20), images="images", mas
 
 def loader(images, *, augmentation=None, preprocessing=SEEN, **options):
     augmentation = augmentation or AugmentationConfig()
-    return mask_loader(
+    return image_loader(
         images,
         preprocessing=preprocessing,
         augmentation=augmentation,
+        reader=MaskReader(images, preprocessing, augmentation),
         **{"batch_size": 4, "seed": 0} | options,
     )
+
+
+def evaluation(images, **options):
+    return evaluation_loader(images, preprocessing=SEEN, reader=MaskReader(images, SEEN), **options)
 
 
 def test_a_folder_is_split_and_its_classes_numbered(tmp_path):
@@ -180,7 +186,7 @@ def test_a_broken_image_or_mask_is_counted_and_its_place_filled(tmp_path):
     batches = loader(splits.train, batch_size=5)
     assert [len(batch.images) for batch in batches.epoch(0)] == [5, 5]
     assert sorted(Path(name).name for name, _ in batches.bad) == ["a.jpg", "b.png"]
-    judged = mask_evaluation_loader(splits.train, preprocessing=SEEN, batch_size=3)
+    judged = evaluation(splits.train, batch_size=3)
     assert sum(len(batch.masks) for batch in judged) == 8
     assert len(judged.bad) == 2
 
@@ -238,7 +244,7 @@ def test_evaluation_decodes_in_threads_and_in_order(tmp_path, monkeypatch):
         return pair(self, index)
 
     monkeypatch.setattr(type(splits.train), "pair", watched)
-    batches = mask_evaluation_loader(splits.train, preprocessing=SEEN, batch_size=3, workers=2)
+    batches = evaluation(splits.train, batch_size=3, workers=2)
     assert [index for batch in batches for index in batch.indices.tolist()] == list(range(10))
     assert all(name.startswith("vitreous-data") for name in threads)
 
@@ -256,7 +262,7 @@ def test_a_turned_photograph_fits_its_upright_mask(tmp_path):
     exif[0x0112] = 6
     Image.open(path).transpose(Image.Transpose.ROTATE_90).save(path, exif=exif, quality=100)
     splits = open_masked(str(tmp_path), DataConfig(test_fraction=0.0))
-    batch, *_ = mask_evaluation_loader(splits.train, preprocessing=SEEN, batch_size=2)
+    batch, *_ = evaluation(splits.train, batch_size=2)
     assert batch.masks[0].shape == (24, 20)
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.data.dataset import ArrayImages, BadImage
+from vitreous.data.dataset import ArrayImages
+from vitreous.data.decoding import BadImage
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.data.dataset import BadImage
-from vitreous.data.segmentation.masked import MaskedSubset
+from vitreous.data.decoding import BadImage
+from vitreous.data.segmentation.masked import MaskedDataset, MaskedSubset
 from vitreous.errors import InputError
 from vitreous.evaluation.segmentation import (
     SegmentationEvaluation,
@@ -80,13 +80,10 @@ def test_without_a_background_there_is_no_foreground():
     assert "test_foreground_miou" not in evaluation(counts, classes=("sky", "road")).to_json()
 
 
-class Three:
+class Three(MaskedDataset):
     """Three images of sizes of their own, one of which cannot be read."""
 
-    classes = ("background", "a", "b")
-
-    def __len__(self):
-        return 3
+    classes, targets = ("background", "a", "b"), np.zeros(3, dtype=np.int64)
 
     def name(self, index):
         return f"image {index}"

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.data.dataset import ArrayImages, BadImage
+from vitreous.data.dataset import ArrayImages, ImageDataset
+from vitreous.data.decoding import BadImage
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
 from vitreous.evaluation.text_models import Reader, Translator, WrittenText
@@ -85,13 +86,8 @@ def test_a_reader_is_judged_and_bad_images_are_told():
     pixels = np.arange(100, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2)
     images = ArrayImages(pixels, np.zeros(100, dtype=np.int64), ("text",), name="gray")
 
-    class Torn:
-        classes, targets = images.classes, images.targets
-        name = staticmethod(images.name)
-        encoded = staticmethod(images.encoded)
-
-        def __len__(self):
-            return 100
+    class Torn(ImageDataset):
+        classes, targets, source = images.classes, images.targets, "gray"
 
         def image(self, row) -> Image.Image:
             if row == 70:

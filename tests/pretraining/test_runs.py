@@ -13,8 +13,9 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import BadImage
-from vitreous.data.sources import Splits, open_data
+from vitreous.data.dataset import Splits
+from vitreous.data.decoding import BadImage
+from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.config import OBJECTIVES, PretrainingRunConfig, open_unlabeled

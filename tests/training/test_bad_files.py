@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from vitreous.data.dataset import BadFiles, BadImage
+from vitreous.data.dataset import BadFiles
+from vitreous.data.decoding import BadImage
 from vitreous.errors import InputError
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import BadFileSync, World

@@ -15,13 +15,13 @@ import torch
 from PIL import Image
 
 from vitreous.cli import run as command
+from vitreous.data.checking import data_findings
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.models.names import create
 from vitreous.tasks.doctor import examine_data, examine_run
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis.of_course import course_findings
-from vitreous.training.diagnosis.of_data import data_findings
 from vitreous.training.diagnosis.of_model import model_findings
 from vitreous.training.run import Run
 from vitreous.training.session import model_so_far
@@ -49,7 +49,7 @@ def broken(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Broken:
 
 
 def found(path: Path) -> dict[str, tuple[str, str]]:
-    return {finding.check: (finding.problem, finding.fix) for finding in examine_run(path)}
+    return {finding.kind: (finding.problem, finding.fix) for finding in examine_run(path)}
 
 
 def test_a_healthy_run_has_nothing(broken: Broken) -> None:
@@ -96,9 +96,10 @@ def test_the_same_images_on_both_sides(tmp_path: Path) -> None:
             if number < 4:
                 image.save(tmp_path / "val" / name / f"copy{number}.png")
     (finding,) = examine_data(str(tmp_path))
-    assert finding.check == "leak"
-    assert "8 of 8" in finding.problem
-    assert "copy" in finding.problem
+    assert finding.kind == "leak"
+    assert finding.found == 8
+    assert finding.severity == "error"
+    assert all("copy" in held_out for _, held_out in finding.images)
 
 
 def images(targets: list[int], classes: int = 4, side: int = 8) -> ArrayImages:
@@ -112,7 +113,7 @@ def split(train: list[int], test: list[int]) -> Splits:
 
 
 def test_a_split_that_was_cut_from_a_sorted_list() -> None:
-    findings = {f.check: f for f in data_findings(split([0, 0, 1, 1, 2, 2] * 4, [3] * 6))}
+    findings = {f.kind: f for f in data_findings(split([0, 0, 1, 1, 2, 2] * 4, [3] * 6))}
     assert set(findings) == {"split", "imbalance"}
     finding = findings["split"]
     assert "100% of the test part" in finding.problem
@@ -120,13 +121,13 @@ def test_a_split_that_was_cut_from_a_sorted_list() -> None:
 
 
 def test_labels_out_of_range() -> None:
-    checks = [finding.check for finding in data_findings(split([1, 2, 3, 4] * 5, [1, 2, 3, 4]))]
+    checks = [finding.kind for finding in data_findings(split([1, 2, 3, 4] * 5, [1, 2, 3, 4]))]
     assert "labels" in checks
 
 
 def test_a_class_that_is_hardly_there() -> None:
     findings = list(data_findings(split([0] * 100 + [1] * 100 + [2] * 100 + [3] * 3, [0, 1, 2] * 30)))
-    assert [finding.check for finding in findings] == ["imbalance"]
+    assert [finding.kind for finding in findings] == ["imbalance"]
     assert "3 of 'd'" in findings[0].problem
 
 
@@ -140,7 +141,7 @@ def test_a_loader_that_starves_the_device(tiny: RunConfig) -> None:
         for n in (1, 2, 3)
     ]
     (finding,) = course_findings(tiny.training, rows, classes=10, data=tiny.data)
-    assert finding.check == "loader"
+    assert finding.kind == "loader"
     assert "60% of the time" in finding.problem
 
 
@@ -150,7 +151,7 @@ def test_skipped_steps_and_overfitting(tiny: RunConfig) -> None:
         {"step": 80, "loss": 0.1, "skipped": 3, "accuracy": 0.99, "validation_accuracy": 0.5},
     ]
     checks = {
-        finding.check: finding.problem
+        finding.kind: finding.problem
         for finding in course_findings(tiny.training, rows, classes=10, data=tiny.data)
     }
     assert "3 steps" in checks["not finite"]
@@ -172,8 +173,8 @@ def test_the_layer_where_numbers_stop_being_finite() -> None:
         model.blocks[1].attention.qkv.bias[0] = 1e38
         model.blocks[1].attention.qkv.weight[:] *= 1e38
     (finding,) = model_findings(model, shown)
-    assert finding.check == "origin of NaN"
-    assert "behind blocks.1.attention" in finding.problem
+    assert finding.kind == "origin of NaN"
+    assert "after blocks.1.attention" in finding.problem
 
 
 def test_a_weight_that_is_not_finite_is_named() -> None:
@@ -189,8 +190,8 @@ def test_a_layer_that_explodes() -> None:
     with torch.no_grad():
         for parameter in model.blocks[1].mlp.parameters():
             parameter.mul_(300)
-    checks = {f.check: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
-    assert "behind layer 2" in checks["exploding layer"]
+    checks = {f.kind: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
+    assert "after layer 2" in checks["exploding layer"]
 
 
 def test_a_layer_that_no_gradient_reaches() -> None:
@@ -200,12 +201,12 @@ def test_a_layer_that_no_gradient_reaches() -> None:
             parameter.zero_()
         for norm in (model.blocks[0].attention_norm, model.blocks[0].mlp_norm):
             norm.weight.zero_()
-    checks = {f.check: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
+    checks = {f.kind: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
     assert "dead layer" not in checks  # the last biases still learn, so it can come back
     with torch.no_grad():
         model.blocks[0].attention_branch.append(torch.nn.Hardtanh(0.0, 1e-30))
         model.blocks[0].mlp_branch.append(torch.nn.Hardtanh(0.0, 1e-30))
-    checks = {f.check: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
+    checks = {f.kind: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
     assert "no gradient reaches layer 1" in checks["dead layer"]
 
 
@@ -213,12 +214,12 @@ def test_a_model_that_says_the_same_of_everything() -> None:
     model = model_of()
     with torch.no_grad():
         model.head.bias[2] = 100
-    checks = {f.check: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
+    checks = {f.kind: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
     assert checks["one class"] == "16 of 16 images are called 2, 4 are"
 
 
 def test_small_images_blown_up() -> None:
-    checks = {f.check: f for f in model_findings(model_of(image_size=64), images([0, 1, 2, 3] * 4))}
+    checks = {f.kind: f for f in model_findings(model_of(image_size=64), images([0, 1, 2, 3] * 4))}
     assert "about 8 pixels are blown up to 64x64" in checks["image size"].problem
 
 
@@ -227,11 +228,30 @@ def test_the_command_prints_findings_with_their_fix(
 ) -> None:
     path = broken({"model": {"patch_size": 8}})
     capsys.readouterr()
-    assert command(["doctor", str(path)]) == 1
-    assert "patch size: 8x8 images" in (said := capsys.readouterr().out)
+    assert command(["doctor", str(path)]) == 0  # a warning
+    assert "warning: 8x8 images" in (said := capsys.readouterr().out)
     assert "fix: set model.patch_size=1" in said
-    assert command(["doctor", str(path), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["findings"][0]["check"] == "patch size"
+    assert command(["doctor", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"][0]["kind"] == "patch size"
+
+
+def test_the_command_exits_with_1_for_an_error_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = np.random.default_rng(0)
+    for name, count in (("cat", 44), ("dog", 4)):
+        (tmp_path / name).mkdir()
+        for number in range(count):
+            pixels = random.integers(0, 255, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    for command_line in (["doctor"], ["data", "check"]):
+        assert command([*command_line, str(tmp_path)]) == 0
+        assert "warning: " in (said := capsys.readouterr().out)
+        assert "set data.class_balance=true" in said
+    (tmp_path / "emu").mkdir()
+    for command_line in (["doctor"], ["data", "check"]):
+        assert command([*command_line, str(tmp_path)]) == 1
+        assert "error: 1 class folders hold no image" in capsys.readouterr().out
 
 
 def test_a_stopped_run_is_judged_by_its_newest_state(broken: Broken, tiny: RunConfig) -> None:
@@ -251,7 +271,7 @@ def test_one_hard_epoch_is_no_climbing_loss(last: tuple[float, ...], climbs: boo
     """Mixup draws how hard an epoch is: losses of a healthy run of the digits."""
     losses = (2.3, 1.9, 1.4, 1.06, *last)
     rows = [{"step": 14 * (n + 1), "loss": loss, "waiting": 0.0} for n, loss in enumerate(losses)]
-    checks = {finding.check for finding in course_findings(tiny.training, rows, classes=10)}
+    checks = {finding.kind for finding in course_findings(tiny.training, rows, classes=10)}
     assert ("learning rate" in checks) is climbs
 
 

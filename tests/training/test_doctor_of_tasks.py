@@ -99,7 +99,7 @@ def write(run: Run, losses: Sequence[float], **more: float) -> None:
 
 
 def found(path: Path) -> dict[str, str]:
-    return {finding.check: finding.problem for finding in examine_run(path)}
+    return {finding.kind: finding.problem for finding in examine_run(path)}
 
 
 @KINDS
@@ -148,7 +148,7 @@ def test_a_stopped_run_is_examined_without_its_model(translation: Run) -> None:
 def test_the_command_says_it(translation: Run, capsys: pytest.CaptureFixture[str]) -> None:
     write(translation, (2.5, 2.5, 2.5, 2.5))
     assert command(["doctor", str(translation.path), "--json"]) == 1
-    checks = [finding["check"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    checks = [finding["kind"] for finding in json.loads(capsys.readouterr().out)["findings"]]
     assert checks == ["learning rate", "origin of NaN"]
 
 
@@ -166,8 +166,8 @@ def test_an_empty_class_folder_is_a_finding_among_others(tmp_path: Path) -> None
     folder_of(tmp_path, ("cat", "dog"), count=24)
     (tmp_path / "emu").mkdir()
     (finding,) = examine_data(str(tmp_path))
-    assert finding.check == "empty class"
-    assert str(tmp_path / "emu") in finding.problem
+    assert finding.kind == "empty"
+    assert finding.images == (str(tmp_path / "emu"),)
 
 
 def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
@@ -175,11 +175,11 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
     rows = [f"{name}/{n}.png,{name} number {n}\n" for name in ("cat", "dog") for n in range(8)]
     (tmp_path / "list.csv").write_text("path,label\n" + "".join(rows))
     (finding,) = examine_data(str(tmp_path / "list.csv"))
-    assert finding.check == "classes"
+    assert finding.kind == "texts"
     assert "--task captioning" in finding.fix
 
 
 def test_images_and_masks_are_told_from_classes(tmp_path: Path) -> None:
     (finding,) = examine_data(str(folder_of(tmp_path, ("images", "masks"))))
-    assert finding.check == "classes"
+    assert finding.kind == "masks"
     assert "--task segmentation" in finding.fix

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import InputError, nearest
-from vitreous.results import Result
 
 if TYPE_CHECKING:
-    from vitreous.data.checking import DataReport
+    from vitreous.data.findings import DataReport, Diagnosis
     from vitreous.data.packing import Packed
-    from vitreous.training.diagnosis import Finding
-
-
-@dataclass(frozen=True)
-class Diagnosis(Result):
-    """What `doctor` found in a run or a data set."""
-
-    subject: str
-    findings: tuple[Finding, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"subject": self.subject, "findings": self.table()}
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each finding."""
-        return [finding._asdict() for finding in self.findings]
 
 
 def doctor(subject: Any) -> Diagnosis:
@@ -39,13 +21,14 @@ def doctor(subject: Any) -> Diagnosis:
     Raises:
         InputError: the subject is neither, or the data of the run is not where it was.
     """
+    from vitreous.data.findings import Diagnosis
     from vitreous.tasks.doctor import examine_data, examine_run
 
     path = getattr(subject, "path", subject)
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
     findings = examine_run(Path(path)) if is_run else examine_data(path)
     subject = str(path) if isinstance(path, str | Path) else type(path).__name__
-    return Diagnosis(subject, tuple(findings))
+    return Diagnosis(tuple(findings), subject)
 
 
 def check_data(data: Any, *, task: str = "classification", workers: int | None = None) -> DataReport:
@@ -62,7 +45,7 @@ def check_data(data: Any, *, task: str = "classification", workers: int | None =
     """
     from vitreous.data.checking import check_source
     from vitreous.data.segmentation.checking import check_masks
-    from vitreous.data.text.checking import check_texts
+    from vitreous.data.text.captions import check_texts
 
     checks = {"classification": check_source, "captioning": check_texts, "segmentation": check_masks}
     if task not in checks:

@@ -1,4 +1,5 @@
-"""DATA that is given as Python objects, as a manifest on the disk: a run names its data by a path."""
+"""DATA that is given as Python objects, as a manifest on the disk, by whose path a run finds its data
+again when it is resumed or evaluated. Calls that make no run read the objects themselves."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
     Raises:
         InputError: an image cannot be read.
     """
-    from vitreous.data.dataset import BadImage
+    from vitreous.data.decoding import BadImage
 
     digest, count = hashlib.blake2b(digest_size=12), 0
     with (folder / "manifest.csv").open("w", newline="", encoding="utf-8") as file:

@@ -137,7 +137,7 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
         InputError: not one image can be read.
     """
     from vitreous.data.config import DataConfig
-    from vitreous.data.dataset import BadImage, sampled
+    from vitreous.data.decoding import BadImage
     from vitreous.data.sources import open_data
 
     about = ""
@@ -157,12 +157,12 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
         else:
             found = open_data("digits", DataConfig()).test
             about = "No images were given: these are handwritten digits."
-        rows = sampled(found, task.inspected)
+        rows = found.sample(task.inspected)
     size = getattr(answerer, "model", answerer).preprocessing.size
     read = []
     for row in rows:
         try:
-            image = found.pair(row)[0] if hasattr(found, "pair") else found.image(row)
+            image = found.image(row)
         except BadImage as error:
             failed.append(Failure(error.name, error.reason))
         else:

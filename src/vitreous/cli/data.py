@@ -10,13 +10,12 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import Int, Json, Workers
-from vitreous.cli.printing import print_json
+from vitreous.cli.printing import print_findings, print_json
 
 if TYPE_CHECKING:
-    from vitreous.data.checking import DataReport
+    from vitreous.data.findings import DataReport
 
 RAW = "pixels instead of JPEGs: nothing to decode, and nearly ten times as large"
-SHOWN = 5  # images that a finding names on the terminal; --json gives more
 
 
 def check(
@@ -43,7 +42,7 @@ def check(
         print_json({"data": source, **report.to_json()})
     else:
         print_report(source, report)
-    return 1 if report.errors else 0
+    return 1 if report.has_errors else 0
 
 
 def pack(
@@ -101,18 +100,6 @@ def print_report(source: str, report: DataReport) -> None:
     counts = list(report.classes.values())
     classes = f"; {len(counts)} classes of {min(counts)} to {max(counts)} images" if counts else ""
     print(f"{source}: {parts}{classes}")
-    for finding in report.findings:
-        print(f"\n{finding.severity}: {finding.found} {finding.what}: {finding.advice}")
-        for image in finding.images[:SHOWN]:
-            print(f"  {finding_subject(image)}")
-        if finding.found > SHOWN and len(finding.images) > SHOWN:
-            print(f"  ... {finding.found - SHOWN} more")
+    print_findings(report.findings)
     if not report.findings:
         print("nothing is wrong with it")
-
-
-def finding_subject(image: object) -> str:
-    """An image, a pair of them, or an image and what is wrong."""
-    if isinstance(image, dict):
-        return ": ".join(map(str, image.values()))
-    return " = ".join(image) if isinstance(image, tuple) else str(image)

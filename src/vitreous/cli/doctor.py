@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import vitreous as vt
 from vitreous.cli.options import Json
-from vitreous.cli.printing import print_json
+from vitreous.cli.printing import print_findings, print_json
 
 
 def doctor(subject: str, /, *, json: Json = False) -> int:
     """Why is it not learning? Findings about a run or a dataset, each with its fix.
 
-    The exit code is 1 where something was found.
+    The exit code is 1 where a finding is an error.
 
     Parameters
     ----------
@@ -23,6 +23,5 @@ def doctor(subject: str, /, *, json: Json = False) -> int:
     elif not diagnosis.findings:
         print(f"{subject}: nothing found that would keep a model from learning")
     else:
-        for finding in diagnosis.findings:
-            print(f"{finding.check}: {finding.problem}\n    fix: {finding.fix}")
-    return 1 if diagnosis.findings else 0
+        print_findings(diagnosis.findings)
+    return 1 if diagnosis.has_errors else 0

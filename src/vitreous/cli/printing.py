@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 from vitreous.results import percent, text_table
 
 if TYPE_CHECKING:
+    from vitreous.data.findings import Finding
     from vitreous.data.image_list import Failure
     from vitreous.evaluation.result import Evaluation
+
+SHOWN = 5  # images that a finding names; --json gives more
 
 
 def print_json(result: Mapping[str, Any]) -> None:
@@ -27,6 +30,23 @@ def print_failed(failed: Iterable[Failure]) -> int:
         print(f"vitreous: {each.path}: {each.reason}", file=sys.stderr)
         code = 1
     return code
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Print what is wrong with data or a run, how to fix it, and a few of the images concerned."""
+    for finding in findings:
+        print(f"{finding.severity}: {finding.problem}\n    fix: {finding.fix}")
+        for image in finding.images[:SHOWN]:
+            print(f"    {finding_subject(image)}")
+        if finding.found > SHOWN and len(finding.images) > SHOWN:
+            print(f"    ... {finding.found - SHOWN} more")
+
+
+def finding_subject(image: object) -> str:
+    """Return an image, a pair of them, or an image and what is wrong, as one line."""
+    if isinstance(image, dict):
+        return ": ".join(map(str, image.values()))
+    return " = ".join(image) if isinstance(image, tuple) else str(image)
 
 
 def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]] = ()) -> None:

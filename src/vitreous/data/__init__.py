@@ -1,1 +1,1 @@
-"""From where images lie to batches: sources, decoding, augmentation, deterministic loaders."""
+"""From stored images to batches: sources, decoding, augmentation, deterministic loaders."""

@@ -1,259 +1,196 @@
-"""What is wrong with a dataset: findings, each with the images concerned and what to do."""
+"""Look at every image of a dataset and its labels: what is wrong with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import Indices, Splits
+from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.decoding import BadImage
+from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.sources import open_data
 from vitreous.data.survey import Survey, exact_duplicates, near_duplicates, survey
-from vitreous.results import Result
 
-SHOWN = 100  # images named in a finding
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
+OTHER_CLASSES = 0.4  # of the held-out part, in classes that the training part shows less often
+LEAKED = 0.005  # of the held-out images
+LOOKED_AT = 20_000  # images of a part, for the leak
 TINY = 0.25  # of the median shorter side
 NEIGHBORS = 10
 AGREEING = 9  # of those, of one other class, make a label suspect
 MOST_COMPARED = 20_000  # images; all pairs are compared
 
 
-class Finding(NamedTuple):
-    """kind: a word for programs. what: a sentence. images: their names, or pairs; the first hundred."""
-
-    kind: str
-    severity: Literal["error", "warning", "note"]
-    what: str
-    advice: str
-    found: int
-    images: tuple[Any, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return self._asdict()
-
-
-@dataclass(frozen=True)
-class DataReport(Result):
-    """Counts and findings of a dataset."""
-
-    images: dict[str, int]  # by split
-    classes: dict[str, int]  # all splits together
-    findings: tuple[Finding, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "images": self.images,
-            "classes": self.classes,
-            "findings": [finding.to_json() for finding in self.findings],
-        }
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each finding."""
-        return [
-            {"severity": each.severity, "found": each.found, "what": each.what, "advice": each.advice}
-            for each in self.findings
-        ]
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        """The findings that spoil a training or its accuracy."""
-        return tuple(each for each in self.findings if each.severity == "error")
-
-
 def check_source(source: Any, *, workers: int | None = None) -> DataReport:
     """Open DATA and look at every image. A class folder without one, with which nothing can be trained, is
     a finding like others here."""
     empty: list[Path] = []
-    splits = open_data(source, DataConfig(), empty=empty)
-    report = check(splits, workers=workers)
-    if looks_masked(splits.train.classes):
-        advice = (
-            "this looks like a folder of images with masks: check it, and train, with --task segmentation"
-        )
-        finding = Finding("masks", "warning", "classes are named images and masks", advice, 2, ())
-        report = replace(report, findings=(finding, *report.findings))
-    advice = "add some, or remove the folders: nothing can be trained with them"
-    finding = Finding(
-        "empty", "error", "class folders hold no image", advice, len(empty), tuple(map(str, empty[:SHOWN]))
-    )
-    return replace(report, findings=(finding, *report.findings)) if empty else report
+    return check(open_data(source, DataConfig(), empty=empty), workers=workers, empty=empty)
 
 
-def looks_masked(classes: Sequence[str]) -> bool:
-    """Whether what was taken for classes are the folders of images and of their masks."""
+def check(splits: Splits, *, workers: int | None = None, empty: Sequence[Path] = ()) -> DataReport:
+    """Look at every image and say what is wrong.
+
+    Args:
+        empty: class folders without an image.
+    """
+    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    seen = survey({name: part for name, part in parts.items() if part is not None}, workers=workers)
+    counts = dict(zip(splits.train.classes, seen.counts.tolist(), strict=True))
+    few = [f"{name}: {count}" for name, count in counts.items() if count < FEW]
+    findings = [
+        *label_findings(splits, counts, empty),
+        *image_findings(seen, "labels"),
+        *finding("few", few, least=FEW),
+        *suspects(seen),
+    ]
+    return DataReport(tuple(findings), seen.images, counts)
+
+
+def data_findings(splits: Splits, empty: Sequence[Path] = ()) -> Iterator[Finding]:
+    """Yield what can be known without decoding the images: labels, and files that are in two parts.
+
+    Args:
+        empty: class folders without an image.
+    """
+    shown = class_counts(splits.train)
+    yield from label_findings(splits, dict(zip(splits.train.classes, shown.tolist(), strict=True)), empty)
+    train = {digest: index for index, digest in digests(splits.train)}
+    for part in (splits.validation, splits.test):
+        if part is not None:
+            twice = [(train[digest], index) for index, digest in digests(part) if digest in train]
+            if len(twice) > LEAKED * min(len(part), LOOKED_AT):
+                names = [(splits.train.name(one), part.name(other)) for one, other in twice]
+                yield from finding("leak", names)
+
+
+def digests(images: ImageDataset) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and a fingerprint of each image's file, or of its pixels where there is no file."""
+    for index in range(min(len(images), LOOKED_AT)):
+        try:
+            content = images.encoded(index)
+            if content is None:
+                image = images.image(index)
+                content = repr(image.size).encode() + image.tobytes()
+        except BadImage:
+            continue  # counted and named by the loader
+        yield index, hashlib.blake2b(content, digest_size=16).digest()
+
+
+def label_findings(
+    splits: Splits, counts: Mapping[str, int], empty: Sequence[Path] = ()
+) -> Iterator[Finding]:
+    """Yield what the labels alone tell.
+
+    Args:
+        counts: images of each class.
+        empty: class folders without an image.
+    """
+    yield from finding("empty", list(map(str, empty)))
+    classes = splits.train.classes
+    if looks_masked(classes):
+        yield from finding("masks", classes, classes=" and ".join(classes))
+    single = [name for name, count in counts.items() if count == 1]
+    if 2 * len(single) > len(counts):
+        yield from finding("texts", single, classes=len(counts))
+    yield from imbalance({name: count for name, count in counts.items() if count or not empty})
+    if splits.train.targets.ndim > 1:
+        return
+    for part, name in ((splits.train, "training"), (splits.validation, "validation"), (splits.test, "test")):
+        if part is not None and len(part):
+            low, high = int(part.targets.min()), int(part.targets.max())
+            if low < 0 or high >= len(classes):
+                values = {"low": low, "high": high, "classes": len(classes), "last": len(classes) - 1}
+                yield from finding("labels", (), 1, part=name, **values)
+            yield from sorted_split(splits.train, part, name)
+
+
+def looks_masked(classes: Collection[str]) -> bool:
+    """Return whether what was taken for classes are the folders of images and of their masks."""
     first, second = set(classes) & set(IMAGES), set(classes) & set(MASKS)
     return len(classes) == 2 and bool(first and second)
 
 
-def check(splits: Splits, *, workers: int | None = None) -> DataReport:
-    """Look at every image and say what is wrong."""
-    seen = survey(splits, workers=workers)
-    counts = seen.counts.tolist()
-    parts = np.bincount(seen.parts, minlength=len(seen.part_names)).tolist()
-    return DataReport(
-        images=dict(zip(seen.part_names, parts, strict=True)),
-        classes=dict(zip(seen.classes, counts, strict=True)),
-        findings=tuple(finding for finding in findings(seen, counts) if finding.found),
-    )
+def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
+    """A class that is hardly ever shown is hardly ever learned."""
+    largest, smallest = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    most, fewest = counts[largest], counts[smallest]
+    if most > IMBALANCE * fewest:
+        names = {"largest": largest, "smallest": smallest}
+        ratio = round(most / max(fewest, 1))
+        yield from finding("imbalance", [largest, smallest], ratio, most=most, fewest=fewest, **names)
 
 
-def findings(seen: Survey, counts: list[int]) -> Iterator[Finding]:
-    """In the order of their weight; those that found 0 are none."""
-    yield broken(seen)
-    yield from alike(seen, "labels")
-    yield from imbalance(seen, counts)
-    yield from looks(seen)
-    yield suspects(seen)
+def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator[Finding]:
+    """A split of a list that was sorted by class leaves whole classes on one side."""
+    ours, theirs = (counts / max(counts.sum(), 1) for counts in map(class_counts, (train, part)))
+    distance = float(np.abs(ours - theirs).sum()) / 2
+    unseen = [train.classes[c] for c in np.flatnonzero((theirs > 0) & (ours == 0))]
+    if unseen or distance > OTHER_CLASSES:
+        named = f"; never trained on: {', '.join(unseen[:5])}" if unseen else ""
+        yield from finding("split", unseen, 1, share=distance, part=name, unseen=named)
 
 
-def broken(seen: Survey) -> Finding:
-    """Files that cannot be read."""
-    bad = [{"path": name, "reason": reason} for name, reason in seen.bad]
-    return Finding(
-        "broken", "error", "files cannot be read", "fix or remove them", len(bad), tuple(bad[:SHOWN])
-    )
+def class_counts(images: ImageDataset) -> NDArray[np.int64]:
+    """Return how many images show each class, (classes,)."""
+    if images.targets.ndim > 1:
+        return np.count_nonzero(images.targets, axis=0)
+    classes = len(images.classes)
+    return np.bincount(images.targets.clip(0), minlength=classes)[:classes]
 
 
-def alike(seen: Survey, labels: str) -> Iterator[Finding]:
-    """Images that are there twice, in two splits, with two labels, or for nothing.
+def image_findings(seen: Survey, labels: str) -> Iterator[Finding]:
+    """Yield what the images tell: those that cannot be read; those that are there twice, in two splits, so
+    that what is measured on them is not what will be seen, with two labels, or for nothing; those much
+    smaller than the others, and gray ones among colored ones.
 
     Args:
         labels: what an image's label is called.
     """
-    groups = exact_duplicates(seen.digests)
-    pairs = [pair for group in groups for pair in pairwise(group)]
+    yield from finding("broken", [{"path": name, "reason": reason} for name, reason in seen.bad])
+    if not seen.names:
+        return
+    same = [pair for group in exact_duplicates(seen.digests) for pair in pairwise(group)]
     close = near_duplicates(seen.thumbs, seen.digests)
-    yield from leaks(seen, pairs, close)
-    yield from repeats(seen, pairs, close, labels)
+
+    def of_pairs(kind: str, pairs: list[tuple[int, int]]) -> Iterator[Finding]:
+        yield from finding(kind, [(seen.names[one], seen.names[two]) for one, two in pairs], labels=labels)
+
+    def across(pair: tuple[int, int]) -> bool:
+        return bool(seen.parts[pair[0]] != seen.parts[pair[1]])
+
+    yield from of_pairs("leak", [pair for pair in same if across(pair)])
+    yield from of_pairs("near-leak", [pair for pair in close if across(pair)])
+    yield from of_pairs("conflict", [pair for pair in same if seen.labels[pair[0]] != seen.labels[pair[1]]])
+    yield from of_pairs("duplicate", [pair for pair in same if not across(pair)])
+    yield from of_pairs("near-duplicate", [pair for pair in close if not across(pair)])
+    shorter = seen.sizes.min(axis=1)
+    yield from finding("tiny", seen.named(np.flatnonzero(shorter < TINY * np.median(shorter))))
+    if seen.gray.mean() < 0.5:
+        yield from finding("gray", seen.named(np.flatnonzero(seen.gray)))
 
 
-def leaks(seen: Survey, same: list[tuple[int, int]], close: list[tuple[int, int]]) -> Iterator[Finding]:
-    """The same image in two splits: what is measured on it is not what will be seen."""
-    for kind, pairs, how in (("leak", same, "the same"), ("near-leak", close, "nearly the same")):
-        across = [pair for pair in pairs if seen.parts[pair[0]] != seen.parts[pair[1]]]
-        yield pair_finding(
-            seen,
-            across,
-            kind,
-            "error" if kind == "leak" else "warning",
-            f"pairs of images in two splits are {how}",
-            "remove them from train: the accuracy would be too good",
-        )
-
-
-def repeats(
-    seen: Survey, same: list[tuple[int, int]], close: list[tuple[int, int]], labels: str
-) -> Iterator[Finding]:
-    """The same image twice in a split, or under two labels."""
-    conflicting = [pair for pair in same if seen.labels[pair[0]] != seen.labels[pair[1]]]
-    yield pair_finding(
-        seen,
-        conflicting,
-        "conflict",
-        "error",
-        f"pairs of equal images have two {labels}",
-        "keep the right one",
-    )
-    for kind, pairs, how in (("duplicate", same, "the same"), ("near-duplicate", close, "nearly the same")):
-        within = [pair for pair in pairs if seen.parts[pair[0]] == seen.parts[pair[1]]]
-        yield pair_finding(
-            seen, within, kind, "note", f"pairs of images in one split are {how}", "keep one of each"
-        )
-
-
-def pair_finding(
-    seen: Survey,
-    pairs: list[tuple[int, int]],
-    kind: str,
-    severity: Literal["error", "warning", "note"],
-    what: str,
-    advice: str,
-) -> Finding:
-    """A finding about pairs."""
-    named = tuple((seen.names[one], seen.names[two]) for one, two in pairs[:SHOWN])
-    return Finding(kind, severity, what, advice, len(pairs), named)
-
-
-def imbalance(seen: Survey, counts: list[int]) -> Iterator[Finding]:
-    """Classes with few images, and much fewer than others."""
-    advice = "add images, or join classes"
-    if 2 * counts.count(1) > len(counts):
-        advice = (
-            "this looks like a manifest of texts, one for each image, which --task captioning trains on; "
-            "where labels are classes, add images"
-        )
-    few = [f"{name}: {count}" for name, count in zip(seen.classes, counts, strict=True) if count < FEW]
-    yield Finding(
-        "few",
-        "warning",
-        f"classes have fewer than {FEW} images",
-        advice,
-        len(few),
-        tuple(few[:SHOWN]),
-    )
-    present = [count or max(counts) for count in counts]  # a class without images is reported elsewhere
-    largest, smallest = max(present), max(min(present), 1)
-    yield Finding(
-        "imbalance",
-        "warning",
-        f"times as many images in the largest class ({largest}) as in the smallest ({min(present)})",
-        "set data.class_balance=true, and look at the recall of each class",
-        round(largest / smallest) if largest > IMBALANCE * smallest else 0,
-        (seen.classes[int(np.argmax(counts))], seen.classes[int(np.argmin(present))]),
-    )
-
-
-def looks(seen: Survey) -> Iterator[Finding]:
-    """Images much smaller than the others, and gray ones among colored ones."""
-    shorter = seen.sizes.min(axis=1, initial=1 << 30)
-    tiny = np.flatnonzero(shorter < TINY * np.median(shorter)) if len(shorter) else np.array([], dtype=int)
-    yield Finding(
-        "tiny",
-        "warning",
-        "images are less than a quarter as large as the median",
-        "look whether they are thumbnails or errors",
-        len(tiny),
-        named(seen, tiny),
-    )
-    gray = np.flatnonzero(seen.gray) if seen.gray.mean() < 0.5 else np.array([], dtype=int)
-    yield Finding(
-        "gray",
-        "note",
-        "images among colored ones are gray",
-        "no harm, unless one class has most of them",
-        len(gray),
-        named(seen, gray),
-    )
-
-
-def suspects(seen: Survey) -> Finding:
+def suspects(seen: Survey) -> Iterator[Finding]:
     """Images that look like another class's: of the ten nearest by thumbnail, nine are of one other class.
     Coarse colors and shapes are all that is compared, so right labels are among them."""
     chosen = np.arange(len(seen.names))
     if len(chosen) > MOST_COMPARED:
         chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:MOST_COMPARED])
     found = chosen[unlike_neighbors(seen.thumbs[chosen], seen.labels[chosen])]
-    return Finding(
-        "suspect-label",
-        "note",
-        "images look like another class's",
-        "look at them: coarse colors and shapes are all that was compared",
-        len(found),
-        named(seen, found),
-    )
+    yield from finding("suspect-label", seen.named(found))
 
 
 def unlike_neighbors(thumbs: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers of the images whose neighbors nearly all have one other label."""
+    """Return the numbers of the images whose neighbors nearly all have one other label."""
     if len(labels) <= NEIGHBORS:
         return np.array([], dtype=np.int64)
     features = thumbs.reshape(len(thumbs), -1).astype(np.float32)
@@ -261,18 +198,12 @@ def unlike_neighbors(thumbs: NDArray[np.uint8], labels: NDArray[np.int64]) -> ND
     features /= np.linalg.norm(features, axis=1, keepdims=True) + 1e-6
     found = []
     for first in range(0, len(features), 1024):
-        likeness = features[first : first + 1024] @ features.T
-        rows = np.arange(len(likeness))
-        likeness[rows, first + rows] = -np.inf
-        nearest = np.argpartition(-likeness, NEIGHBORS, axis=1)[:, :NEIGHBORS]
-        votes = labels[nearest]
-        for row, around in zip(first + rows, votes, strict=True):
-            most = np.bincount(around).argmax()
-            if most != labels[row] and (around == most).sum() >= AGREEING:
+        similarity = features[first : first + 1024] @ features.T
+        rows = np.arange(len(similarity))
+        similarity[rows, first + rows] = -np.inf
+        nearest = np.argpartition(-similarity, NEIGHBORS, axis=1)[:, :NEIGHBORS]
+        for row, votes in zip(first + rows, labels[nearest], strict=True):
+            most = np.bincount(votes).argmax()
+            if most != labels[row] and (votes == most).sum() >= AGREEING:
                 found.append(row)
     return np.array(found, dtype=np.int64)
-
-
-def named(seen: Survey, indices: Indices) -> tuple[str, ...]:
-    """The names of the first few."""
-    return tuple(seen.names[index] for index in indices[:SHOWN])

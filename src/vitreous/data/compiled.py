@@ -88,7 +88,7 @@ def rounded(total):
 @no_type_check
 def add_lines(lines, start, first, weights, sums):
     """Into `sums` (n,) the sum of the lines from `start` on, of n places from `first` on, and HALF. The first
-    line follows the last: those without weight may lie anywhere."""
+    line follows the last: those without weight may be anywhere."""
     end, count = first + len(sums), len(lines)
     one, two = lines[start % count, first:end], lines[(start + 1) % count, first:end]
     three, four = lines[(start + 2) % count, first:end], lines[(start + 3) % count, first:end]
@@ -131,18 +131,18 @@ def resize_columns(pixels, top, left, across, scratch, words):
     green + 2^16 blue + something. Of a block on its side a column of the result is a weighted sum of whole
     lines, which a processor adds up many numbers at a time."""
     starts, weights, end = across
-    turned, sums, reduced = scratch
+    transposed, sums, reduced = scratch
     last, left, used = len(pixels) - 1, left + starts[0], end - starts[0]
     flat = pixels.reshape(-1)
     for group in range(0, BLOCK, FEW):
         for x in range(used - 1):
-            for y in range(group, group + FEW):  # so few that where each one lies stays in a register
+            for y in range(group, group + FEW):  # so few that the address of each one stays in a register
                 at = np.uintp(3 * (min(top + y, last) * pixels.shape[1] + left + x))
-                turned[x, y] = word(flat[at], flat[at + ONE], flat[at + TWO], flat[at + THREE])
+                transposed[x, y] = word(flat[at], flat[at + ONE], flat[at + TWO], flat[at + THREE])
     for y in range(BLOCK):  # after the very last pixel there is no fourth byte
         red, green, blue = pixels[min(top + y, last), left + used - 1]
-        turned[used - 1, y] = word(red, green, blue, blue)
-    bytes_in, bytes_out = turned.view(np.uint8), reduced.view(np.uint8)
+        transposed[used - 1, y] = word(red, green, blue, blue)
+    bytes_in, bytes_out = transposed.view(np.uint8), reduced.view(np.uint8)
     for x in range(len(starts)):
         # As `add_lines`, written out for a length that the compiler knows.
         start = starts[x] - starts[0]

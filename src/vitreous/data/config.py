@@ -21,14 +21,13 @@ class DataConfig(Config):
         default=0.2, description="held out of a source that has no split of its own, class by class"
     )
     validation_fraction: Probability = Field(
-        default=0.0, description="carved from what is left for training, to choose by; class by class"
+        default=0.0, description="taken from what is left for training, for model selection; class by class"
     )
     workers: int | None = Field(default=None, ge=0, description="threads that decode; None: one per core")
     in_memory: Literal["auto"] | bool = Field(
-        default="auto",
-        description="decode once and keep; auto: if it fits a quarter of the free memory",
+        default="auto", description="decode once and keep; auto: if it fits a quarter of the memory"
     )
-    class_balance: bool = Field(default=False, description="draw every class equally often")
+    class_balance: bool = Field(default=False, description="sample every class equally often")
     strict: bool = Field(default=False, description="an image that cannot be read is an error")
     streaming: bool = Field(
         default=False, description="hf: sources are fetched while training, not downloaded before"
@@ -99,8 +98,7 @@ class AffineConfig(Config):
     scale: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, description="1 ± this")
     shear: Annotated[float, Field(ge=0, lt=80)] = Field(default=0.0, description="± degrees")
     elastic: Fraction = Field(
-        default=0.0,
-        description="smooth bending: standard deviation at 4 x 4 points, as a part of each side",
+        default=0.0, description="smooth bending: standard deviation at 4 x 4 points, as a part of each side"
     )
     fill: Literal["border", "mean", "darkest"] = Field(
         default="border",

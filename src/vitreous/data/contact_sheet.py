@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from vitreous.data.image_samples import Batch
-from vitreous.data.prefetching import DevicePrefetcher
+from vitreous.data.loading import DevicePrefetcher
 from vitreous.models.preprocessing import Preprocessing
 
 LEAST = 0.05  # weight of a label that is worth naming

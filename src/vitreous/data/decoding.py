@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,12 +15,20 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitreous.data.dataset import BadImage, ImageDataset
 from vitreous.models.preprocessing import upright
 
 JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 APPLICATION_1, SCAN = 0xE1, 0xDA
 SEQUENTIAL = (0xC0, 0xC1)  # frames that are not progressive
+
+
+class BadImage(Exception):
+    """An image that cannot be read: which, and why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name = name
+        self.reason = reason
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -67,21 +76,28 @@ try:
 except ImportError:  # the extra "data"; Pillow reads the same files, a third slower
     simplejpeg = None
 
-FORMATS = (
-    "JPEG",
-    "PNG",
-    "WEBP",
-    "BMP",
-    "TIFF",
-    "GIF",
-    "PPM",
-)  # JPEG finds MPO, phones' pairs of images, itself
+# JPEG finds MPO, phones' pairs of images, itself.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
-MAX_PIXELS = 178_956_970  # 512 MiB as RGB; beyond lies what Pillow calls a decompression bomb
+MAX_PIXELS = 178_956_970  # 512 MiB as RGB; more is what Pillow calls a decompression bomb
 ORIENTATION = 0x0112  # the EXIF tag
 BLOCK = 16  # rows that a JPEG is decoded by; of an image half as large 8, and so on
 BORDER = 2  # rows: as far color spreads when it is enlarged, and a part of an image is rounded up
 PIXMAP = re.compile(rb"P6\n(\d+) (\d+)\n255\n")  # the head of a PPM, as Pillow and `data pack --raw` write it
+
+
+def read_file(path: str | Path) -> bytes:
+    """A file's bytes. Raises BadImage."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise BadImage(str(path), error.strerror or str(error)) from error
+
+
+def is_gray(mode: str) -> bool:
+    """Whether images of one of Pillow's modes have no color."""
+    return mode in ("1", "L", "LA", "La", "F") or mode.startswith("I")
 
 
 def open_image(data: bytes, name: str) -> Image.Image:
@@ -123,7 +139,7 @@ def decoding_error(error: Exception) -> str:
 
 def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
     """(H, W) of a JPEG that libjpeg-turbo can be left to, in a tenth of the time that Pillow takes to open
-    it; None for any other file: another format or color space, a turned image, a giant, a broken one. (The
+    it; None for any other file: another format or color space, a rotated image, a giant, a broken one. (The
     gray of a colored image would differ a little: the brightness that was stored, not what RGB comes to.)
     """
     if simplejpeg is None or not data.startswith(JPEG_START) or may_be_rotated(data):
@@ -137,7 +153,7 @@ def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
 
 
 def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
-    """The pixels of a PPM as they lie in the file, which costs a copy; None for anything else."""
+    """The pixels of a PPM as they are in the file, which costs a copy; None for anything else."""
     head = PIXMAP.match(data)
     if head is None:
         return None
@@ -148,34 +164,37 @@ def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
 
 
 def upright_size(image: Image.Image, name: str) -> tuple[int, int]:
-    """(H, W) of an opened image once it is turned as its EXIF data says. Raises BadImage."""
+    """(H, W) of an opened image once it is rotated as its EXIF data says. Raises BadImage."""
     try:
         orientation = int(image.getexif().get(ORIENTATION, 1))
     except Exception as error:  # as in open_image
         raise BadImage(name, f"its EXIF data is broken: {decoding_error(error)}") from error
     width, height = image.size
     # Of a TIFF, Pillow tells the upright size itself.
-    turned = orientation >= 5 and image.format != "TIFF"
-    return (width, height) if turned else (height, width)
+    rotated = orientation >= 5 and image.format != "TIFF"
+    return (width, height) if rotated else (height, width)
 
 
 class EncodedImage:
     """One image, decoded when its pixels are asked for: the header tells its upright size before.
 
-    Raises BadImage.
+    Args:
+        stored: a file's bytes, or an image whose pixels are there.
+
+    Raises:
+        BadImage: it cannot be opened.
     """
 
-    def __init__(self, images: ImageDataset, index: int, channels: int) -> None:
-        self.name = images.name(index)
-        self.channels = channels
-        self.data = images.encoded(index)
+    def __init__(self, stored: bytes | Image.Image, name: str, channels: int) -> None:
+        self.name, self.channels = name, channels
+        self.data = stored if isinstance(stored, bytes) else None
         self.raw = pixmap(self.data) if self.data and channels == 3 else None
         size = plain_size(self.data, channels) if self.data else None
         self.plain = size is not None  # a JPEG of which libjpeg-turbo gives what Pillow and `upright` would
         if self.raw is not None:
             size = self.raw.shape[0], self.raw.shape[1]
         if size is None:
-            self.image = images.image(index) if self.data is None else open_image(self.data, self.name)
+            self.image = open_image(stored, name) if isinstance(stored, bytes) else stored
             size = upright_size(self.image, self.name)
         self.size = size  # (H, W)
 
@@ -186,7 +205,7 @@ class EncodedImage:
         return open_image(self.data, self.name)
 
     def pixels(self, *, until: int | None = None) -> UInt8[Tensor, "C H W"]:
-        """All upright 8-bit pixels. What lies below row `until` is perhaps not decoded: anything may be
+        """All upright 8-bit pixels. What is below row `until` is perhaps not decoded: anything may be
         there. Raises BadImage."""
         return self.channels_first(self.turbo(1, until or self.size[0]))
 
@@ -200,7 +219,7 @@ class EncodedImage:
         return self.channels_first(self.turbo(part, until or height, fastdct=True, fastupsample=True))
 
     def channels_first(self, pixels: UInt8[np.ndarray, "H W c"] | None) -> UInt8[Tensor, "C H W"]:
-        """As a tensor that lies as the pixels do, channels last; those of Pillow if there are none."""
+        """As a tensor, channels last in memory as the pixels are; those of Pillow if there are none."""
         if pixels is None:
             pixels = np.array(self.upright()).reshape(*self.size, -1)
         return torch.from_numpy(pixels).permute(2, 0, 1)

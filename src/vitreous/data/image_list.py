@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import EXTENSIONS, decode
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import EXTENSIONS, read_file
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
 
@@ -27,41 +27,30 @@ class Failure:
     reason: str
 
 
-class ImageList:
-    """Images without labels, decoded when they are asked for. It is an `ImageDataset`.
+class ImageList(ImageDataset):
+    """Images without labels, decoded when they are asked for.
 
     Args:
         images: paths of files, PIL images, arrays of one image each.
     """
 
-    classes: tuple[str, ...] = ("",)
+    classes, source = ("",), "image"
 
     def __init__(self, images: Sequence[Any]) -> None:
         self.images = list(images)
         self.targets = np.zeros(len(images), dtype=np.int64)
 
-    def __len__(self) -> int:
-        return len(self.images)
-
     def name(self, index: int) -> str:
-        """Return the path; `image[3]` for an image in memory."""
         image = self.images[index]
-        return str(image) if isinstance(image, str | Path) else f"image[{index}]"
+        return str(image) if isinstance(image, str | Path) else super().name(index)
 
     def encoded(self, index: int) -> bytes | None:
-        """Return the bytes of a file; None for an image in memory. Raises BadImage."""
         image = self.images[index]
-        if not isinstance(image, str | Path):
-            return None
-        try:
-            return Path(image).read_bytes()
-        except OSError as error:
-            raise BadImage(str(image), error.strerror or str(error)) from error
+        return read_file(image) if isinstance(image, str | Path) else None
 
     def image(self, index: int) -> Image.Image:
-        """Return an image as it is stored, of any mode and orientation. Raises BadImage."""
-        encoded = self.encoded(index)
-        return as_pil(self.images[index]) if encoded is None else decode(encoded, self.name(index))
+        image = self.images[index]
+        return super().image(index) if isinstance(image, str | Path) else as_pil(image)
 
 
 def image_list(images: Any) -> tuple[ImageList, list[Failure]]:
@@ -126,13 +115,20 @@ def matches(wanted: str) -> list[str]:
     """Return the files of one path or glob, in order."""
     path = Path(wanted).expanduser()
     if path.is_dir():
-        return [str(file) for file in sorted(path.rglob("*")) if is_image(file)]
+        return [str(file) for file in images_below(path)]
     if path.exists():
         return [wanted]
     below = (Path(file) for file in sorted(glob.glob(str(path), recursive=True)))
     return [str(file) for file in below if file.is_file()]
 
 
-def is_image(path: Path) -> bool:
-    """Return whether a file is named like an image, and is not hidden."""
-    return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
+def images_below(folder: Path) -> list[Path]:
+    """Return the files named like images below a folder, sorted; those in hidden folders and hidden ones are
+    left out."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in EXTENSIONS
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.is_file()
+    )

@@ -7,37 +7,22 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from vitreous.data.augmentation.batch import BatchTransform
-from vitreous.data.augmentation.per_image import change_colors
+from vitreous.data import sampling
+from vitreous.data.batch_augmentation import BatchTransform
 from vitreous.data.config import AugmentationConfig, DataConfig
-from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Indices, blocks_of, sampled
-from vitreous.data.decoding import EncodedImage
-from vitreous.data.loading import BatchLoader
-from vitreous.data.prefetching import DevicePrefetcher
-from vitreous.data.sampling import (
-    Order,
-    Rows,
-    Sampler,
-    balanced,
-    repeated,
-    sequential,
-    shuffled,
-    shuffled_by_blocks,
-)
-from vitreous.data.transforms import (
-    crop_encoded,
-    crop_pixels,
-    evaluation_pixels,
-    random_crop,
-    shorter_side,
-)
+from vitreous.data.dataset import BadFiles, ImageDataset, Indices
+from vitreous.data.decoding import BadImage
+from vitreous.data.image_augmentation import change_colors
+from vitreous.data.loading import BatchLoader, DevicePrefetcher
+from vitreous.data.sampling import Order, Rows, Sampler
+from vitreous.data.transforms import crop_encoded, crop_pixels, evaluation_pixels, random_crop, shorter_side
 from vitreous.models.preprocessing import Preprocessing
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
@@ -67,16 +52,17 @@ def image_loader(
     workers: int = 0,
     rank: int = 0,
     world_size: int = 1,
-    drop_last: bool = True,
     config: DataConfig | None = None,
     device: str | torch.device = "cpu",
-) -> DevicePrefetcher[Batch]:
+    reader: SampleReader | None = None,
+) -> DevicePrefetcher[Any]:
     """Return shuffled, augmented batches of images with their targets, for training.
 
     Args:
         batch_size: images of one process; `world_size` processes share each batch of batch_size x world_size.
         workers: threads that decode; 0: the caller's.
         device: where batches are normalized and augmented.
+        reader: makes batches of another kind than `Batch`.
     """
     config = config or DataConfig()
     total = batch_size * world_size
@@ -84,20 +70,18 @@ def image_loader(
     def order(epoch: int) -> Order:
         """The same in every process."""
         if config.class_balance:
-            found = balanced(images.targets, seed=seed, epoch=epoch)
-        elif (blocks := blocks_of(images)) is not None:
-            found = shuffled_by_blocks(blocks, seed=seed, epoch=epoch)
+            found = sampling.balanced(images.targets, seed=seed, epoch=epoch)
+        elif images.blocks is not None:
+            found = sampling.shuffled_by_blocks(images.blocks, seed=seed, epoch=epoch)
         else:
-            found = shuffled(len(images), seed=seed, epoch=epoch)
+            found = sampling.shuffled(len(images), seed=seed, epoch=epoch)
         copies = augmentation.repeated_augmentation
-        return repeated(found, copies, total) if copies > 1 else found
+        return sampling.repeated(found, copies, total) if copies > 1 else found
 
-    reader = ImageReader(
+    reader = reader or ImageReader(
         images, preprocessing, augmentation, in_memory=config.in_memory, processes=world_size
     )
-    sampler = Sampler(
-        order, len(images), batch_size=total, rank=rank, world_size=world_size, drop_last=drop_last
-    )
+    sampler = Sampler(order, len(images), batch_size=total, rank=rank, world_size=world_size)
     loader = BatchLoader(
         sampler,
         reader.read,
@@ -108,12 +92,7 @@ def image_loader(
         prepare=reader.prepare,
     )
     transform = BatchTransform(
-        preprocessing,
-        augmentation,
-        classes=len(images.classes),
-        seed=seed,
-        rank=rank,
-        world_size=world_size,
+        preprocessing, augmentation, classes=len(images.classes), seed=seed, rank=rank, world_size=world_size
     )
     return DevicePrefetcher(loader, transform, device)
 
@@ -124,24 +103,25 @@ def evaluation_loader(
     preprocessing: Preprocessing,
     batch_size: int,
     workers: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
-    strict: bool = False,
     device: str | torch.device = "cpu",
-) -> DevicePrefetcher[Batch]:
+    reader: SampleReader | None = None,
+) -> DevicePrefetcher[Any]:
     """Return every image exactly once and in order, as `Preprocessing` shows it; those that cannot be read
-    are left out and listed in `bad`. Of several processes, each has its part."""
-    reader = ImageReader(images, preprocessing, compiled=len(images) >= MANY)
-    sampler = Sampler(
-        lambda epoch: sequential(len(images)),
-        len(images),
-        batch_size=batch_size * world_size,
-        rank=rank,
-        world_size=world_size,
-        exact=True,
-    )
-    loader = BatchLoader(sampler, reader.read, reader.collate, workers, bad=BadFiles(strict=strict))
+    are left out and listed in `bad`."""
+    reader = reader or ImageReader(images, preprocessing, compiled=len(images) >= MANY)
+    count = len(images)
+    sampler = Sampler(lambda epoch: sampling.sequential(count), count, batch_size=batch_size, exact=True)
+    loader = BatchLoader(sampler, reader.read, reader.collate, workers)
     return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
+
+
+@runtime_checkable
+class SampleReader(Protocol):
+    """What a `BatchLoader` asks of a dataset's images: see its arguments."""
+
+    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool: ...
+    def read(self, index: int, rng: np.random.Generator | None) -> Any: ...
+    def collate(self, samples: Sequence[Any], indices: Indices, rows: Rows) -> Any: ...
 
 
 class ImageReader:
@@ -165,6 +145,7 @@ class ImageReader:
     ) -> None:
         self.images, self.preprocessing, self.compiled = images, preprocessing, compiled
         self.augmentation = augmentation or AugmentationConfig()
+        self.per_image, self.changes_colors = self.augmentation.per_image, self.augmentation.changes_colors
         self.targets = torch.from_numpy(np.ascontiguousarray(images.targets))
         self.caches = in_memory if in_memory != "auto" else processes * self.estimate() < memory_budget()
         self.cache: ImageCache | None = None
@@ -178,7 +159,7 @@ class ImageReader:
     @property
     def whole_batches(self) -> bool:
         """Whether all images are cached at the model's size, so that a batch is gathered in one operation."""
-        return self.cache is not None and self.cache.uniform and not self.augmentation.per_image
+        return self.cache is not None and self.cache.uniform and not self.per_image
 
     def read(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"] | int:
         """Return one image at the model's size; its index where batches are gathered. Raises BadImage.
@@ -186,13 +167,11 @@ class ImageReader:
         Args:
             rng: of the random crop and the changes of color; None where there are none.
         """
-        if self.whole_batches:
-            self.check_cached(index)
+        if self.cache is not None and self.whole_batches:
+            self.cache.check(index)
             return index
         pixels = self.cropped(index, rng)
-        if rng is None or not self.augmentation.changes_colors:
-            return pixels
-        return change_colors(pixels, self.augmentation, rng)
+        return change_colors(pixels, self.augmentation, rng) if rng and self.changes_colors else pixels
 
     def collate(self, samples: Sequence[UInt8[Tensor, "C H W"] | int], indices: Indices, rows: Rows) -> Batch:
         """Return samples as a batch."""
@@ -212,28 +191,19 @@ class ImageReader:
         """By the random crop, or as for evaluation."""
         crop = self.augmentation.random_resized_crop
         if self.cache is not None:
-            self.check_cached(index)
             pixels = self.cache.pixels(index)
             if not crop or rng is None:
                 return pixels
             size = (pixels.shape[1], pixels.shape[2])
             return crop_pixels(pixels, random_crop(size, crop, rng), size, self.preprocessing)
-        encoded = EncodedImage(self.images, index, self.preprocessing.channels)
+        encoded = self.images.opened(index, self.preprocessing.channels)
         if not crop or rng is None:
             return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
         return crop_encoded(encoded, random_crop(encoded.size, crop, rng), self.preprocessing)
 
-    def check_cached(self, index: int) -> None:
-        """Raises BadImage for an image that could not be decoded when the cache was filled."""
-        assert self.cache is not None
-        if not self.cache.good[index]:
-            raise BadImage(
-                self.images.name(index), "it could not be decoded"
-            )  # the reason is recorded already
-
     def decode_for_cache(self, index: int) -> UInt8[Tensor, "C H W"]:
         """Return an image at the model's size; or large enough to be cropped, if it will be."""
-        encoded = EncodedImage(self.images, index, self.preprocessing.channels)
+        encoded = self.images.opened(index, self.preprocessing.channels)
         if not self.augmentation.random_resized_crop:
             return evaluation_pixels(encoded, self.preprocessing)
         return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
@@ -241,9 +211,9 @@ class ImageReader:
     def estimate(self) -> float:
         """Return the bytes that all images would take, estimated from some of them."""
         areas = []
-        for index in sampled(self.images, SAMPLE):
+        for index in self.images.sample(SAMPLE):
             try:
-                height, width = EncodedImage(self.images, index, self.preprocessing.channels).size
+                height, width = self.images.opened(index, self.preprocessing.channels).size
             except BadImage:
                 continue  # counted when it is decoded
             scale = min(shorter_side(self.preprocessing, ENOUGH) / min(height, width), 1)
@@ -267,6 +237,7 @@ class ImageCache:
     ) -> None:
         run = map if executor is None else executor.map
         self.sizes = np.zeros((count, 2), dtype=np.int32)
+        self.bad: dict[int, BadImage] = {}
         self.channels, self.data, used = 0, torch.empty(1 << 20, dtype=torch.uint8), 0
 
         def decoded(index: int) -> Tensor | BadImage:
@@ -278,6 +249,7 @@ class ImageCache:
         for index, pixels in enumerate(run(decoded, range(count))):
             if isinstance(pixels, BadImage):
                 bad.add(pixels)
+                self.bad[index] = pixels
                 continue
             self.channels = pixels.shape[0]
             self.sizes[index] = pixels.shape[1:]
@@ -292,12 +264,18 @@ class ImageCache:
         bad.check(count)
         self.data = self.data[:used]
         self.ends = np.cumsum(self.sizes.prod(axis=1, dtype=np.int64) * self.channels)
-        self.good = self.sizes[:, 0] > 0
-        self.rows = np.cumsum(self.good) - 1  # an image's number among the good ones
-        self.uniform = len(np.unique(self.sizes[self.good], axis=0)) == 1
+        good = self.sizes[:, 0] > 0
+        self.rows = np.cumsum(good) - 1  # an image's number among the good ones
+        self.uniform = len(np.unique(self.sizes[good], axis=0)) == 1
+
+    def check(self, index: int) -> None:
+        """Raises BadImage for an image that could not be decoded."""
+        if index in self.bad:
+            raise self.bad[index]
 
     def pixels(self, index: int) -> UInt8[Tensor, "C H W"]:
-        """Return one image's bytes; not a copy."""
+        """Return one image's bytes; not a copy. Raises BadImage."""
+        self.check(index)
         height, width = (int(side) for side in self.sizes[index])
         end = int(self.ends[index])
         flat = self.data[end - height * width * self.channels : end]

@@ -1,5 +1,5 @@
 """Batches for every task, in training and in evaluation: read by threads, deterministic in (seed, epoch,
-step)."""
+step); then moved to the device, as bytes, while the model still computes, and transformed there."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from vitreous.data.dataset import BadFiles, BadImage, Indices
+from vitreous.data.dataset import BadFiles, Indices
+from vitreous.data.decoding import BadImage
 from vitreous.data.sampling import Rows, Sampler
 from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
@@ -24,7 +26,8 @@ AHEAD = 3  # batches in the making while the model works
 CHUNK = 8  # samples that a thread takes at a time
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
-BatchT = TypeVar("BatchT")
+BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
+Transform = Callable[[BatchT, int, int], BatchT]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -130,6 +133,95 @@ def stand_ins(good: NDArray[np.bool_]) -> Indices:
     return places[np.searchsorted(places, np.arange(len(good))) % len(places)]
 
 
+class DevicePrefetcher(Generic[BatchT]):
+    """The batches of a loader, on a device and transformed. Iterating gives one epoch, as for evaluation.
+
+    On a CUDA device a batch is pinned by a thread, copied and transformed on a stream of its own while the
+    model computes the batch before it. Elsewhere a batch is transformed when it is asked for.
+
+    Args:
+        loader: yields NamedTuples on the CPU; what is not a tensor in them stays there.
+        transform: changes a batch, given (batch, epoch, step); None: nothing.
+    """
+
+    def __init__(
+        self,
+        loader: BatchLoader[BatchT],
+        transform: Transform[BatchT] | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.loader, self.device = loader, torch.device(device)
+        self.transform = transform.to(self.device) if isinstance(transform, torch.nn.Module) else transform
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.loader.steps_per_epoch
+
+    @property
+    def bad(self) -> BadFiles:
+        """The samples that could not be read."""
+        return self.loader.bad
+
+    def __iter__(self) -> Iterator[BatchT]:
+        return self.epoch(0)
+
+    def epoch(self, number: int, start: int = 0) -> Generator[BatchT]:
+        """Yield the batches of an epoch from step `start` on.
+
+        Raises:
+            InputError: over 1 % of the training samples cannot be read.
+        """
+        with closing(self.loader.epoch(number, start)) as batches:
+            if self.device.type == "cuda":
+                yield from self.ahead_on_stream(number, enumerate(batches, start))
+            else:
+                for step, batch in enumerate(batches, start):
+                    yield self.transformed(batch, number, step)
+
+    def ahead_on_stream(self, epoch: int, steps: Iterable[tuple[int, BatchT]]) -> Iterator[BatchT]:
+        """Yield each batch when the copy of the next one has been issued."""
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        waiting: tuple[BatchT, torch.cuda.Event] | None = None
+        with pool(1) as thread:
+            assert thread is not None
+            for step, batch in in_order(thread, pinned, steps, ahead=1):
+                with torch.cuda.stream(stream):
+                    batch = self.transformed(batch, epoch, step)
+                    ready = stream.record_event()
+                if waiting is not None:
+                    yield self.received(*waiting)
+                waiting = batch, ready
+            if waiting is not None:
+                yield self.received(*waiting)
+
+    def received(self, batch: BatchT, ready: torch.cuda.Event) -> BatchT:
+        """Return a batch that the current stream may use; its memory is not given away before that stream is
+        done."""
+        stream = torch.cuda.current_stream(self.device)
+        stream.wait_event(ready)
+        for each in batch:
+            if isinstance(each, Tensor) and each.is_cuda:
+                each.record_stream(stream)
+        return batch
+
+    def transformed(self, batch: BatchT, epoch: int, step: int) -> BatchT:
+        """Return a batch on the device, and what the transform makes of it."""
+        batch = with_tensors(batch, lambda each: each.to(self.device, non_blocking=True))
+        return batch if self.transform is None else self.transform(batch, epoch, step)
+
+
+def with_tensors(batch: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:
+    """Return a NamedTuple with its tensors changed."""
+    return type(batch)(*(change(each) if isinstance(each, Tensor) else each for each in batch))
+
+
+def pinned(numbered: tuple[int, BatchT]) -> tuple[int, BatchT]:
+    """Return (step, batch) with the batch's tensors in page-locked memory, from which copies are
+    asynchronous."""
+    step, batch = numbered
+    return step, with_tensors(batch, Tensor.pin_memory)
+
+
 def worker_count(asked: int | None) -> int:
     """Return the number of threads asked for; None: one for each core that this process may use.
 
@@ -159,6 +251,15 @@ def one_core() -> None:
     """Keep torch from starting threads of its own inside each of ours, where they would compete for the
     cores."""
     torch.set_num_threads(1)
+
+
+def in_threads(
+    function: Callable[[T], R], items: Iterable[T], *, workers: int | None = None, ahead: int = 64
+) -> Iterator[R]:
+    """Yield function(item) for each item, in order, computed by threads; `ahead` are started early."""
+    with pool(worker_count(workers) or 1) as executor:
+        assert executor is not None
+        yield from in_order(executor, function, items, ahead=ahead)
 
 
 def in_order(

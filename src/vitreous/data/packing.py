@@ -7,25 +7,24 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Splits
-from vitreous.data.decoding import EncodedImage
-from vitreous.data.loading import in_order, pool, worker_count
+from vitreous.data.dataset import BadFiles, ImageDataset, Splits
+from vitreous.data.decoding import BadImage
+from vitreous.data.loading import in_threads
 from vitreous.data.sources.shards import CLASSES
 from vitreous.errors import InputError
 from vitreous.results import Result
 
-AHEAD = 64  # images in the making
+Sample = dict[str, bytes]  # an image and its label: files by their names
 
 
 class Packing(NamedTuple):
@@ -80,7 +79,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
 @contextmanager
 def begun(folder: Path) -> Iterator[None]:
     """A folder that was not there or is empty. When the block fails, what was begun in it goes again: a
-    part of a packing is of no use, and would stand in the way of the next."""
+    part of a packing is of no use, and would be in the way of the next."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already: name a new folder, nothing is written over")
     new = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -100,44 +99,31 @@ def begun(folder: Path) -> Iterator[None]:
 def write_shards(splits: Splits, folder: Path, packing: Packing, bad: BadFiles) -> Packed:
     """All parts, and the names of the classes."""
     images = size = shards = 0
-    with pool(worker_count(packing.workers) or 1) as executor:
-        assert executor is not None
-        for name in ("train", "validation", "test"):
-            part: ImageDataset | None = getattr(splits, name)
-            samples = iter(()) if part is None else encoded(part, packing, executor, bad)
-            prefix = folder / {"validation": "val"}.get(name, name)
-            for number in count():
-                shard = Path(f"{prefix}-{number:05}.tar")
-                written = write_shard(shard, samples, packing.per_shard)
-                if not written:
-                    break
-                images, shards, size = images + written, shards + 1, size + shard.stat().st_size
+    for name, part in (("train", splits.train), ("val", splits.validation), ("test", splits.test)):
+        samples = iter(()) if part is None else encoded(part, packing, bad)
+        for number in count():
+            shard = folder / f"{name}-{number:05}.tar"
+            written = write_shard(shard, samples, packing.per_shard)
+            if not written:
+                break
+            images, shards, size = images + written, shards + 1, size + shard.stat().st_size
     (folder / CLASSES).write_text("".join(f"{name}\n" for name in splits.train.classes), encoding="utf-8")
     return Packed(folder, images, shards, size, bad)
 
 
-class Sample(NamedTuple):
-    """Files to be written: an image's number in its split, its and its label's suffix and bytes."""
-
-    number: int
-    kind: str
-    data: bytes
-    suffix: str
-    label: bytes
-
-
-def encoded(images: ImageDataset, packing: Packing, executor: Executor, bad: BadFiles) -> Iterator[Sample]:
-    """Every good image, small."""
-    jobs = in_order(executor, partial(shrink, images, packing), range(len(images)), ahead=AHEAD)
+def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[Sample]:
+    """Every good image, small, with its label."""
+    jobs = in_threads(partial(shrink, images, packing), range(len(images)), workers=packing.workers)
     for number, data in enumerate(jobs):
         if isinstance(data, BadImage):
             bad.add(data)
         else:
-            yield Sample(number, "ppm" if packing.raw else "jpg", data, *label(images, number))
+            suffix, label = encoded_label(images, number)
+            yield {f"{number:08}.{'ppm' if packing.raw else 'jpg'}": data, f"{number:08}.{suffix}": label}
     bad.check(len(images))
 
 
-def label(images: ImageDataset, number: int) -> tuple[str, bytes]:
+def encoded_label(images: ImageDataset, number: int) -> tuple[str, bytes]:
     """The suffix and the content of a label's file: a class number, or the weights of several classes."""
     target = images.targets[number]
     if target.ndim == 0:
@@ -151,7 +137,7 @@ def shrink(images: ImageDataset, packing: Packing, index: int) -> bytes | BadIma
     """One image upright, its shorter side no longer than wanted; a JPEG that is small enough and upright
     stays the file that it is."""
     try:
-        image = EncodedImage(images, index, 3)
+        image = images.opened(index, 3)
         if image.data is not None and image.plain and not packing.raw and min(image.size) <= packing.size:
             image.pixels()  # whole?
             return image.data
@@ -172,19 +158,15 @@ def write_shard(path: Path, samples: Iterator[Sample], most: int) -> int:
     beside = path.with_suffix(".partial")
     written = 0
     with tarfile.open(beside, "w", format=tarfile.USTAR_FORMAT) as archive:
-        while written < most and (sample := next(samples, None)) is not None:
-            add(archive, f"{sample.number:08}.{sample.kind}", sample.data)
-            add(archive, f"{sample.number:08}.{sample.suffix}", sample.label)
+        for sample in islice(samples, most):
+            for name, data in sample.items():
+                # Without date or owner, so that the same images give the same shard.
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
             written += 1
     if written:
         os.replace(beside, path)
     else:
         beside.unlink()
     return written
-
-
-def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    """A file without date or owner, so that the same images give the same shard."""
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    archive.addfile(member, io.BytesIO(data))

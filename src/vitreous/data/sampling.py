@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.dataset import Indices
-from vitreous.data.splitting import strata
+from vitreous.data.dataset import Indices, strata
 from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
 
@@ -37,15 +36,14 @@ class Rows(NamedTuple):
 class Sampler:
     """The batches of each epoch, which all processes share.
 
-    A last batch that is not full is left out; with `drop_last=False` it is filled up from the epoch's
-    beginning until every process has as many rows; with `exact` it stays shorter, so that every sample comes
-    exactly once.
+    A last batch that is not full is left out, but for `exact`.
 
     Args:
         order: of the samples in an epoch, by the epoch's number; the same in every process.
         count: samples in an epoch.
         batch_size: rows of a whole batch, a multiple of `world_size`.
-        exact: for evaluation: nothing is repeated, and a sample that cannot be read is not replaced.
+        exact: for evaluation, in one process: every sample comes exactly once, and one that cannot be read is
+            not replaced.
 
     Raises:
         InputError: there are fewer samples than one batch needs.
@@ -59,29 +57,24 @@ class Sampler:
         batch_size: int,
         rank: int = 0,
         world_size: int = 1,
-        drop_last: bool = True,
         exact: bool = False,
     ) -> None:
-        if drop_last and not exact and count < batch_size:
+        if count < batch_size and not exact:
             raise InputError(
                 f"a batch of {batch_size} is more than the {count} samples to train on: set "
                 f"training.batch_size to at most {max(count // world_size, 1) * world_size}"
             )
         self.order, self.count, self.batch_size, self.exact = order, count, batch_size, exact
-        self.rank, self.world_size = rank, world_size
-        whole, rest = divmod(count, batch_size)
-        self.steps_per_epoch = whole + (rest > 0 and (exact or not drop_last))
+        share = batch_size // world_size
+        self.mine = slice(rank * share, (rank + 1) * share)
+        self.steps_per_epoch = -(-count // batch_size) if exact else count // batch_size
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Rows]:
         """Yield the batches of an epoch from step `start` on."""
         order = self.order(number)
         for step in range(start, self.steps_per_epoch):
-            first = step * self.batch_size
-            size = -(-min(self.batch_size, self.count - first) // self.world_size)
-            places = first + np.arange(size * self.world_size)
-            places = places[places < self.count] if self.exact else places % self.count
-            mine = slice(self.rank * size, (self.rank + 1) * size)
-            yield Rows(number, step, order.indices[places], order.copies[places], mine)
+            rows = slice(step * self.batch_size, (step + 1) * self.batch_size)
+            yield Rows(number, step, order.indices[rows], order.copies[rows], self.mine)
 
 
 def once(indices: Indices) -> Order:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vitreous.data.dataset import BadFiles, BadImage, ImageDataset, Splits
-from vitreous.data.decoding import EncodedImage
-from vitreous.data.loading import in_order, pool, worker_count
-from vitreous.data.splitting import strata
+from vitreous.data.dataset import BadFiles, ImageDataset, Indices, strata
+from vitreous.data.decoding import BadImage
+from vitreous.data.loading import in_threads
 
 ALIKE = 0.995  # correlation of two thumbnails that show the same
 CLOSE = 10.0  # of 255: mean difference of such thumbnails, at most
@@ -82,7 +81,6 @@ def difference_hash(gray: NDArray[np.float32]) -> NDArray[np.uint64]:
 
 
 THUMB = 16  # pixels: the side of a thumbnail
-AHEAD = 256  # images in the making
 
 
 class ImageFacts(NamedTuple):
@@ -95,9 +93,10 @@ class ImageFacts(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """All good images, in columns of N. parts and labels number `part_names` and `classes`. counts: how
-    many images show each class; those with several labels count for each."""
+    """All good images, in columns of N. images: how many each part has. parts: the number of each image's
+    part. counts: how many images show each class; those with several labels count for each."""
 
+    images: dict[str, int]
     names: list[str]
     parts: NDArray[np.int64]
     labels: NDArray[np.int64]
@@ -106,63 +105,52 @@ class Survey(NamedTuple):
     sizes: NDArray[np.int64]  # (N, 2)
     gray: NDArray[np.bool_]
     counts: NDArray[np.int64]
-    classes: tuple[str, ...]
-    part_names: tuple[str, ...]
     bad: BadFiles
 
+    def named(self, indices: Indices) -> list[str]:
+        """Return the names of some images."""
+        return [self.names[index] for index in indices]
 
-def survey(splits: Splits, *, workers: int | None = None) -> Survey:
+
+def survey(parts: Mapping[str, ImageDataset], *, workers: int | None = None) -> Survey:
     """Decode every image once, in threads."""
-    named = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    parts = {name: images for name, images in named.items() if images is not None}
     bad = BadFiles()
+    sizes = dict.fromkeys(parts, 0)
     names: list[str] = []
-    owners: list[int] = []
     labels: list[int] = []
     facts: list[ImageFacts] = []
-    counts = np.zeros(len(splits.train.classes), dtype=np.int64)
-    for number, images in enumerate(parts.values()):
+    counts = np.zeros(len(next(iter(parts.values())).classes), dtype=np.int64)
+    for part, images in parts.items():
         groups = strata(images.targets)
-        for index, seen in enumerate(look_at_all(images, workers)):
+        found = in_threads(partial(examine, images), range(len(images)), workers=workers)
+        for index, seen in enumerate(found):
             if isinstance(seen, BadImage):
                 bad.add(seen)
                 continue
             names.append(images.name(index))
-            owners.append(number)
             labels.append(int(groups[index]))
             facts.append(seen)
-            counts[classes_of(images.targets[index])] += 1
+            sizes[part] += 1
+            target = images.targets[index]
+            counts[np.flatnonzero(target) if target.ndim else target] += 1
     return Survey(
+        sizes,
         names,
-        np.array(owners, dtype=np.int64),
+        np.repeat(np.arange(len(parts)), list(sizes.values())),
         np.array(labels, dtype=np.int64),
         [seen.digest for seen in facts],
         np.array([seen.thumb for seen in facts], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3),
         np.array([seen.size for seen in facts], dtype=np.int64).reshape(-1, 2),
         np.array([seen.gray for seen in facts], dtype=bool),
         counts,
-        splits.train.classes,
-        tuple(parts),
         bad,
     )
-
-
-def classes_of(target: Any) -> Any:
-    """The numbers of the classes that an image shows, by its target: a number, or a row of labels."""
-    return np.flatnonzero(target) if np.ndim(target) else target
-
-
-def look_at_all(images: ImageDataset, workers: int | None) -> Iterator[ImageFacts | BadImage]:
-    """In order."""
-    with pool(worker_count(workers) or 1) as executor:
-        assert executor is not None
-        yield from in_order(executor, partial(examine, images), range(len(images)), ahead=AHEAD)
 
 
 def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:
     """One image."""
     try:
-        encoded = EncodedImage(images, index, 3)
+        encoded = images.opened(index, 3)
         pixels = encoded.pixels().permute(1, 2, 0).contiguous().numpy()
     except BadImage as bad:
         return bad

@@ -15,13 +15,13 @@ from typing import Any, Literal
 import numpy as np
 import PIL
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
 from vitreous.data.config import RandomResizedCropConfig
 from vitreous.data.decoding import EncodedImage
-from vitreous.models.preprocessing import Preprocessing, scale_and_shift, to_tensor
+from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 Kernel = Literal["bilinear", "bicubic"]
@@ -46,8 +46,8 @@ def resample(
     window: Box | None = None,
     rows_first: bool = False,
 ) -> UInt8[Tensor, "3 h w"]:
-    """An image resized to `size` (H, W), antialiased where it becomes smaller. Quickest for pixels that lie
-    channels last. Numba has to be there.
+    """An image resized to `size` (H, W), antialiased where it becomes smaller. Quickest for pixels that are
+    channels last in memory. Numba has to be there.
 
     box: the part of the image that is resized; all of it if None. Nothing outside is looked at.
     window: the part of the result that is computed; all of it if None.
@@ -75,7 +75,6 @@ def taps(length: int, target: int, first: int, count: int, kernel: Kernel) -> tu
 
 
 PILLOW = int(PIL.__version__.split(".")[0])
-LARGE_BATCH = 1 << 20  # bytes of a batch, for which it pays to load the compiled loops
 TRIES = 10  # of a crop that fits, before the center is taken
 
 
@@ -84,7 +83,7 @@ def evaluation_pixels(
 ) -> UInt8[Tensor, "C H W"]:
     """What `preprocessing.image` gives; if wanted by the compiled loops, where they do the same. Raises
     BadImage."""
-    kernel, size = preprocessing.interpolation, rescaled(encoded.size, preprocessing)
+    kernel, size = preprocessing.interpolation, preprocessing.rescaled(encoded.size)
     if (
         preprocessing.resize != "fit"
         and preprocessing.channels == 3
@@ -114,16 +113,6 @@ def last_row(height: int, target: int, end: int) -> int:
     """Where the rows end that the first `end` of `target` rows are made of, bicubic as the widest kernel."""
     step = height / target
     return min(math.ceil(end * step + 2 * max(step, 1)), height)
-
-
-def rescaled(size: tuple[int, int], preprocessing: Preprocessing) -> tuple[int, int]:
-    """(H, W) of an image after `preprocessing` has resized it, before it cuts the center."""
-    tall, wide = (round(side / preprocessing.crop_fraction) for side in preprocessing.size)
-    if preprocessing.resize == "squash":
-        return tall, wide
-    height, width = size
-    scale = max(tall / height, wide / width)
-    return max(math.floor(height * scale + 1e-6), tall), max(math.floor(width * scale + 1e-6), wide)
 
 
 def random_crop(
@@ -158,7 +147,7 @@ def crop_encoded(encoded: EncodedImage, box: Box, preprocessing: Preprocessing) 
 def crop_pixels(
     pixels: UInt8[Tensor, "C H W"], box: Box, size: tuple[int, int], preprocessing: Preprocessing
 ) -> UInt8[Tensor, "C h w"]:
-    """The box, given in pixels of an image of `size`, cut out of perhaps smaller `pixels` and resized,
+    """The box, given in pixels of an image of `size`, cropped from perhaps smaller `pixels` and resized,
     antialiased: bilinear, or bicubic for any other interpolation."""
     rows, columns = pixels.shape[1] / size[0], pixels.shape[2] / size[1]
     top, left, h, w = box
@@ -179,22 +168,3 @@ def crop_pixels(
 def shorter_side(preprocessing: Preprocessing, factor: float) -> int:
     """Pixels that an image's shorter side needs to be `factor` times the model's size."""
     return math.ceil(factor * max(preprocessing.size))
-
-
-def normalize(
-    pixels: UInt8[Tensor, "B C H W"], factor: Float[Tensor, "C 1 1"], shift: Float[Tensor, "C 1 1"]
-) -> Float[Tensor, "B C H W"]:
-    """Return what `Preprocessing.normalize` gives; large batches on a CPU in a quarter of its time, where
-    Numba is installed: read once, written once.
-
-    Args:
-        factor, shift: `Preprocessing.factor_and_shift`, on the device of the pixels.
-    """
-    compiled = loops() if pixels.numel() >= LARGE_BATCH and pixels.device.type == "cpu" else None
-    if compiled is None:
-        return scale_and_shift(pixels, factor, shift)
-    numbers = torch.empty(pixels.shape)
-    compiled.normalize(
-        pixels.contiguous().numpy(), factor.flatten().numpy(), shift.flatten().numpy(), numbers.numpy()
-    )
-    return numbers

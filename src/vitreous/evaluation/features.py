@@ -15,7 +15,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.data.dataset import BadImage, ImageDataset
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import BadImage
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
 from vitreous.models.names import Model

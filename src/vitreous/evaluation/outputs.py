@@ -13,7 +13,8 @@ from jaxtyping import Float, Int
 from PIL import Image
 from torch import Tensor, nn
 
-from vitreous.data.dataset import BadImage, ImageDataset
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.errors import InputError
 from vitreous.models.names import Model

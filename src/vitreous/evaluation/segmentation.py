@@ -19,7 +19,8 @@ import torch
 from jaxtyping import Float, Int, Num
 from PIL import Image
 
-from vitreous.data.segmentation.loading import mask_evaluation_loader
+from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.segmentation.loading import MaskReader
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress, evaluating
@@ -169,8 +170,14 @@ def evaluate_segmenter(
         InputError: not one image can be read.
     """
     began = time.perf_counter()
-    loader = mask_evaluation_loader(
-        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers, device=device
+    preprocessing = model.preprocessing
+    loader = evaluation_loader(
+        images,
+        preprocessing=preprocessing,
+        batch_size=batch_size,
+        workers=workers,
+        device=device,
+        reader=MaskReader(images, preprocessing),
     )
     evaluated: list[int] = []
     confusions = []

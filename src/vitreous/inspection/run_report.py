@@ -16,7 +16,8 @@ from markupsafe import Markup
 from torch import Tensor
 
 from vitreous.data.contact_sheet import ContactSheet
-from vitreous.data.dataset import BadImage, ImageDataset, sampled
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import BadImage
 from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
@@ -245,7 +246,7 @@ def sample_batch(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C
     Unreadable images are left out; the evaluation reports them.
     """
     some, names = [], []
-    for index in sampled(images, SAMPLES):
+    for index in images.sample(SAMPLES):
         with suppress(BadImage):
             some.append(images.image(index))
             names.append(label_of(images, index))

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vitreous.data.dataset import BadImage
+from vitreous.data.decoding import BadImage
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, overlaid, palette
 from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
 from vitreous.inspection.capture import capture_attention

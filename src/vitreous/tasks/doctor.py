@@ -1,4 +1,4 @@
-"""Why is it not learning? All checks of a run, whatever its task, or of a data set."""
+"""Why is it not learning? All checks of a run, whatever its task, or of a dataset."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from PIL import Image
 
 from vitreous.checkpoints import load
 from vitreous.checkpoints.files import read_safetensors
+from vitreous.data.checking import data_findings
 from vitreous.data.config import DataConfig
+from vitreous.data.findings import Finding
 from vitreous.data.sources import open_data
 from vitreous.models.names import Model
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.running import task_of_run
-from vitreous.training.diagnosis import Finding
 from vitreous.training.diagnosis.of_course import course_findings, left_out
-from vitreous.training.diagnosis.of_data import data_findings, empty_classes
 from vitreous.training.diagnosis.of_model import geometry, model_findings, normalization, origin_of_nan
 from vitreous.training.run import Run
 from vitreous.training.session import model_so_far
@@ -27,10 +27,9 @@ SAMPLE = 32  # images that are looked at
 
 
 def examine_data(source: Any) -> list[Finding]:
-    """Return what is wrong with a data set, as `vitreous train` would split it."""
+    """Return what is wrong with a dataset, as `vitreous train` would split it."""
     empty: list[Path] = []
-    splits = open_data(source, DataConfig(), empty=empty)
-    return [*empty_classes(empty), *data_findings(splits, empty=tuple(folder.name for folder in empty))]
+    return list(data_findings(open_data(source, DataConfig(), empty=empty), empty))
 
 
 def examine_run(path: Path) -> list[Finding]:
@@ -83,6 +82,7 @@ def weights(run: Run) -> Iterator[Finding]:
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             yield Finding(
                 "origin of NaN",
+                "error",
                 f"the weight {name} is not finite",
                 "train again with a lower training.peak_lr or a longer training.schedule.warmup",
             )

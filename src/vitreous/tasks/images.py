@@ -16,7 +16,8 @@ from torch import nn
 
 from vitreous.checkpoints import open_model
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import BadImage, Subset, sampled
+from vitreous.data.dataset import Subset
+from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import image_loader
 from vitreous.data.loading import worker_count
 from vitreous.errors import InputError
@@ -124,7 +125,7 @@ class ImageTask(Task):
         return Material(loader, len(data.train), loader.bad)
 
     def some_of(self, data: Any, count: int) -> Any:
-        few = np.array(sampled(data.train, min(count, len(data.train))))
+        few = np.array(data.train.sample(min(count, len(data.train))))
         return data._replace(train=Subset(data.train, few))
 
     def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
@@ -138,7 +139,7 @@ class ImageTask(Task):
         return ("validation", data.validation) if data.validation else (None, None)
 
     def sample_images(self, data: Any, count: int) -> list[Image.Image]:
-        return [image for image, _ in readable_images(data.train, sampled(data.train, count))]
+        return [image for image, _ in readable_images(data.train, data.train.sample(count))]
 
     def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Any) -> Any:
         from vitreous.inspection.model_report import write_model_report
@@ -222,7 +223,7 @@ def readable_images(images: Any, rows: Iterable[int]) -> Iterator[tuple[Image.Im
     the run's bad_files.txt."""
     for row in rows:
         try:
-            image = images.pair(row)[0] if hasattr(images, "pair") else images.image(row)
+            image = images.image(row)
         except BadImage:
             continue
         yield image, images.name(row)

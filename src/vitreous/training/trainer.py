@@ -31,7 +31,7 @@ SLOWER = 0.5  # the factor of the learning rate each time
 
 @runtime_checkable
 class Loader(Protocol):
-    """Yields batches: `vitreous.data.prefetching.DevicePrefetcher`, or another with the same methods."""
+    """Yields batches: `vitreous.data.loading.DevicePrefetcher`, or another with the same methods."""
 
     @property
     def steps_per_epoch(self) -> int: ...

@@ -1,6 +1,6 @@
 """Pages with handwritten digits of scikit-learn on them: segmentation as a small job that is real.
 
-No digit stands on training and test pages: the single digits are split first, and pages are made of each
+No digit is on training and on test pages: the single digits are split first, and pages are made of each
 side. A pixel's class is that of the digit whose ink covers it, or the background.
 """
 
@@ -15,7 +15,7 @@ from PIL import Image
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.segmentation.masked import Mask, MaskSplits
+from vitreous.data.segmentation.masked import Mask, MaskedDataset, MaskSplits
 from vitreous.data.sources.bundled import open_digits
 from vitreous.errors import InputError
 
@@ -29,21 +29,15 @@ TRAIN_PAGES, VALIDATION_PAGES, TEST_PAGES = 20_000, 200, 500
 CLASSES = ("background", *(str(digit) for digit in range(10)))
 
 
-class DigitPages:
+class DigitPages(MaskedDataset):
     """Pages of one set of digits. A page depends on (seed, part, index) alone, and is made when asked for."""
 
     def __init__(self, digits: ImageDataset, count: int, *, seed: int, part: int) -> None:
         cover = [np.asarray(digits.image(index)) for index in range(len(digits))]
         self.cover: UInt8[np.ndarray, "N 8 8"] = np.stack(cover)
         self.digits: NDArray[np.int64] = digits.targets
-        self.count, self.seed, self.part = count, seed, part
-        self.classes = CLASSES
-
-    def __len__(self) -> int:
-        return self.count
-
-    def name(self, index: int) -> str:
-        return f"{DIGIT_PAGES}[{index}]"
+        self.seed, self.part, self.source = seed, part, DIGIT_PAGES
+        self.classes, self.targets = CLASSES, np.zeros(count, dtype=np.int64)
 
     def pair(self, index: int) -> tuple[Image.Image, Mask]:
         """A gray page and its mask."""
@@ -97,7 +91,7 @@ def shared(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
 def written(
     cover: UInt8[np.ndarray, "8 8"], side: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "side side"]:
-    """A digit's ink, 0 ... 1, at another size, turned by up to 12 degrees, stretched and slanted a little."""
+    """A digit's ink, 0 ... 1, resized, rotated by up to 12 degrees, stretched and slanted a little."""
     turn, slant = rng.uniform(-0.21, 0.21), rng.uniform(-0.12, 0.12)
     across, along = rng.uniform(0.9, 1.1, size=2) * (8 / side)
     cos, sin = math.cos(turn), math.sin(turn)

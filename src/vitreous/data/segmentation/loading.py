@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from typing import NamedTuple
 
 import numpy as np
@@ -11,20 +12,15 @@ from jaxtyping import Float, Int64, Integer, UInt8
 from PIL import Image
 from torch import Tensor
 
-from vitreous.data.augmentation.batch import BatchTransform
-from vitreous.data.augmentation.per_image import change_colors
 from vitreous.data.config import AugmentationConfig
-from vitreous.data.dataset import BadFiles, BadImage, Indices
-from vitreous.data.loading import BatchLoader
-from vitreous.data.prefetching import DevicePrefetcher
-from vitreous.data.sampling import Rows, Sampler, sequential, shuffled
+from vitreous.data.dataset import BadFiles, Indices
+from vitreous.data.decoding import BadImage
+from vitreous.data.image_augmentation import change_colors
+from vitreous.data.sampling import Rows
 from vitreous.data.segmentation.masked import Mask, MaskedDataset
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor, upright
-
-Pair = tuple[UInt8[Tensor, "C H W"], Mask]
-EvaluationPair = tuple[UInt8[Tensor, "C H W"], UInt8[np.ndarray, "_ _"]]  # the mask of its own size
 
 
 class MaskBatch(NamedTuple):
@@ -36,72 +32,19 @@ class MaskBatch(NamedTuple):
 
 
 class MaskEvaluationBatch(NamedTuple):
-    """images: normalized, float32 (B, C, H, W). masks: of the masks' own sizes. indices: the images'
-    numbers."""
+    """images: as in training. masks: of the masks' own sizes. indices: the images' numbers."""
 
     images: Float[Tensor, "B C H W"] | UInt8[Tensor, "B C H W"]
     masks: tuple[Mask, ...]
     indices: Int64[Tensor, " B"]
 
 
-def mask_loader(
-    images: MaskedDataset,
-    *,
-    preprocessing: Preprocessing,
-    augmentation: AugmentationConfig,
-    batch_size: int,
-    seed: int,
-    workers: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
-    strict: bool = False,
-    device: str | torch.device = "cpu",
-) -> DevicePrefetcher[MaskBatch]:
-    """Return shuffled batches for training.
-
-    An image and its mask are cropped and mirrored alike, the mask's values never mixed; colors and noise
-    change the image alone.
-
-    Args:
-        batch_size: images of one process; `world_size` processes share each batch.
-    """
-    reader = MaskReader(images, preprocessing, augmentation)
-    loader = BatchLoader(
-        Sampler(
-            lambda epoch: shuffled(len(images), seed=seed, epoch=epoch),
-            len(images),
-            batch_size=batch_size * world_size,
-            rank=rank,
-            world_size=world_size,
-        ),
-        reader.read,
-        collate_masks,
-        workers,
-        seed=seed,
-        bad=BadFiles(strict=strict),
-    )
-    transform = BatchTransform(preprocessing, augmentation, seed=seed, rank=rank, world_size=world_size)
-    return DevicePrefetcher(loader, transform, device)
-
-
-def mask_evaluation_loader(
-    images: MaskedDataset,
-    *,
-    preprocessing: Preprocessing,
-    batch_size: int,
-    workers: int = 0,
-    device: str | torch.device = "cpu",
-) -> DevicePrefetcher[MaskEvaluationBatch]:
-    """Return every image exactly once and in order, as the model sees it, with its mask at the mask's own
-    size; those that cannot be read are left out and listed in `bad`."""
-    reader = MaskReader(images, preprocessing)
-    sampler = Sampler(lambda epoch: sequential(len(images)), len(images), batch_size=batch_size, exact=True)
-    loader = BatchLoader(sampler, reader.read_for_evaluation, collate_for_evaluation, workers)
-    return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
-
-
 class MaskReader:
-    """Images at the model's size, with their masks."""
+    """Images at the model's size, with their masks.
+
+    For training an image and its mask are cropped and mirrored alike, the mask's values never mixed; colors
+    and noise change the image alone. For evaluation, without `augmentation`, masks have their own sizes.
+    """
 
     def __init__(
         self,
@@ -109,26 +52,28 @@ class MaskReader:
         preprocessing: Preprocessing,
         augmentation: AugmentationConfig | None = None,
     ) -> None:
-        self.images, self.preprocessing = images, preprocessing
-        self.augmentation = augmentation or AugmentationConfig()
+        self.images, self.preprocessing, self.augmentation = images, preprocessing, augmentation
 
-    def read(self, index: int, rng: np.random.Generator) -> Pair:
-        """Return an image and its mask at the model's size, cropped alike. Raises BadImage."""
+    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
+        """Images with masks are not cached."""
+        return False
+
+    def read(
+        self, index: int, rng: np.random.Generator | None
+    ) -> tuple[UInt8[Tensor, "C h w"], UInt8[np.ndarray, "H W"]]:
+        """Return an image at the model's size and its mask. Raises BadImage."""
         image, mask = self.opened(index)
+        if self.augmentation is None:
+            return to_tensor(self.preprocessing.image(image)), mask
         crop, (tall, wide) = self.augmentation.random_resized_crop, self.preprocessing.size
-        top, left, height, width = random_crop(mask.shape, crop, rng) if crop else (0, 0, *mask.shape)
+        top, left, height, width = random_crop(mask.shape, crop, rng) if crop and rng else (0, 0, *mask.shape)
         box = (left, top, left + width, top + height)
         kernel = Image.Resampling[self.preprocessing.interpolation.upper()]
         pixels = to_tensor(image.resize((wide, tall), kernel, box))
         values = Image.fromarray(mask).resize((wide, tall), Image.Resampling.NEAREST, box)
-        if self.augmentation.changes_colors:
+        if self.augmentation.changes_colors and rng:
             pixels = change_colors(pixels, self.augmentation, rng)
         return pixels, np.array(values, dtype=np.uint8)
-
-    def read_for_evaluation(self, index: int, rng: None) -> tuple[UInt8[Tensor, "C h w"], Mask]:
-        """Return an image at the model's size and its mask as it is. Raises BadImage."""
-        image, mask = self.opened(index)
-        return to_tensor(self.preprocessing.image(image)), mask
 
     def opened(self, index: int) -> tuple[Image.Image, Mask]:
         """Return an image, upright, and its mask. Raises BadImage, and InputError where their sizes
@@ -145,14 +90,11 @@ class MaskReader:
             )
         return image, mask
 
-
-def collate_masks(samples: Sequence[Pair], indices: Indices, rows: Rows) -> MaskBatch:
-    pixels, masks = zip(*samples, strict=True)
-    return MaskBatch(torch.stack(pixels), torch.from_numpy(np.stack(masks)))
-
-
-def collate_for_evaluation(
-    samples: Sequence[EvaluationPair], indices: Indices, rows: Rows
-) -> MaskEvaluationBatch:
-    pixels, masks = zip(*samples, strict=True)
-    return MaskEvaluationBatch(torch.stack(pixels), masks, torch.from_numpy(indices))
+    def collate(
+        self, samples: Sequence[tuple[Tensor, np.ndarray]], indices: Indices, rows: Rows
+    ) -> MaskBatch | MaskEvaluationBatch:
+        """Return samples as a batch."""
+        pixels, masks = zip(*samples, strict=True)
+        if self.augmentation is None:
+            return MaskEvaluationBatch(torch.stack(pixels), masks, torch.from_numpy(indices))
+        return MaskBatch(torch.stack(pixels), torch.from_numpy(np.stack(masks)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import colorsys
 import re
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from vitreous.data.dataset import BadImage, Indices
-from vitreous.data.decoding import load_pixels, open_image
+from vitreous.data.dataset import ImageDataset, Indices, Subset
+from vitreous.data.decoding import load_pixels, open_image, read_file
 from vitreous.errors import InputError
 from vitreous.models.segmenter import MOST_CLASSES
 
@@ -20,35 +20,25 @@ Mask = UInt8[np.ndarray, "H W"]
 IGNORED = 255  # pixels of a mask that are left out of training and evaluation
 
 
-@runtime_checkable
-class MaskedDataset(Protocol):
-    """Images numbered from 0, each with a mask of its size: the class number of each pixel, or 255."""
-
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-    def __len__(self) -> int: ...
-    def name(self, index: int) -> str:
-        """A path, or what else tells the user which image it is."""
-        ...
+class MaskedDataset(ImageDataset):
+    """Images, each with a mask of its size: the class number of each pixel, or 255."""
 
     def pair(self, index: int) -> tuple[Image.Image, Mask]:
-        """The image as stored, of any mode and orientation, and the class numbers. Raises BadImage, and
-        InputError for a mask that is none."""
-        ...
+        """Return the image as stored, of any mode and orientation, and the class numbers. Raises BadImage,
+        and InputError for a mask that is none."""
+        raise NotImplementedError
+
+    def image(self, index: int) -> Image.Image:
+        return self.pair(index)[0]
+
+    def subset(self, indices: Indices) -> MaskedDataset:
+        return MaskedSubset(self, indices)
 
 
-class MaskedSubset:
+class MaskedSubset(Subset, MaskedDataset):
     """Some of a source's images."""
 
-    def __init__(self, images: MaskedDataset, indices: Indices) -> None:
-        self.images, self.indices = images, indices
-        self.classes = images.classes
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def name(self, index: int) -> str:
-        return self.images.name(int(self.indices[index]))
+    images: MaskedDataset
 
     def pair(self, index: int) -> tuple[Image.Image, Mask]:
         return self.images.pair(int(self.indices[index]))
@@ -102,14 +92,6 @@ def read_legend(path: Path) -> Legend:
     return Legend(names, tuple((r, g, b) for r, g, b in colors))
 
 
-def open_mask(path: Path) -> Image.Image:
-    """A mask whose header has been read. Raises BadImage."""
-    try:
-        return open_image(path.read_bytes(), str(path))
-    except OSError as error:
-        raise BadImage(str(path), error.strerror or str(error)) from error
-
-
 def check_mode(image: Image.Image, name: str, legend: Legend | None) -> None:
     """Raises InputError for a mask of colors whose classes are unknown."""
     if image.mode in INDEX_MODES or (legend and legend.colors and image.mode in ("RGB", "RGBA")):
@@ -119,6 +101,11 @@ def check_mode(image: Image.Image, name: str, legend: Legend | None) -> None:
         "palette PNG whose values are the classes, or write each class's color into classes.txt, as in "
         "'road #804080'"
     )
+
+
+def read_mask(path: Path, legend: Legend | None) -> Mask:
+    """The class numbers of a file. Raises BadImage, InputError."""
+    return class_numbers(open_image(read_file(path), str(path)), str(path), legend)
 
 
 def class_numbers(image: Image.Image, name: str, legend: Legend | None) -> Mask:

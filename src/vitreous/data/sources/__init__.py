@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import BadImage, DataSummary, ImageDataset, sampled
-from vitreous.data.dataset import Splits as Splits
-from vitreous.data.decoding import EncodedImage
-from vitreous.data.sources.binaries import open_cifar10, open_cifar100, open_mnist
+from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits, split, strata
+from vitreous.data.decoding import BadImage, is_gray
+from vitreous.data.sources.binaries import CIFAR10, CIFAR100, open_cifar, open_mnist
 from vitreous.data.sources.bundled import open_digits, open_synthetic
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
 from vitreous.data.sources.objects import open_objects
 from vitreous.data.sources.shards import open_shards
-from vitreous.data.splitting import split, strata
 from vitreous.errors import InputError
 
+BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
+    "cifar10": partial(open_cifar, files=CIFAR10),
+    "cifar100": partial(open_cifar, files=CIFAR100),
+    "mnist": open_mnist,
+}
 SAMPLE = 64  # images whose size and color are looked at
 FORMS = (
     "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
     ".parquet; shards name-{000..099}.tar; cifar10:PATH, cifar100:PATH, mnist:PATH; hf:NAME; "
     "synthetic:N@SIZE"
 )
-Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]
 
 
 def open_data(
@@ -50,11 +53,11 @@ def open_data(
     if isinstance(spec, Path):
         spec = str(spec)
     refuse_ignored(spec, config, targets)
-    if not isinstance(spec, str):
-        train, validation, test = open_objects(spec, config, targets)
-        return Splits(train, validation, test, type(spec).__name__, summarize(train))
-    train, validation, test = open_parts(spec, config, targets, empty)
-    return Splits(train, validation, test, spec, summarize(train))
+    if isinstance(spec, str):
+        name, parts = spec, open_parts(spec, config, targets, empty)
+    else:
+        name, parts = type(spec).__name__, open_objects(spec, config, targets)
+    return Splits(*parts, name, summarize(parts[0]))
 
 
 def refuse_ignored(spec: Any, config: DataConfig, targets: Targets) -> None:
@@ -84,12 +87,16 @@ def refuse_ignored(spec: Any, config: DataConfig, targets: Targets) -> None:
 def open_parts(spec: str, config: DataConfig, targets: Targets, empty: list[Path] | None) -> Parts:
     """Return (train, validation, test), by the form of the specification."""
     kind, colon, rest = spec.partition(":")
-    if kind == "hf" and colon:
-        return open_hub(rest, config, targets)
     if spec == "digits":
         return open_digits(config)
-    if colon and kind in PREFIXES:
-        return PREFIXES[kind](rest, config)
+    if colon and kind == "hf":
+        return open_hub(rest, config, targets)
+    if colon and kind == "synthetic":
+        return split(open_synthetic(rest), config)
+    if colon and kind in BINARIES:
+        if not rest or not (folder := Path(rest).expanduser()).is_dir():
+            raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
+        return BINARIES[kind](folder, config)
     path = Path(spec).expanduser()
     if path.is_dir():
         packed = any(path.glob("*.tar"))
@@ -100,43 +107,23 @@ def open_parts(spec: str, config: DataConfig, targets: Targets, empty: list[Path
         return open_manifest(path, config, targets)
     if path.exists():
         raise InputError(f"{spec} is a file of no known form: DATA is {FORMS}")
-    close = get_close_matches(kind, ["digits", "hf", *PREFIXES], n=1, cutoff=0.7)
+    close = get_close_matches(kind, ["digits", "hf", "synthetic", *BINARIES], n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
-
-
-def binary(opener: Callable[[Path, DataConfig], Parts]) -> Callable[[str, DataConfig], Parts]:
-    """An opener of a folder of binary files, which must be there."""
-
-    def open_checked(rest: str, config: DataConfig) -> Parts:
-        path = Path(rest).expanduser()
-        if not rest or not path.is_dir():
-            raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
-        return opener(path, config)
-
-    return open_checked
-
-
-PREFIXES: dict[str, Callable[[str, DataConfig], Parts]] = {
-    "synthetic": lambda rest, config: split(open_synthetic(rest), config),
-    "cifar10": binary(open_cifar10),
-    "cifar100": binary(open_cifar100),
-    "mnist": binary(open_mnist),
-}
 
 
 def summarize(train: ImageDataset) -> DataSummary:
     """What a recipe is chosen from."""
     sizes, gray, reason = [], True, ""
-    for index in sampled(train, SAMPLE):
+    for index in train.sample(SAMPLE):
         try:
-            encoded = EncodedImage(train, index, 3)
+            encoded = train.opened(index, 3)
             mode = encoded.image.mode
         except BadImage as bad:
             reason = reason or f"{bad.name} ({bad.reason})"
             continue  # counted and named when it is loaded
         sizes.append(encoded.size)
-        gray &= mode in ("1", "L", "LA", "La", "F") or mode.startswith("I")
+        gray &= is_gray(mode)
     if not sizes:
         raise InputError(f"not one of {len(train)} images can be read, such as {reason}")
     height, width = np.median(sizes, axis=0).round().astype(int).tolist()

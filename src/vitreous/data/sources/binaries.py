@@ -9,17 +9,16 @@ from __future__ import annotations
 import gzip
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, ImageDataset
-from vitreous.data.splitting import carve
+from vitreous.data.dataset import ArrayImages, Parts, carve
 from vitreous.errors import InputError
 
 SIDE, PIXELS = 32, 32 * 32 * 3
-CIFAR10_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 MNIST_FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -27,61 +26,63 @@ MNIST_FILES = {
 UNSIGNED_BYTE = 8  # idx: type of the values
 
 
-def open_cifar10(root: Path, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset]:
-    """(train, validation, test) from data_batch_1.bin ...: a label byte before each image."""
-    root = inside(root, "cifar-10-batches-bin", "test_batch.bin")
-    refuse_pickle(root, "data_batch_1")
-    classes = class_names(root / "batches.meta.txt", 10)
-    train = np.concatenate([records(root / name, labels=1) for name in CIFAR10_FILES])
-    test = records(root / "test_batch.bin", labels=1)
-    return *carve(cifar(train, classes, "train"), config), cifar(test, classes, "test")
+class CifarFiles(NamedTuple):
+    """How one of the two datasets is stored. labels: bytes before each image, of which the last counts."""
+
+    folder: str  # that the archive unpacks to
+    train: tuple[str, ...]
+    test: str
+    pickled: str  # a file of the "python version"
+    names: str
+    classes: int
+    labels: int
 
 
-def open_cifar100(root: Path, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset]:
-    """(train, validation, test) from train.bin and test.bin: coarse and fine label before each image; the
-    fine one counts."""
-    root = inside(root, "cifar-100-binary", "train.bin")
-    refuse_pickle(root, "train")
-    classes = class_names(root / "fine_label_names.txt", 100)
-    train, test = (records(root / name, labels=2)[:, 1:] for name in ("train.bin", "test.bin"))
-    return *carve(cifar(train, classes, "train"), config), cifar(test, classes, "test")
+CIFAR10 = CifarFiles(
+    "cifar-10-batches-bin",
+    tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+    "test_batch.bin",
+    "data_batch_1",
+    "batches.meta.txt",
+    classes=10,
+    labels=1,
+)
+CIFAR100 = CifarFiles(
+    "cifar-100-binary", ("train.bin",), "test.bin", "train", "fine_label_names.txt", classes=100, labels=2
+)
 
 
-def inside(root: Path, folder: str, file: str) -> Path:
-    """The folder that holds the files: the one named, or the one that the archive unpacks to in it."""
-    return root / folder if not (root / file).exists() and (root / folder).is_dir() else root
-
-
-def refuse_pickle(root: Path, file: str) -> None:
-    """The "python version" is pickled: reading it would run whatever code somebody put there."""
-    if (root / file).is_file() and not (root / f"{file}.bin").exists():
+def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> Parts:
+    """(train, validation, test) of CIFAR-10, or of CIFAR-100 with its fine labels."""
+    if not (root / files.test).exists() and (root / files.folder).is_dir():
+        root = root / files.folder
+    if (root / files.pickled).is_file() and not (root / f"{files.pickled}.bin").exists():
         raise InputError(
             f'{root} holds the pickled "python version", which is not read because unpickling runs code: '
             'take the "binary version" from https://www.cs.toronto.edu/~kriz/cifar.html'
         )
+    classes = class_names(root / files.names, files.classes)
+    rows = [records(root / name, labels=files.labels) for name in (*files.train, files.test)]
+    train, test = cifar(np.concatenate(rows[:-1]), classes, "train"), cifar(rows[-1], classes, "test")
+    return *carve(train, config), test
 
 
 def records(path: Path, *, labels: int) -> NDArray[np.uint8]:
-    """(N, labels + pixels) bytes."""
+    """(N, 1 + pixels) bytes: of the labels before each image the last."""
     length = labels + PIXELS
     data = np.frombuffer(read(path), dtype=np.uint8)
     if not len(data) or len(data) % length:
-        raise InputError(f"{path} has {len(data)} bytes, no multiple of {length}: fetch it again")
-    return data.reshape(-1, length)
+        raise InputError(f"{path} has {len(data)} bytes, not a multiple of {length}: fetch it again")
+    return data.reshape(-1, length)[:, labels - 1 :]
 
 
 def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> ArrayImages:
     """Images from rows of a label and 3x32x32 bytes."""
     targets = rows[:, 0].astype(np.int64)
-    check_labels(targets, classes, part)
+    if targets.max() >= len(classes):
+        raise InputError(f"the {part} part has a label {targets.max()}, but there are {len(classes)} classes")
     pixels = rows[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return ArrayImages(np.ascontiguousarray(pixels), targets, classes, name=part)
-
-
-def check_labels(targets: NDArray[np.int64], classes: tuple[str, ...], part: str) -> None:
-    """Every label must have a class."""
-    if targets.max(initial=0) >= len(classes):
-        raise InputError(f"the {part} part has a label {targets.max()}, but there are {len(classes)} classes")
 
 
 def class_names(path: Path, count: int) -> tuple[str, ...]:
@@ -91,7 +92,7 @@ def class_names(path: Path, count: int) -> tuple[str, ...]:
     return tuple(path.read_text(encoding="utf-8").split())[:count]
 
 
-def open_mnist(root: Path, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset]:
+def open_mnist(root: Path, config: DataConfig) -> Parts:
     """(train, validation, test) from the four idx files."""
     train, test = (mnist(root, part) for part in ("train", "test"))
     return *carve(train, config), test
@@ -123,7 +124,7 @@ def read_idx(root: Path, name: str) -> NDArray[np.uint8]:
     values = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * data[3])
     if len(values) != sides.prod():
         raise InputError(
-            f"{path} has {len(values)} values and not {sides.prod()}: it is cut short, fetch it again"
+            f"{path} has {len(values)} values and not {sides.prod()}: it is truncated, fetch it again"
         )
     return values.reshape(sides)
 

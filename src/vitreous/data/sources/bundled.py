@@ -9,13 +9,11 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, ImageDataset, Subset
-from vitreous.data.decoding import decode
-from vitreous.data.splitting import carve
+from vitreous.data.dataset import ArrayImages, ImageDataset, Parts, carve
 from vitreous.errors import InputError, require_packages
 
 
-def open_digits(config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+def open_digits(config: DataConfig) -> Parts:
     """(train, validation, test): scikit-learn's own stratified split, so that others can repeat it."""
     require_packages("sklearn", extra="train", what="digits")
     from sklearn.datasets import load_digits
@@ -29,12 +27,9 @@ def open_digits(config: DataConfig) -> tuple[ImageDataset, ImageDataset | None, 
     if not config.test_fraction:
         return *carve(images, config), None
     train, test = train_test_split(
-        np.arange(len(gray)),
-        test_size=config.test_fraction,
-        stratify=targets,
-        random_state=config.split_seed,
+        np.arange(len(gray)), test_size=config.test_fraction, stratify=targets, random_state=config.split_seed
     )
-    return *carve(Subset(images, train), config), Subset(images, test)
+    return *carve(images.subset(train), config), images.subset(test)
 
 
 CLASSES = 10
@@ -42,15 +37,16 @@ VARIANTS = 8  # images of each class; the dataset goes round them
 FORM = "synthetic:N@SIZE, such as synthetic:1000@224 or synthetic:1000@375x500 (HxW)"
 
 
-class SyntheticImages:
+class SyntheticImages(ImageDataset):
     """Gratings, one direction and color for each of ten classes, with noise: learned at once.
 
     80 different images however many are asked for, so train and test share them: only speed means
     anything.
     """
 
+    source = "synthetic"
+
     def __init__(self, count: int, height: int, width: int) -> None:
-        self.count = count
         self.classes = tuple(f"grating-{number}" for number in range(CLASSES))
         self.targets = np.arange(count, dtype=np.int64) % CLASSES
         self.files = [
@@ -58,17 +54,8 @@ class SyntheticImages:
             for number in range(min(CLASSES * VARIANTS, count))
         ]
 
-    def __len__(self) -> int:
-        return self.count
-
-    def name(self, index: int) -> str:
-        return f"synthetic[{index}]"
-
     def encoded(self, index: int) -> bytes:
         return self.files[index % len(self.files)]
-
-    def image(self, index: int) -> Image.Image:
-        return decode(self.encoded(index), self.name(index))
 
 
 def grating(group: int, variant: int, height: int, width: int) -> bytes:

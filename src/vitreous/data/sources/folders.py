@@ -11,24 +11,75 @@ import hashlib
 import os
 import time
 import zipfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import EXTENSIONS
-from vitreous.data.sources.files import FileImages, FileTable
-from vitreous.data.splitting import VALIDATION, split, with_own_parts
+from vitreous.data.dataset import (
+    VALIDATION,
+    ImageDataset,
+    Parts,
+    check_classes,
+    split,
+    with_own_parts,
+)
+from vitreous.data.decoding import EXTENSIONS, read_file
+from vitreous.data.loading import in_threads
 from vitreous.errors import InputError
 
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
 SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification times in steps of two seconds
 LISTERS = 16  # threads: listing waits for the disk or the network, not for a core
+
+
+class FileTable:
+    """Paths relative to a root, numbered from 0. Arrays, so that nothing is copied for threads or forks."""
+
+    def __init__(self, names: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self.names, self.ends = names, ends
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> FileTable:
+        """From relative paths; bytes that are not UTF-8 (file systems allow them) survive."""
+        parts = [path.encode("utf-8", "surrogateescape") for path in paths]
+        lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+        return cls(np.frombuffer(b"".join(parts), dtype=np.uint8), np.cumsum(lengths))
+
+    @classmethod
+    def concatenate(cls, tables: Sequence[FileTable]) -> FileTable:
+        """One table after the other."""
+        starts = np.cumsum([0, *(len(table.names) for table in tables)])
+        ends = [table.ends + start for table, start in zip(tables, starts, strict=False)]
+        return cls(np.concatenate([table.names for table in tables]), np.concatenate(ends))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int) -> str:
+        start = int(self.ends[index - 1]) if index else 0
+        return self.names[start : int(self.ends[index])].tobytes().decode("utf-8", "surrogateescape")
+
+    @property
+    def nbytes(self) -> int:
+        return self.names.nbytes + self.ends.nbytes
+
+
+class FileImages(ImageDataset):
+    """Files named in a table, read when asked for."""
+
+    def __init__(self, root: Path, table: FileTable, targets: NDArray[Any], classes: tuple[str, ...]) -> None:
+        self.root, self.table, self.targets, self.classes = str(root), table, targets, classes
+
+    def name(self, index: int) -> str:
+        return os.path.join(self.root, self.table[index])  # a manifest may have absolute paths
+
+    def encoded(self, index: int) -> bytes:
+        return read_file(self.name(index))
 
 
 class FolderIndex(NamedTuple):
@@ -40,27 +91,18 @@ class FolderIndex(NamedTuple):
     stamps: NDArray[np.int64]
 
 
-class Listing(NamedTuple):
-    """What one class folder holds."""
-
-    names: FileTable
-    folders: list[str]
-    stamps: list[int]
-
-
 def index_folder(root: Path, classes: Sequence[str]) -> FolderIndex:
     """From the cache if nothing has changed, else from the disk."""
     file = cache_file(root, classes)
     if (known := load_index(file)) is not None and unchanged(root, known):
         return known
     began = time.time_ns()
-    with ThreadPoolExecutor(LISTERS) as executor:
-        listings = list(executor.map(lambda name: list_class(root, name), classes))
+    listed = list(in_threads(lambda name: list_class(root, name), classes, workers=LISTERS))
     index = FolderIndex(
-        FileTable.concatenate([listing.names for listing in listings]),
-        np.array([len(listing.names) for listing in listings], dtype=np.int64),
-        FileTable.of(folder for listing in listings for folder in listing.folders),
-        np.array([stamp for listing in listings for stamp in listing.stamps], dtype=np.int64),
+        FileTable.concatenate([each.table for each in listed]),
+        np.concatenate([each.counts for each in listed]),
+        FileTable.concatenate([each.folders for each in listed]),
+        np.concatenate([each.stamps for each in listed]),
     )
     # A folder that was changed just now could be changed again within the same tick of its clock.
     if len(index.table) >= LARGE and index.stamps.max() < began - SETTLED:
@@ -68,7 +110,7 @@ def index_folder(root: Path, classes: Sequence[str]) -> FolderIndex:
     return index
 
 
-def list_class(root: Path, name: str) -> Listing:
+def list_class(root: Path, name: str) -> FolderIndex:
     """The images below one class folder, sorted; hidden files and folders are not looked at."""
     names: list[str] = []
     folders, stamps = [], []
@@ -85,8 +127,8 @@ def list_class(root: Path, name: str) -> Listing:
                     names.append(f"{folder}/{entry.name}")
                 elif entry.is_dir():
                     waiting.append(f"{folder}/{entry.name}")
-    names.sort()
-    return Listing(FileTable.of(names), folders, stamps)
+    table = FileTable.of(sorted(names))
+    return FolderIndex(table, np.array([len(names)]), FileTable.of(folders), np.array(stamps))
 
 
 def unchanged(root: Path, index: FolderIndex) -> bool:
@@ -108,41 +150,29 @@ def cache_file(root: Path, classes: Sequence[str]) -> Path:
 
 
 def load_index(file: Path) -> FolderIndex | None:
-    """A kept index; None if there is none that can be read."""
+    """A cached index; None if there is none that can be read."""
     try:
-        with np.load(file, allow_pickle=False) as kept:
-            return FolderIndex(
-                FileTable(kept["names"], kept["ends"]),
-                kept["counts"],
-                FileTable(kept["folders"], kept["folder_ends"]),
-                kept["stamps"],
-            )
+        with np.load(file, allow_pickle=False) as cached:
+            table = FileTable(cached["names"], cached["ends"])
+            folders = FileTable(cached["folders"], cached["folder_ends"])
+            return FolderIndex(table, cached["counts"], folders, cached["stamps"])
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
         return None
 
 
 def save_index(index: FolderIndex, file: Path) -> None:
-    """Written beside and renamed. A cache that cannot be written is no reason to stop."""
-    beside = file.with_suffix(f".{os.getpid()}.partial.npz")
+    """Write a cached index as a whole. A cache that cannot be written is no reason to stop."""
+    arrays: dict[str, Any] = {"names": index.table.names, "ends": index.table.ends}
+    arrays |= {"folders": index.folders.names, "folder_ends": index.folders.ends}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(
-            beside,
-            names=index.table.names,
-            ends=index.table.ends,
-            counts=index.counts,
-            folders=index.folders.names,
-            folder_ends=index.folders.ends,
-            stamps=index.stamps,
-        )
-        os.replace(beside, file)
+        with whole(file) as beside, beside.open("wb") as opened:
+            np.savez(opened, **arrays, counts=index.counts, stamps=index.stamps)
     except OSError:
-        beside.unlink(missing_ok=True)
+        return
 
 
-def open_folder(
-    root: Path, config: DataConfig, *, empty: list[Path] | None = None
-) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+def open_folder(root: Path, config: DataConfig, *, empty: list[Path] | None = None) -> Parts:
     """Return (train, validation, test) of a folder, its own parts where it has train/.
 
     Args:
@@ -172,12 +202,9 @@ def class_folder(
         )
     if classes is None:
         classes = found
-        if len(classes) == 1:
-            raise InputError(
-                f"{root} has a single class, {classes[0]!r}: a classifier needs two class folders or more"
-            )
+        check_classes(classes, str(root))
     elif unknown := sorted(set(found) - set(classes)):
-        raise InputError(f"{root} has a class {unknown[0]!r} that train/ has not: add it there or remove it")
+        raise InputError(f"{root} has a class {unknown[0]!r} that train/ lacks: add it there or remove it")
     index = index_folder(root, found)
     without = [root / name for name, count in zip(found, index.counts, strict=True) if not count]
     if without and (empty is None or not index.counts.any()):

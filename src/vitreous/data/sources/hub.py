@@ -3,53 +3,57 @@ folder of Parquet files. `hf:NAME@CONFIG` picks one of several configurations.
 
 The columns are found by their types: the first image and the class label (`label` or `fine_label` if there
 are several).
+
+With `data.streaming=true` images are fetched while training, a row group at a time. The Hub keeps every
+public dataset as Parquet files too. Of these the labels alone are read at first (Parquet stores columns
+apart), so that length, classes and order are known; images come when they are needed, and a few row groups
+stay in memory. An epoch visits row groups in random order and mixes the images of sixteen of them: less
+random than a full shuffle, but as deterministic; a resumed run fetches nothing that it has seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import BadImage, ImageDataset
-from vitreous.data.decoding import decode
-from vitreous.data.sources.manifests import numbers_of, refuse_numbers
-from vitreous.data.sources.parquet_stream import open_stream
-from vitreous.data.splitting import VALIDATION, with_own_parts
+from vitreous.data.dataset import VALIDATION, ImageDataset, Parts, with_own_parts
+from vitreous.data.decoding import BadImage, read_file
+from vitreous.data.sampling import WINDOW
+from vitreous.data.sources.labels import number_classes, numbers_of, refuse_numbers
 from vitreous.errors import InputError, require_packages
 
 PREFERRED = ("label", "fine_label", "labels")
+PARTS = ("train", "test", *VALIDATION)
+HELD = 2 * WINDOW  # row groups in memory: those being mixed, and the next
 
 
-class HubImages:
+class Columns(NamedTuple):
+    """Names of the columns, and of the classes if the dataset knows them."""
+
+    image: str
+    label: str
+    classes: tuple[str, ...] | None
+
+
+class HubImages(ImageDataset):
     """One split of a dataset, memory-mapped by Arrow; encoded bytes are taken as they are."""
 
     def __init__(
-        self,
-        table: Any,
-        image: str,
-        label: str,
-        *,
-        name: str,
-        kind: Targets = "classes",
-        classes: tuple[str, ...] = (),
+        self, table: Any, columns: Columns, *, name: str, kind: Targets, classes: tuple[str, ...] = ()
     ) -> None:
         import datasets
 
         self.source = name
-        self.column = table.cast_column(image, datasets.Image(decode=False))[image]
-        self.classes, self.targets = labels(table, label, name, kind, classes)
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def name(self, index: int) -> str:
-        return f"{self.source}[{index}]"
+        self.column = table.cast_column(columns.image, datasets.Image(decode=False))[columns.image]
+        self.classes, self.targets = read_labels(list(table[columns.label]), columns, name, kind, classes)
 
     def encoded(self, index: int) -> bytes:
         entry = self.column[index]
@@ -58,18 +62,64 @@ class HubImages:
             return data
         if not entry or not entry["path"]:
             raise BadImage(self.name(index), "no image in this row")
-        try:
-            return Path(entry["path"]).read_bytes()
-        except OSError as error:
-            raise BadImage(self.name(index), error.strerror or str(error)) from error
-
-    def image(self, index: int) -> Image.Image:
-        return decode(self.encoded(index), self.name(index))
+        return read_file(entry["path"])
 
 
-def open_hub(
-    spec: str, config: DataConfig, kind: Targets = "classes"
-) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+class StreamedImages(ImageDataset):
+    """Images in Parquet files that are read by row groups, which are the blocks."""
+
+    blocks: NDArray[np.int32]
+
+    def __init__(
+        self, system: Any, files: Sequence[str], columns: Columns, *, name: str, classes: tuple[str, ...] = ()
+    ) -> None:
+        self.system, self.source, self.columns = system, name, columns
+        self.groups: list[tuple[str, int]] = []
+        counts: list[int] = []
+        labels: list[Any] = []
+        for file in files:
+            with system.open(file, "rb") as opened:
+                table = parquet_file(opened, file)
+                for group in range(table.num_row_groups):
+                    self.groups.append((file, group))
+                    counts.append(table.metadata.row_group(group).num_rows)
+                labels += table.read(columns=[columns.label]).column(0).to_pylist()
+        self.starts = np.cumsum([0, *counts])
+        self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        self.classes, self.targets = read_labels(labels, columns, name, classes=classes)
+        self.held: OrderedDict[int, list[Any]] = OrderedDict()
+        self.lock = Lock()
+        self.fetching = [Lock() for _ in counts]
+
+    def encoded(self, index: int) -> bytes:
+        block = int(self.blocks[index])
+        entry = self.rows(block)[index - int(self.starts[block])]
+        if not entry or entry["bytes"] is None:
+            path = (entry or {}).get("path")
+            reason = f"the Parquet file has only its path, {path}" if path else "no image in this row"
+            raise BadImage(self.name(index), reason)
+        data: bytes = entry["bytes"]
+        return data
+
+    def rows(self, block: int) -> list[Any]:
+        """Return a row group's images, fetched by the first thread that needs them; the longest unused go."""
+        with self.fetching[block]:
+            with self.lock:
+                if block in self.held:
+                    self.held.move_to_end(block)
+                    return self.held[block]
+            file, group = self.groups[block]
+            with self.system.open(file, "rb") as opened:
+                table = parquet_file(opened, file)
+                rows: list[Any] = table.read_row_group(group, [self.columns.image]).column(0).to_pylist()
+            with self.lock:
+                self.held[block] = rows
+                while len(self.held) > HELD:
+                    self.held.popitem(last=False)
+            return rows
+
+
+def open_hub(spec: str, config: DataConfig, kind: Targets = "classes") -> Parts:
     """Return (train, validation, test)."""
     if config.streaming and kind == "numbers":
         raise InputError("data.streaming=true streams classes alone: leave it out for a regression")
@@ -78,16 +128,23 @@ def open_hub(
     return open_tables(load_tables(spec), f"hf:{spec}", config, kind)
 
 
-def open_tables(
-    tables: Mapping[str, Any], where: str, config: DataConfig, kind: Targets
-) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+def open_tables(tables: Mapping[str, Any], where: str, config: DataConfig, kind: Targets) -> Parts:
     """Return (train, validation, test) of tables of the datasets library, by name."""
+    import datasets
+
     if "train" not in tables:
         raise InputError(f"{where} has no split 'train', only: {', '.join(tables)}")
-    image, label = columns(tables["train"], where)
-    train = HubImages(tables["train"], image, label, name=f"{where}/train", kind=kind)
-    held_out: dict[str, ImageDataset] = {
-        name: HubImages(table, image, label, name=f"{where}/{name}", kind=kind, classes=train.classes)
+    features = tables["train"].features
+    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    labels = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
+    image, label = pick_columns(
+        images, labels or [name for name in PREFERRED if name in features], features, where
+    )
+    names = features[label].names if isinstance(features[label], datasets.ClassLabel) else None
+    columns = Columns(image, label, tuple(names) if names else None)
+    train = HubImages(tables["train"], columns, name=f"{where}/train", kind=kind)
+    held_out = {
+        name: HubImages(table, columns, name=f"{where}/{name}", kind=kind, classes=train.classes)
         for name, table in tables.items()
         if name in ("test", *VALIDATION) and labeled(table, label)
     }
@@ -111,45 +168,108 @@ def load_tables(spec: str) -> dict[str, Any]:
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
-def columns(table: Any, where: str) -> tuple[str, str]:
-    """(image, label): names of the two columns."""
-    import datasets
-
-    kinds = table.features
-    images = [name for name, kind in kinds.items() if isinstance(kind, datasets.Image)]
-    classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
-    plain = [name for name in PREFERRED if name in kinds]
-    if not images or not (classes or plain):
+def pick_columns(
+    images: Sequence[str], labels: Sequence[str], names: Collection[str], where: str
+) -> tuple[str, str]:
+    """Return (image, label): of the columns that may be one, the first and the preferred."""
+    if not images or not labels:
         raise InputError(
             f"{where} has no column of {'labels' if images else 'images'}; its columns are: "
-            f"{', '.join(kinds)}"
+            f"{', '.join(names)}"
         )
-    preferred = [name for name in PREFERRED if name in classes]
-    return images[0], (preferred or classes or plain)[0]
+    return images[0], next((name for name in PREFERRED if name in labels), labels[0])
 
 
 def labeled(table: Any, label: str) -> bool:
-    """Whether a split has labels: published test splits often hold -1."""
+    """Return whether a split has labels: published test splits often hold -1."""
     values = table[label][:1]
     return len(values) > 0 and values[0] not in (-1, None)
 
 
-def labels(
-    table: Any, label: str, name: str, kind: Targets, classes: tuple[str, ...]
+def read_labels(
+    values: Sequence[Any],
+    columns: Columns,
+    name: str,
+    kind: Targets = "classes",
+    classes: tuple[str, ...] = (),
 ) -> tuple[tuple[str, ...], NDArray[Any]]:
-    """Return (classes, targets) of a column of class labels, words, or numbers."""
-    import datasets
+    """Return (classes, targets) of a column of class numbers, words, or numbers to predict.
 
-    feature, values = table.features[label], list(table[label])
-    if isinstance(feature, datasets.ClassLabel) and kind == "classes":
-        return tuple(feature.names), np.array(values, dtype=np.int64)
+    Args:
+        classes: those of the training part, where this is another one.
+    """
+    where = f"{name}: the column {columns.label!r}"
     if any(isinstance(value, list) or value is None for value in values):
-        raise InputError(f"{name}: the column {label!r} has not one label for each image")
+        raise InputError(f"{where} has not one label for each image")
     if kind == "numbers":
-        return (), numbers_of(values, f"{name}: the column {label!r}")
-    refuse_numbers([str(value) for value in values], f"{name}: the column {label!r}")
-    names = classes or tuple(map(str, sorted(set(values))))
-    number = {value: index for index, value in enumerate(names)}
-    if unknown := sorted(set(map(str, values)) - set(names)):
-        raise InputError(f"{name} has the class {unknown[0]!r}, which the split 'train' does not have")
-    return names, np.array([number[str(value)] for value in values], dtype=np.int64)
+        return (), numbers_of(values, where)
+    if columns.classes:
+        return columns.classes, np.array(values, dtype=np.int64)
+    words = [str(value) for value in values]
+    refuse_numbers(words, where)
+    classes = classes or tuple(map(str, sorted(set(values))))
+    number = number_classes(words, classes, name)
+    return classes, np.array([number[word] for word in words], dtype=np.int64)
+
+
+def open_stream(spec: str, config: DataConfig) -> Parts:
+    """Return (train, validation, test) of a folder of Parquet files or a dataset on the Hub."""
+    system, files = find_files(spec)
+    by_part: dict[str, list[str]] = {}
+    for file in sorted(files):
+        *folders, last = file.split("/")
+        marks = {last.removesuffix(".parquet").partition("-")[0], *folders[-1:]}
+        if part := next((name for name in PARTS if name in marks), None):
+            by_part.setdefault(part, []).append(file)
+    if "train" not in by_part:
+        raise InputError(f"hf:{spec} has no Parquet files of a split 'train': stream another, or turn it off")
+    with system.open(by_part["train"][0], "rb") as opened:
+        columns = columns_in(parquet_file(opened, by_part["train"][0]).schema_arrow, spec)
+    train = StreamedImages(system, by_part.pop("train"), columns, name=f"hf:{spec}/train")
+    held_out = {
+        name: StreamedImages(system, files, columns, name=f"hf:{spec}/{name}", classes=train.classes)
+        for name, files in by_part.items()
+    }
+    return with_own_parts(train, held_out, config, where=f"hf:{spec}")
+
+
+def find_files(spec: str) -> tuple[Any, list[str]]:
+    """Return (file system, Parquet files): of a local folder, or of the Hub's own conversion of a dataset."""
+    if (folder := Path(spec).expanduser()).is_dir():
+        from fsspec.implementations.local import LocalFileSystem
+
+        return LocalFileSystem(), [str(path) for path in folder.rglob("*.parquet")]
+    require_packages("huggingface_hub", extra="hub", what="streaming")
+    from huggingface_hub import HfFileSystem
+
+    system = HfFileSystem()
+    name, _, part = spec.partition("@")
+    root = f"datasets/{name}@refs%2Fconvert%2Fparquet"
+    try:
+        return system, list(system.glob(f"{root}/{part or '*'}/**/*.parquet"))
+    except OSError as error:
+        raise InputError(f"hf:{spec} cannot be reached: {' '.join(str(error).split())}") from None
+
+
+def parquet_file(opened: Any, name: str) -> Any:
+    """Return a Parquet file of which nothing but the end has been read."""
+    require_packages("pyarrow", extra="data", what="streaming")
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        return ParquetFile(opened)
+    except ArrowInvalid as error:
+        raise InputError(f"{name} is not a Parquet file: {error}") from None
+
+
+def columns_in(schema: Any, spec: str) -> Columns:
+    """By the types that the datasets library notes in the file, else by the names image and label."""
+    noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = noted.get("info", {}).get("features", {})
+    kinds = {name: feature.get("_type") for name, feature in features.items() if isinstance(feature, dict)}
+    images = [name for name in schema.names if kinds.get(name) == "Image" or name == "image"]
+    labels = [name for name in schema.names if kinds.get(name) == "ClassLabel" or name == "label"]
+    image, label = pick_columns(images, labels, schema.names, f"hf:{spec}")
+    names = features.get(label, {}).get("names")
+    return Columns(image, label, tuple(names) if names else None)

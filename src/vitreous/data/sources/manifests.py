@@ -9,8 +9,6 @@ images are split class by class.
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,19 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import ImageDataset
-from vitreous.data.sources.files import FileImages, FileTable
-from vitreous.data.splitting import by_name, split
+from vitreous.data.dataset import Parts, by_name, check_classes, split
+from vitreous.data.sources.folders import FileImages, FileTable
+from vitreous.data.sources.labels import class_weights, number_in, refuse_numbers
 from vitreous.errors import InputError, require_packages
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-MANY_NUMBERS = 20  # different labels, all of them numbers, from which they may be numbers to predict
 COLUMNS = "the columns path, label and, if wanted, split"
 
 
 class Rows(NamedTuple):
     """A manifest's columns, of equal length; splits is empty if there is no such column. lines: where each
-    row stands in the file, in words."""
+    row is in the file, in words."""
 
     paths: list[str]
     labels: list[str]
@@ -38,9 +35,7 @@ class Rows(NamedTuple):
     lines: list[str]
 
 
-def open_manifest(
-    path: Path, config: DataConfig, labels: Targets = "classes"
-) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -> Parts:
     """Return (train, validation, test).
 
     Args:
@@ -49,7 +44,7 @@ def open_manifest(
     Raises:
         InputError: which names the line.
     """
-    rows = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
+    rows = read_manifest(path)
     if not rows.paths:
         raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
     classes: tuple[str, ...] = ()
@@ -64,9 +59,31 @@ def open_manifest(
     return by_name(images, rows.splits, config, where=str(path))
 
 
-def read_text(path: Path) -> Rows:
-    """CSV, or TSV with tabs; with semicolons where the first line has them, as spreadsheets write where the
-    comma is a decimal point. UTF-8 with or without a byte-order mark."""
+def read_manifest(path: Path) -> Rows:
+    """Return the columns of a manifest. Raises InputError."""
+    header, lines = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
+    for name in ("path", "label"):
+        if name not in header:
+            raise InputError(
+                f"{path} has no column {name!r} (it has: {', '.join(header) or 'none'}): write {COLUMNS} in "
+                "its first line"
+            )
+    for where, fields in lines.items():
+        if len(fields) != len(header):
+            raise InputError(
+                f"{path}, {where} has {len(fields)} fields and not {len(header)}: quote fields that hold "
+                "the separator"
+            )
+    paths, labels, splits = (
+        [fields[header.index(name)].strip() for fields in lines.values()] if name in header else []
+        for name in ("path", "label", "split")
+    )
+    return Rows(paths, labels, splits, list(lines))
+
+
+def read_text(path: Path) -> tuple[list[str], dict[str, list[str]]]:
+    """Return (header, fields by line) of CSV, or TSV with tabs; with semicolons where the first line has
+    them, as spreadsheets write where the comma is a decimal point. UTF-8, perhaps with a byte-order mark."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             delimiter = delimiter_of(file.readline(), "\t" if path.suffix == ".tsv" else ",")
@@ -75,21 +92,11 @@ def read_text(path: Path) -> Rows:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 ({error.reason}): save it as UTF-8") from None
     header = [name.strip().lower() for name in table[0]] if table else []
-    check_columns(header, path)
-    lines = [(number, line) for number, line in enumerate(table[1:], start=2) if line]
-    for number, line in lines:
-        if len(line) != len(header):
-            raise InputError(
-                f"{path}, line {number} has {len(line)} fields and not {len(header)}: quote fields that hold "
-                "the separator"
-            )
-    fields = [line for _, line in lines]
-    paths, labels, splits = (column(fields, header, name) for name in ("path", "label", "split"))
-    return Rows(paths, labels, splits, [f"line {number}" for number, _ in lines])
+    return header, {f"line {number}": line for number, line in enumerate(table[1:], start=2) if line}
 
 
 def delimiter_of(line: str, usual: str) -> str:
-    """What stands between the columns of a first line: the first sign by which it names path and label."""
+    """What is between the columns of a first line: the first sign by which it names path and label."""
     for sign in (usual, ";", ",", "\t"):
         names = [name.strip().lower() for name in next(csv.reader([line], delimiter=sign), [])]
         if {"path", "label"} <= set(names):
@@ -97,16 +104,8 @@ def delimiter_of(line: str, usual: str) -> str:
     return usual
 
 
-def column(lines: Sequence[Sequence[str]], header: Sequence[str], name: str) -> list[str]:
-    """One column's fields; none if there is no such column."""
-    if name not in header:
-        return []
-    place = header.index(name)
-    return [line[place].strip() for line in lines]
-
-
-def read_parquet(path: Path) -> Rows:
-    """Parquet, by pyarrow."""
+def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
+    """Return (header, fields by row), by pyarrow."""
     require_packages("pyarrow", extra="data", what=str(path))
     from pyarrow import ArrowInvalid, parquet
 
@@ -114,36 +113,18 @@ def read_parquet(path: Path) -> Rows:
         table = parquet.read_table(path)
     except ArrowInvalid as error:
         raise InputError(f"{path} is not a Parquet file: {error}") from None
-    check_columns(table.column_names, path)
-    paths, labels, splits = (
-        ["" if value is None else str(value) for value in table.column(name).to_pylist()]
-        if name in table.column_names
-        else []
-        for name in ("path", "label", "split")
-    )
-    return Rows(paths, labels, splits, [f"row {number}" for number in range(1, len(table) + 1)])
-
-
-def check_columns(header: Sequence[str], path: Path) -> None:
-    """Path and label must be there."""
-    for name in ("path", "label"):
-        if name not in header:
-            raise InputError(
-                f"{path} has no column {name!r} (it has: {', '.join(header) or 'none'}): write {COLUMNS} in "
-                "its first line"
-            )
+    rows = zip(*table.to_pydict().values(), strict=True)
+    texts = (["" if value is None else str(value) for value in row] for row in rows)
+    return table.column_names, {f"row {number}": row for number, row in enumerate(texts, start=1)}
 
 
 def read_labels(rows: Rows, separator: str, path: Path) -> tuple[NDArray[Any], tuple[str, ...]]:
     """(targets, classes): numbers where every image has one plain label, else a row for each image."""
     parsed = [parse_label(text, separator, path) for text in rows.labels]
     classes = tuple(sorted({name for label in parsed for name in label}))
-    if len(classes) < 2:
-        raise InputError(
-            f"{path} names a single class, {classes[0]!r}: a classifier needs two or more"
-            if classes
-            else f"{path} names no class: fill its column label"
-        )
+    if not classes:
+        raise InputError(f"{path} names no class: fill its column label")
+    check_classes(classes, str(path))
     number = {name: index for index, name in enumerate(classes)}
     if all(len(label) == 1 and 1.0 in label.values() for label in parsed if label):
         if not all(parsed):
@@ -152,24 +133,7 @@ def read_labels(rows: Rows, separator: str, path: Path) -> tuple[NDArray[Any], t
                 f"(none at all is for manifests that give some image several, as in 'cat{separator}dog')"
             )
         return np.array([number[next(iter(label))] for label in parsed], dtype=np.int64), classes
-    targets = np.zeros((len(parsed), len(classes)), dtype=np.float32)
-    for row, label in zip(targets, parsed, strict=True):
-        for name, weight in label.items():
-            row[number[name]] = weight
-    return targets, classes
-
-
-def refuse_numbers(labels: Sequence[str], where: str) -> None:
-    """Raise InputError for labels that are not classes but many different numbers."""
-    values = set(labels)
-    if len(values) < MANY_NUMBERS or any(number_in(text) is None for text in values):
-        return
-    fractions = any(not float(text).is_integer() for text in values)
-    if fractions or 2 * len(values) > len(labels):
-        raise InputError(
-            f"{where} has {len(values)} different numbers as labels of {len(labels)} images: add --task "
-            "regression to predict numbers, or write classes as words, as in 'class 12'"
-        )
+    return class_weights(parsed, number, len(classes)), classes
 
 
 def read_numbers(rows: Rows, path: Path) -> NDArray[np.float32]:
@@ -182,26 +146,6 @@ def read_numbers(rows: Rows, path: Path) -> NDArray[np.float32]:
             "write one, as in 12.5, or remove the line"
         )
     return np.array(numbers, dtype=np.float32)
-
-
-def numbers_of(values: Sequence[Any], where: str) -> NDArray[np.float32]:
-    """Return values as finite numbers, (N,). Raises InputError where one is not."""
-    try:
-        numbers = np.array(values, dtype=np.float32)
-    except (TypeError, ValueError):
-        numbers = np.array([np.nan])
-    if numbers.ndim != 1 or not np.isfinite(numbers).all():
-        raise InputError(f"{where} is to be predicted as numbers, but not every value is a finite number")
-    return numbers
-
-
-def number_in(text: str) -> float | None:
-    """Return the finite number that a text is, or None."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def parse_label(text: str, separator: str, path: Path) -> dict[str, float]:

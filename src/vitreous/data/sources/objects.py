@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import BadImage, ImageDataset
+from vitreous.data.dataset import VALIDATION, ImageDataset, Parts, check_classes, with_own_parts
+from vitreous.data.decoding import BadImage
 from vitreous.data.sources.hub import open_tables
-from vitreous.data.sources.manifests import numbers_of, refuse_numbers
-from vitreous.data.splitting import VALIDATION, with_own_parts
+from vitreous.data.sources.labels import class_weights, number_classes, numbers_of, refuse_numbers
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
 
@@ -22,10 +22,9 @@ KINDS = (
     "a torch Dataset of (image, label), a datasets.Dataset, a tuple (images, labels) of arrays, a list of "
     "(image, label), or a dictionary of these named train, val and test"
 )
-Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]
 
 
-class ObjectImages:
+class ObjectImages(ImageDataset):
     """Images of a Python object, converted when asked for. Threads ask for several at a time.
 
     Args:
@@ -39,21 +38,12 @@ class ObjectImages:
         self.images, self.targets, self.classes = images, targets, classes
         self.pairs, self.source = pairs, name
 
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def name(self, index: int) -> str:
-        return f"{self.source}[{index}]"
-
     def image(self, index: int) -> Image.Image:
         try:
             item = self.images[index]
             return as_pil(item[0] if self.pairs else item)
         except Exception as error:  # whatever the user's code raises: the image is counted and named
             raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
-
-    def encoded(self, index: int) -> bytes | None:
-        return None
 
 
 def open_objects(data: Any, config: DataConfig, kind: Targets) -> Parts:
@@ -74,7 +64,7 @@ def open_objects(data: Any, config: DataConfig, kind: Targets) -> Parts:
     if hasattr(parts["train"], "cast_column"):  # of the datasets library
         return open_tables(dict(parts), "datasets.Dataset", config, kind)
     train = read_objects(parts["train"], kind)
-    held_out: dict[str, ImageDataset] = {
+    held_out = {
         name: read_objects(part, kind, classes=train.classes)
         for name, part in parts.items()
         if name != "train"
@@ -132,11 +122,7 @@ def class_targets(
         return rows_of(plain, classes, name)
     given = [set(label) if isinstance(label, list | tuple | set) else {label} for label in plain]
     values = {value for label in given for value in label}
-    numbers = all(isinstance(value, int) for value in values)
-    if not numbers and not all(isinstance(value, str) for value in values):
-        refuse_numbers([str(label) for label in plain], name)
-        raise InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r}")
-    if numbers:
+    if all(isinstance(value, int) for value in values):
         if not classes:
             refuse_numbers([str(label) for label in plain], name)
         if min(values) < 0 or (classes and max(values) >= len(classes)):
@@ -144,21 +130,17 @@ def class_targets(
             wrong = min(values) if min(values) < 0 else max(values)
             raise InputError(f"{name} has the label {wrong}: give 0 ... {most}")
         classes = classes or tuple(map(str, range(max(values) + 1)))
-        number = {value: value for value in values}
-    else:
-        if classes and (unknown := sorted(values - set(classes))):
-            known = ", ".join(classes[:10])
-            raise InputError(f"{name} has the class {unknown[0]!r}, which is not one of {known}")
+        number = {value: value for value in values}  # two classes may have one name
+    elif all(isinstance(value, str) for value in values):
         classes = classes or tuple(sorted(values))
-        number = {value: place for place, value in enumerate(classes)}
-    if len(classes) < 2:
-        raise InputError(f"{name} has a single class, {classes[0]!r}: a classifier needs two or more")
+        number = number_classes(values, classes, name)
+    else:
+        refuse_numbers([str(label) for label in plain], name)
+        raise InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r}")
+    check_classes(classes, name)
     if not any(several):
-        return np.array([number[value] for label in given for value in label], dtype=np.int64), classes
-    rows = np.zeros((len(given), len(classes)), dtype=np.float32)
-    for row, label in zip(rows, given, strict=True):
-        row[[number[value] for value in label]] = 1.0
-    return rows, classes
+        return np.array([number[value] for (value,) in given], dtype=np.int64), classes
+    return class_weights([dict.fromkeys(label, 1.0) for label in given], number, len(classes)), classes
 
 
 def rows_of(

@@ -14,19 +14,17 @@ import os
 import re
 import tarfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import BadImage, ImageDataset
-from vitreous.data.decoding import EXTENSIONS, decode
-from vitreous.data.loading import worker_count
-from vitreous.data.sources.files import FileTable
-from vitreous.data.splitting import by_name, split
+from vitreous.data.dataset import ImageDataset, Parts, by_name, split
+from vitreous.data.decoding import EXTENSIONS, BadImage
+from vitreous.data.loading import in_threads
+from vitreous.data.sources.folders import FileTable
+from vitreous.data.sources.labels import class_weights, number_classes
 from vitreous.errors import InputError
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -38,7 +36,7 @@ CLASSES = "classes.txt"
 
 
 class Sample(NamedTuple):
-    """Where an image's bytes lie in a shard, and its label as text."""
+    """Where an image's bytes are in a shard, and its label."""
 
     name: str
     offset: int
@@ -46,7 +44,7 @@ class Sample(NamedTuple):
     label: Label
 
 
-class ShardImages:
+class ShardImages(ImageDataset):
     """Images in tar files, found by offset."""
 
     def __init__(self, shards: list[Path], samples: list[list[Sample]]) -> None:
@@ -58,9 +56,6 @@ class ShardImages:
         self.sizes = np.array([sample.size for sample in flat], dtype=np.int32)
         self.names = FileTable.of(sample.name for sample in flat)
         self.classes, self.targets = number_labels([sample.label for sample in flat], shards[0].parent)
-
-    def __len__(self) -> int:
-        return len(self.offsets)
 
     def __del__(self) -> None:
         for file in self.__dict__.pop("files", ()):
@@ -77,17 +72,11 @@ class ShardImages:
             raise BadImage(self.name(index), "the shard ends within the image")
         return data
 
-    def image(self, index: int) -> Image.Image:
-        return decode(self.encoded(index), self.name(index))
 
-
-def open_shards(
-    spec: str, config: DataConfig
-) -> tuple[ImageDataset, ImageDataset | None, ImageDataset | None]:
+def open_shards(spec: str, config: DataConfig) -> Parts:
     """(train, validation, test). Shards whose names begin with train, val or test keep that split."""
     shards = expand(spec)
-    with ThreadPoolExecutor(worker_count(config.workers) or 1) as executor:
-        samples = list(executor.map(index_shard, shards))
+    samples = list(in_threads(index_shard, shards, workers=config.workers))
     if not any(samples):
         raise InputError(f"{spec} holds no image with a label: a sample is 0001.jpg and 0001.cls")
     images = ShardImages(shards, samples)
@@ -141,8 +130,8 @@ def index_shard(shard: Path) -> list[Sample]:
 
 
 def members(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, bytes | None]]:
-    """Plain files and, of labels, their bytes. Links and devices are no samples, and a name that leads out
-    of the archive is a trick."""
+    """Plain files and, of labels, their bytes. Links and devices are not samples, and a name that leads
+    out of the archive is a trick."""
     for member in archive:
         if not member.isreg() or member.issparse():
             continue
@@ -170,20 +159,16 @@ def read_label(suffix: str, data: bytes, name: str) -> Label:
         if isinstance(label, list):
             return {str(each): 1.0 for each in label}
         if isinstance(label, dict):
-            return {each: weight_of(number) for each, number in label.items()}
+            weights = {each: float(number) for each, number in label.items()}
+            if not all(0 <= weight <= 1 for weight in weights.values()):
+                raise ValueError
+            return weights
         return str(label)
     except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, ValueError):
         raise InputError(
             f'{name} is not a label: write a class, or {{"label": class}} in JSON, where several classes are '
             "a list, or an object of weights between 0 and 1"
         ) from None
-
-
-def weight_of(number: float) -> float:
-    """A class's share of a label. Raises ValueError outside 0 ... 1."""
-    if not 0 <= (weight := float(number)) <= 1:
-        raise ValueError
-    return weight
 
 
 def number_labels(labels: list[Label], folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
@@ -203,13 +188,7 @@ def number_labels(labels: list[Label], folder: Path) -> tuple[tuple[str, ...], n
     weights = [{label: 1.0} if isinstance(label, str) else label for label in labels]
     used = {name for label in weights for name in label}
     classes = named or tuple(sorted(used))
-    number = {name: index for index, name in enumerate(classes)}
-    if unknown := sorted(used - set(classes)):
-        raise InputError(f"{file} does not name the class {unknown[0]!r}")
+    number = number_classes(used, classes, f"{folder} (with {CLASSES})")
     if one_each:
         return classes, np.array([number[label] for label in plain], dtype=np.int64)
-    rows = np.zeros((len(labels), len(classes)), dtype=np.float32)
-    for row, label in zip(rows, weights, strict=True):
-        for name, weight in label.items():
-            row[number[name]] = weight
-    return classes, rows
+    return classes, class_weights(weights, number, len(classes))

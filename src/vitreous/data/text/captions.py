@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from vitreous.data.augmentation.batch import BatchTransform
+from vitreous.data.checking import image_findings
+from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import ImageDataset, Indices, Subset
-from vitreous.data.image_samples import ImageReader
-from vitreous.data.loading import BatchLoader
-from vitreous.data.prefetching import DevicePrefetcher
-from vitreous.data.sampling import Rows, Sampler, shuffled
-from vitreous.data.sources.files import FileImages, FileTable
-from vitreous.data.sources.manifests import SUFFIXES, read_parquet, read_text
+from vitreous.data.findings import DataReport, Finding, finding
+from vitreous.data.image_samples import ImageReader, image_loader
+from vitreous.data.loading import DevicePrefetcher
+from vitreous.data.sampling import Rows
+from vitreous.data.sources.folders import FileImages, FileTable
+from vitreous.data.sources.manifests import SUFFIXES, read_manifest
+from vitreous.data.survey import survey
 from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.data.text.digit_lines import DIGIT_LINES, digit_lines
 from vitreous.data.text.tokenizer import END, START, Tokenizer
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
+
+LONG = 4  # times as long as the median text
+SHORT = 10  # characters, of which a median below says nothing
+RARE = 3  # times that a character is in all texts
+TEST_FRACTION = 0.05  # held out where the manifest says nothing, as training does
 
 
 class Captions(NamedTuple):
@@ -35,16 +42,16 @@ class Captions(NamedTuple):
 
 
 class CaptionSplits(NamedTuple):
-    """Images to learn from and images to test on, and how many were left out for want of a text. Of
+    """Images to learn from and images to test on, and how many were left out because they have no text. Of
     digit-lines, `train` are single digits, from which `digit_line_loader` composes lines.
 
-    `strange` is what a model is tested on that learned from none of this: the manifest's own test part, or
-    everything where it has no split.
+    `out_of_distribution` is what a model is tested on that learned from none of this: the manifest's own test
+    part, or everything where it has no split.
     """
 
     train: Captions
     test: Captions
-    strange: Captions
+    out_of_distribution: Captions
     empty: int
     name: str
 
@@ -53,9 +60,8 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
     """The images and texts that `spec` names.
 
     Args:
-        spec: "digit-lines", or a manifest (.csv, .tsv, .parquet) with the columns path, label (the text)
-            and, if
-            wanted, split (train or test).
+        spec: "digit-lines", or a manifest (.csv, .tsv, .parquet) with the columns path, label (the text) and,
+            if wanted, split (train or test).
         test_fraction: held out at random where the manifest has no split.
 
     Raises:
@@ -70,7 +76,7 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
             f"{spec} is not a manifest: give a .csv, .tsv or .parquet file with the columns path and label "
             f"(the text), or {DIGIT_LINES}"
         )
-    table = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
+    table = read_manifest(path)
     targets = np.zeros(len(table.paths), dtype=np.int64)
     images = FileImages(path.parent, FileTable.of(table.paths), targets, ("text",))
     everything = Captions(images, table.labels)
@@ -121,38 +127,69 @@ def encode_captions(captions: Captions, tokenizer: Tokenizer, longest: int) -> E
     return EncodedCaptions(images, [targets[row] for row in rows], len(targets) - len(rows))
 
 
+class CaptionReader(ImageReader):
+    """Images at the model's size, with the token ids of their texts."""
+
+    def __init__(self, encoded: EncodedCaptions, preprocessing: Preprocessing, *, processes: int = 1) -> None:
+        super().__init__(encoded.images, preprocessing, in_memory="auto", processes=processes)
+        self.texts = encoded.targets
+
+    def collate(  # type: ignore[override]
+        self, samples: Sequence[Any], indices: Indices, rows: Rows
+    ) -> CaptionBatch:
+        return CaptionBatch(
+            self.stack(samples, indices),
+            padded([self.texts[row] for row in indices]),
+            tokens_per_target([self.texts[row] for row in rows.indices], len(indices)),
+        )
+
+
 def caption_loader(
     encoded: EncodedCaptions,
     *,
     preprocessing: Preprocessing,
     batch_size: int,
-    seed: int,
-    workers: int = 0,
-    rank: int = 0,
     world_size: int = 1,
-    device: str | torch.device = "cpu",
+    **options: Any,
 ) -> DevicePrefetcher[CaptionBatch]:
-    """Return shuffled batches of images and texts.
-
-    Args:
-        batch_size: rows of a whole batch, which `world_size` processes share.
-    """
-    images, targets = encoded.images, encoded.targets
-    reader = ImageReader(images, preprocessing, in_memory="auto", processes=world_size)
-
-    def collate(samples: Sequence[Any], indices: Indices, rows: Rows) -> CaptionBatch:
-        return CaptionBatch(
-            reader.stack(samples, indices),
-            padded([targets[row] for row in indices]),
-            tokens_per_target([targets[row] for row in rows.indices], len(indices)),
-        )
-
-    sampler = Sampler(
-        lambda epoch: shuffled(len(images), seed=seed, epoch=epoch),
-        len(images),
-        batch_size=batch_size,
-        rank=rank,
+    """Return shuffled batches of images and texts: rows of a whole batch, which `world_size` processes share.
+    options: more arguments of `image_loader`."""
+    return image_loader(
+        encoded.images,
+        preprocessing=preprocessing,
+        augmentation=AugmentationConfig(),
+        batch_size=batch_size // world_size,
         world_size=world_size,
+        reader=CaptionReader(encoded, preprocessing, processes=world_size),
+        **options,
     )
-    loader = BatchLoader(sampler, reader.read, collate, workers, prepare=reader.prepare)
-    return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
+
+
+def check_texts(source: str, *, workers: int | None = None) -> DataReport:
+    """Look at every image of a manifest, and at every text.
+
+    Raises:
+        InputError: no manifest, or next to nothing in it.
+    """
+    data = open_captions(source, seed=0, test_fraction=TEST_FRACTION)
+    number = {text: row for row, text in enumerate(sorted({*data.train.texts, *data.test.texts}))}
+    parts = {}
+    for name, part in (("train", data.train), ("test", data.test)):
+        images = parts[name] = part.images.subset(np.arange(len(part.texts)))
+        images.targets = np.array([number[text] for text in part.texts], dtype=np.int64)
+        images.classes = tuple(number)
+    seen = survey(parts, workers=workers)
+    return DataReport((*image_findings(seen, "texts"), *text_findings(data)), seen.images, {})
+
+
+def text_findings(data: CaptionSplits) -> Iterator[Finding]:
+    """What the texts alone tell."""
+    yield from finding("no text", (), data.empty)
+    learned = Counter("".join(data.train.texts))
+    yield from finding("unseen character", sorted(set("".join(data.test.texts)) - set(learned)))
+    rare = sorted(letter for letter, times in learned.items() if times < RARE)
+    yield from finding("rare character", rare, times=RARE)
+    everything = [*data.train.texts, *data.test.texts]
+    usual = float(np.median([len(text) for text in everything]))
+    long = [text for text in everything if len(text) > LONG * max(usual, SHORT)]
+    yield from finding("long text", long, times=LONG, usual=usual)

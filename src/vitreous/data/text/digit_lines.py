@@ -15,11 +15,10 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from vitreous.data.augmentation.batch import BatchRandom, BatchTransform, affine
+from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, affine
 from vitreous.data.config import AffineConfig, DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset, Indices
-from vitreous.data.loading import BatchLoader
-from vitreous.data.prefetching import DevicePrefetcher
+from vitreous.data.loading import BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import Rows, Sampler, sequential
 from vitreous.data.sources.bundled import open_digits
 from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
@@ -43,7 +42,7 @@ Texts = list[str]
 
 
 class Layout(NamedTuple):
-    """Where the digits of B lines stand: lengths (B,); tops and lefts (D,) of all D digits, line by line."""
+    """Where the digits of B lines are: lengths (B,); tops and lefts (D,) of all D digits, line by line."""
 
     lengths: Int[np.ndarray, " B"]
     tops: Int[np.ndarray, " D"]
@@ -135,7 +134,7 @@ def names(digits: ImageDataset) -> Texts:
 
 
 def compose(digits: ImageDataset, count: int, rng: np.random.Generator) -> tuple[ImageDataset, Texts]:
-    """Lines of digits sampled at random, at random places that do not overlap, and what stands in them."""
+    """Lines of digits sampled at random, at random places that do not overlap, and their texts."""
     layout = lay_out(count, rng)
     sampled = rng.integers(len(digits), size=len(layout.lefts))
     pixels = torch.from_numpy(np.stack([np.asarray(digits.image(int(index))) for index in sampled]))

@@ -47,7 +47,7 @@ def german(number: int) -> str:
 
 
 def german_part(number: int) -> str:
-    """A number in front of something else, where one is "ein"."""
+    """A number before something else, where one is "ein"."""
     if number >= 1000:
         return german_part(number // 1000) + "tausend" + (german_part(number % 1000) if number % 1000 else "")
     if number >= 100:
@@ -81,7 +81,7 @@ KINDS = "a TSV file of two columns, two text files SOURCE,TARGET of as many line
 
 
 class Pair(NamedTuple):
-    """A text and its translation. Pairs of one `group` say the same: they never stand on both sides of a
+    """A text and its translation. Pairs of one `group` say the same: they are never on both sides of a
     split."""
 
     source: str

@@ -84,13 +84,13 @@ def tokenizer_from_json(text: str, *, where: str) -> Tokenizer:
     """The tokenizer that `Tokenizer.to_json` described.
 
     Raises:
-        InputError: `text`, which stands at `where`, describes none.
+        InputError: `text`, which is at `where`, describes none.
     """
     try:
         model = json.loads(text)["model"]
         return Tokenizer(model["vocab"], [tuple(merge) for merge in model["merges"]])
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"{where} holds no byte-pair tokenizer: it is damaged, or another file") from None
+        raise InputError(f"{where} is not a byte-pair tokenizer: it is damaged, or another file") from None
 
 
 def up_to_end(ids: Sequence[int]) -> list[int]:

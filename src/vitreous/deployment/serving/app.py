@@ -14,7 +14,7 @@ from pydantic import BaseModel, create_model
 from pydantic_core import to_json
 
 from vitreous import __version__
-from vitreous.data.dataset import BadImage
+from vitreous.data.decoding import BadImage
 from vitreous.data.loading import one_core, worker_count
 from vitreous.deployment.serving.batching import Batcher, Room
 from vitreous.deployment.serving.endpoints import (

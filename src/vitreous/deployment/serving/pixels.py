@@ -8,28 +8,12 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from vitreous.data.dataset import BadImage
-from vitreous.data.decoding import EncodedImage, load_pixels
-from vitreous.data.image_list import ImageList
+from vitreous.data.decoding import BadImage, EncodedImage, load_pixels
 from vitreous.deployment.serving.endpoints import Served
 from vitreous.inspection.images import enlarged, overlay, png, rgb
 
 SHOWN = 256  # pixels of an overlay's longer side, at least
 DIGITS = 6  # significant ones of a weight: more than an eye or a plot can tell
-
-
-class OneImage(ImageList):
-    """One file's bytes, as a source of images."""
-
-    def __init__(self, data: bytes, name: str) -> None:
-        super().__init__([data])
-        self.called = name
-
-    def name(self, index: int) -> str:
-        return self.called
-
-    def encoded(self, index: int) -> bytes:
-        return bytes(self.images[index])
 
 
 class ServedImages(Served):
@@ -47,7 +31,7 @@ class ServedImages(Served):
 
     def checked(self, data: bytes, name: str) -> EncodedImage:
         """An image whose header has been read, of at most `most_pixels`. Raises BadImage."""
-        encoded = EncodedImage(OneImage(data, name), 0, self.model.preprocessing.channels)
+        encoded = EncodedImage(data, name, self.model.preprocessing.channels)
         height, width = encoded.size
         if height * width > self.most_pixels:
             raise BadImage(name, f"{width}x{height} pixels are over the {self.most_pixels} that are allowed")

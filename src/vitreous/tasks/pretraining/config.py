@@ -9,11 +9,9 @@ import numpy as np
 from pydantic import model_validator
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
-from vitreous.data.dataset import DataSummary
-from vitreous.data.sources import Splits, open_data, summarize
-from vitreous.data.sources.files import FileImages
-from vitreous.data.sources.folders import index_folder, subfolders
-from vitreous.data.splitting import split
+from vitreous.data.dataset import DataSummary, Splits, split
+from vitreous.data.sources import open_data, summarize
+from vitreous.data.sources.folders import FileImages, index_folder, subfolders
 from vitreous.errors import InputError
 from vitreous.models.config import Config, ViTConfig
 from vitreous.models.names import Model

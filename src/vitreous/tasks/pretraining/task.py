@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, evaluation_loader
 from vitreous.data.loading import worker_count
-from vitreous.data.sources import Splits
 from vitreous.evaluation.fewshot import fewshot_measure
 from vitreous.evaluation.outputs import Progress, evaluating
 from vitreous.evaluation.result import Evaluation, Metric

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
+from vitreous.data.image_samples import image_loader
 from vitreous.data.loading import worker_count
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
-from vitreous.data.segmentation.loading import MaskBatch, mask_loader
+from vitreous.data.segmentation.loading import MaskBatch, MaskReader
 from vitreous.data.segmentation.masked import (
     IGNORED,
     Mask,
@@ -133,7 +134,7 @@ class Segmentation(ImageTask):
     def prepare(
         self, config: SegmentationConfig, data: MaskSplits, *, device: torch.device, world: World
     ) -> Material:
-        loader = mask_loader(
+        loader = image_loader(
             data.train,
             preprocessing=config.preprocessing,
             augmentation=config.augmentation,
@@ -142,8 +143,9 @@ class Segmentation(ImageTask):
             workers=worker_count(config.data.workers),
             rank=world.rank,
             world_size=world.size,
-            strict=config.data.strict,
+            config=config.data,
             device=device,
+            reader=MaskReader(data.train, config.preprocessing, config.augmentation),
         )
         return Material(loader, len(data.train), loader.bad)
 
@@ -249,7 +251,7 @@ class Segmentation(ImageTask):
             return ()
         pages = open_digit_pages(config.data).test
         assert pages is not None  # open_digit_pages insists on it
-        return [pages.pair(row)[0] for row in range(count)]
+        return [pages.image(row) for row in range(count)]
 
 
 def overlay_of(mask: Path) -> Path:

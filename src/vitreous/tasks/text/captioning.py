@@ -95,7 +95,7 @@ class Captioning(TextTask):
         return Captioner(config.model, preprocessing=config.preprocessing, seed=config.seed)
 
     def not_learned(self, data: CaptionSplits) -> Captions:
-        return data.strange
+        return data.out_of_distribution
 
     def evaluate(self, answerer: Reader, examples: Captions, **options: Any) -> CaptioningEvaluation:
         return evaluate_reader(answerer, examples, batch_size=options["batch_size"])

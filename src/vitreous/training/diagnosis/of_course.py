@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from vitreous.data.config import DataConfig
+from vitreous.data.findings import Finding
 from vitreous.training.config import TrainingConfig
-from vitreous.training.diagnosis import Finding
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -18,7 +18,7 @@ Rows = Sequence[Mapping[str, Any]]
 USUAL_RATES = {"adamw": (1e-5, 5e-3), "muon": (1e-5, 5e-2), "adafactor": (1e-4, 1.0), "sgd": (1e-4, 1.0)}
 ENOUGH_STEPS = 20  # before which nothing is said about the loss
 ENOUGH_LINES = 4  # of metrics.jsonl, to say that a loss stays where it was
-WORTH_A_WORD = 30  # seconds of training, below which waiting is nobody's trouble
+WORTH_A_WORD = 30  # seconds of training, below which waiting does not matter
 CALMER = "set a lower training.peak_lr, a longer training.schedule.warmup or training.precision=fp32"
 STARVING = 0.2  # share of the time in which training waited for data
 
@@ -39,9 +39,10 @@ def course_findings(
         data: how images are loaded, where they are.
     """
     if not rows and kept:
-        yield Finding("not finite", "the loss was not finite before the first line of metrics.jsonl", CALMER)
+        problem = "the loss was not finite before the first line of metrics.jsonl"
+        yield Finding("not finite", "error", problem, CALMER)
     elif not rows:
-        yield Finding("course", "metrics.jsonl has no line yet", "train for at least one epoch")
+        yield Finding("course", "warning", "metrics.jsonl has no line yet", "train for at least one epoch")
     if not rows:
         return
     yield from not_finite(rows)
@@ -56,6 +57,7 @@ def not_finite(rows: Rows) -> Iterator[Finding]:
     if first is not None:
         yield Finding(
             "not finite",
+            "warning",
             f"{rows[-1]['skipped']} steps had a gradient that is not finite, the first before step "
             f"{first['step']}",
             CALMER,
@@ -82,7 +84,7 @@ def learning(training: TrainingConfig, rows: Rows, classes: int | None) -> Itera
         seen = f"the loss climbed from {min(smooth):.3f} to {smooth[-1]:.3f}"
     if stuck or climbing:
         said = f"{seen} after {rows[-1]['step']} steps; {rate_in_words(training)}"
-        yield Finding("learning rate", said, advice(training))
+        yield Finding("learning rate", "error", said, advice(training))
 
 
 def usual(training: TrainingConfig) -> tuple[float, float]:
@@ -119,10 +121,13 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
         return
     seen = f"training waited for data {mean:.0%} of the time"
     if data is None:
-        yield Finding("loader", seen, "show fewer or smaller images, or train where there are more cores")
+        yield Finding(
+            "loader", "warning", seen, "show fewer or smaller images, or train where there are more cores"
+        )
         return
     yield Finding(
         "loader",
+        "warning",
         f"{seen} (data.workers={data.workers}, data.in_memory={data.in_memory})",
         "keep the images in memory (data.in_memory=true), shrink them once (vitreous data pack), or "
         "set more data.workers",
@@ -130,11 +135,12 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
 
 
 def overfitting(rows: Rows) -> Iterator[Finding]:
-    """Known by heart, but not understood."""
+    """Training images are classified much better than validation images."""
     last = next((row for row in reversed(rows) if "validation_accuracy" in row and "accuracy" in row), None)
     if last and last["accuracy"] - last["validation_accuracy"] > 0.25:
         yield Finding(
             "overfitting",
+            "warning",
             f"{last['accuracy']:.0%} right in training but {last['validation_accuracy']:.0%} in validation",
             "add images or augmentation, use a smaller model, or begin from a checkpoint (--init)",
         )
@@ -147,6 +153,7 @@ def left_out(run: Path) -> Iterator[Finding]:
         name, _, reason = lines[0].partition("\t")
         yield Finding(
             "bad files",
+            "warning",
             f"{len(lines)} images could not be read and were left out, such as {name} ({reason})",
-            f"mend or remove what {listed} lists",
+            f"fix or remove what {listed} lists",
         )

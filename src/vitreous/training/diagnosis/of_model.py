@@ -11,15 +11,16 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.dataset import BadImage, ImageDataset, Subset
+from vitreous.data.dataset import ImageDataset, Subset
+from vitreous.data.decoding import BadImage
+from vitreous.data.findings import Finding
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
-from vitreous.training.diagnosis import Finding
 
 SAMPLE = 128  # images that are looked at
 FEWEST_TOKENS = 4
-EXPLODING = 1e3  # times as large behind a layer as before the first
+EXPLODING = 1e3  # times as large after a layer as before the first
 VANISHING = 1e-7  # of the largest gradient
 
 
@@ -50,6 +51,7 @@ def normalization(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fi
         return
     yield Finding(
         "normalization",
+        "error",
         f"the model sees values of mean {words(mean)} and standard deviation {words(std)}, from "
         f"preprocessing.mean={list(model.preprocessing.mean)} and std={list(model.preprocessing.std)}",
         "set preprocessing.mean and preprocessing.std to those of the images, of values in 0 ... 1",
@@ -67,6 +69,7 @@ def geometry(model: Model, images: ImageDataset) -> Iterator[Finding]:
     if isinstance(config, ViTConfig) and config.grid[0] * config.grid[1] < FEWEST_TOKENS:
         yield Finding(
             "patch size",
+            "warning",
             f"{height}x{width} images in patches of {config.patch_size[0]}x{config.patch_size[1]} are "
             f"{config.grid[0] * config.grid[1]} patches: attention has nothing to compare",
             f"set model.patch_size={max(1, min(height, width) // 8)}, or show larger images (--image-size)",
@@ -75,6 +78,7 @@ def geometry(model: Model, images: ImageDataset) -> Iterator[Finding]:
     if sides and (median := float(np.median(sides))) * 3 < min(height, width):
         yield Finding(
             "image size",
+            "warning",
             f"images of about {median:.0f} pixels are blown up to {height}x{width}",
             f"use --image-size {max(16, round(median / 16) * 16)}: the rest of the pixels is made up",
         )
@@ -93,16 +97,18 @@ def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fi
     if not torch.isfinite(images).all():
         yield Finding(
             "origin of NaN",
+            "error",
             "the images themselves are not finite once they are normalized",
-            "mend preprocessing.mean and preprocessing.std: no std may be 0",
+            "fix preprocessing.mean and preprocessing.std: no std may be 0",
         )
         return
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             yield Finding(
                 "origin of NaN",
+                "error",
                 f"the weight {name} is not finite",
-                "go back to an earlier state (vitreous train --resume) and set a lower training.peak_lr",
+                "go back to an earlier checkpoint (vitreous train --resume) and set a lower training.peak_lr",
             )
             return
     first: list[str] = []
@@ -123,7 +129,8 @@ def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fi
     if first:
         yield Finding(
             "origin of NaN",
-            f"numbers stop being finite behind {first[0]}",
+            "error",
+            f"numbers stop being finite after {first[0]}",
             "use training.precision=fp32, or model.qk_norm=true if it is an attention",
         )
 
@@ -148,7 +155,8 @@ def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, 
         layer = int(np.argmax(growth > EXPLODING))
         yield Finding(
             "exploding layer",
-            f"behind layer {layer + 1} the tokens are {growth[layer]:.0f} times as large as before layer 1",
+            "error",
+            f"after layer {layer + 1} the tokens are {growth[layer]:.0f} times as large as before layer 1",
             "set a lower training.peak_lr, more weight_decay, model.layer_scale=1e-4 or model.qk_norm=true",
         )
     reached = gradient_sizes(model)
@@ -158,14 +166,15 @@ def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, 
     if dead and not frozen:
         yield Finding(
             "dead layer",
+            "error",
             f"no gradient reaches layer{'s' if len(dead) > 1 else ''} {', '.join(str(i + 1) for i in dead)}",
-            "train anew with a lower training.peak_lr; if it stays, use model.norm=pre",
+            "train again with a lower training.peak_lr; if it stays, use model.norm=pre",
         )
     model.zero_grad()
 
 
 def ratio(output: Tensor, before: Tensor) -> float:
-    """How much larger tokens are behind a layer."""
+    """How much larger tokens are after a layer."""
     return float(output.detach().square().mean().sqrt() / before.detach().square().mean().sqrt().clamp(1e-12))
 
 
@@ -191,7 +200,8 @@ def one_class(
         label = model.labels[answer] if model.labels else answer
         yield Finding(
             "one class",
+            "error",
             f"{times} of {len(images)} images are called {label!r}, {right} are",
-            "it has not learned: mend the learning rate, or set data.class_balance=true if that class is the "
-            "largest by far",
+            "it has not learned: change the learning rate, or set data.class_balance=true if that class is "
+            "by far the largest",
         )

@@ -1,1 +1,0 @@
-"""Data augmentation: image by image, and batch by batch."""

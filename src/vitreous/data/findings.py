@@ -1,0 +1,182 @@
+"""What may be wrong with a dataset or a run: how it is told, how grave it is, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from vitreous.results import Result
+
+SHOWN = 100  # images named in a finding
+
+Severity = Literal["error", "warning", "note"]
+
+
+class Finding(NamedTuple):
+    """Something that keeps a model from learning, or its accuracy from being true.
+
+    Attributes:
+        kind: a word for programs.
+        severity: an error spoils the training or its accuracy, a warning may, and a note does not.
+        problem: what was seen, with the numbers.
+        fix: what to do.
+        found: how often.
+        images: names of the images, or of pairs of them; the first hundred.
+    """
+
+    kind: str
+    severity: Severity
+    problem: str
+    fix: str
+    found: int = 1
+    images: tuple[Any, ...] = ()
+
+
+# Of each kind what was seen, and what to do; `finding` fills the gaps in the sentences.
+ERRORS = {
+    "broken": ("{found} files cannot be read", "fix or remove them"),
+    "leak": (
+        "{found} pairs of images in two splits are the same",
+        "remove them from train: the accuracy would be too good",
+    ),
+    "conflict": ("{found} pairs of equal images have two {labels}", "keep the right one"),
+    "empty": (
+        "{found} class folders hold no image",
+        "add some, or remove the folders: nothing can be trained with them",
+    ),
+    "labels": (
+        "the {part} part has labels from {low} to {high}, but there are {classes} classes",
+        "number the classes from 0 to {last}",
+    ),
+    "split": (
+        "{share:.0%} of the {part} part is in classes that the training part shows less often{unseen}: the "
+        "list was probably sorted by class when it was cut",
+        "sample the split at random: leave it to data.test_fraction, or shuffle the list first",
+    ),
+    "without mask": ("{found} images have no mask", "add masks, or remove the images: training refuses them"),
+    "wrong mask": (
+        "{found} masks do not fit their images or the classes",
+        "fix them: training refuses such masks",
+    ),
+}
+WARNINGS = {
+    "near-leak": (
+        "{found} pairs of images in two splits are nearly the same",
+        "remove them from train: the accuracy would be too good",
+    ),
+    "tiny": (
+        "{found} images are less than a quarter as large as the median",
+        "look whether they are thumbnails or errors",
+    ),
+    "masks": (
+        "the classes are called {classes}",
+        "where these are images and their masks, check them, and train, with --task segmentation",
+    ),
+    "texts": (
+        "{found} of {classes} classes have a single image",
+        "where the labels are texts, train with --task captioning; where they are classes, add images",
+    ),
+    "few": ("{found} classes have fewer than {least} images", "add images, or join classes"),
+    "imbalance": (
+        "{most} images of {largest!r} but {fewest} of {smallest!r}",
+        "set data.class_balance=true or add images, and look at the recall of each class",
+    ),
+    "no text": ("{found} images have no text, and are left out", "write their texts, or remove the lines"),
+    "unseen character": (
+        "{found} characters are in texts to test on, and in none to learn from",
+        "add images with them to train: they cannot be read",
+    ),
+    "unseen": (
+        "{found} classes are in no mask of train",
+        "add masks that show them, or take them out of classes.txt and number the others again",
+    ),
+    "ignored": (
+        "{found} masks are {value} everywhere",
+        "save their classes, or remove the images: nothing is learned from them",
+    ),
+}
+NOTES = {
+    "duplicate": ("{found} pairs of images in one split are the same", "keep one of each"),
+    "near-duplicate": ("{found} pairs of images in one split are nearly the same", "keep one of each"),
+    "gray": ("{found} images among colored ones are gray", "no harm, unless one class has most of them"),
+    "suspect-label": (
+        "{found} images look like another class's",
+        "look at them: coarse colors and shapes are all that was compared",
+    ),
+    "rare character": (
+        "{found} characters are fewer than {times} times in what is learned from",
+        "look whether they are slips, or add images with them",
+    ),
+    "long text": (
+        "{found} texts are more than {times} times as long as the median ({usual:.0f} characters)",
+        "look whether their images are single lines",
+    ),
+    "without image": ("{found} masks have no image", "no harm, unless images are missing"),
+    "rare": (
+        "{found} classes have less than {share:.1%} of the pixels",
+        "look at the IoU of each class, and add images that show them",
+    ),
+}
+FINDINGS: dict[str, tuple[Severity, str, str]] = {
+    **{kind: ("error", *sentences) for kind, sentences in ERRORS.items()},
+    **{kind: ("warning", *sentences) for kind, sentences in WARNINGS.items()},
+    **{kind: ("note", *sentences) for kind, sentences in NOTES.items()},
+}
+
+
+def finding(
+    kind: str, images: Sequence[Any] = (), found: int | None = None, **values: Any
+) -> Iterator[Finding]:
+    """Yield a finding, unless nothing was found.
+
+    Args:
+        images: those concerned.
+        found: how many; as many as there are images if None.
+        values: that the sentence names.
+    """
+    found = len(images) if found is None else found
+    if found:
+        severity, problem, fix = FINDINGS[kind]
+        problem, fix = problem.format(found=found, **values), fix.format(**values)
+        yield Finding(kind, severity, problem, fix, found, tuple(images[:SHOWN]))
+
+
+@dataclass(frozen=True)
+class Examination(Result):
+    """What was found, the gravest first."""
+
+    findings: tuple[Finding, ...]
+
+    def __post_init__(self) -> None:
+        ordered = sorted(self.findings, key=lambda each: ("error", "warning", "note").index(each.severity))
+        object.__setattr__(self, "findings", tuple(ordered))
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "findings": [each._asdict() for each in self.findings]}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each finding."""
+        return [
+            {"severity": each.severity, "problem": each.problem, "fix": each.fix} for each in self.findings
+        ]
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether a training or its accuracy is spoiled."""
+        return any(each.severity == "error" for each in self.findings)
+
+
+@dataclass(frozen=True)
+class DataReport(Examination):
+    """Counts and findings of a dataset."""
+
+    images: dict[str, int]  # by split
+    classes: dict[str, int]  # all splits together
+
+
+@dataclass(frozen=True)
+class Diagnosis(Examination):
+    """What `doctor` found in a run or a dataset."""
+
+    subject: str
