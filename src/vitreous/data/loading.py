@@ -254,11 +254,20 @@ def one_core() -> None:
 
 
 def in_threads(
-    function: Callable[[T], R], items: Iterable[T], *, workers: int | None = None, ahead: int = 64
+    function: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    workers: int | None = None,
+    ahead: int = 64,
+    initializer: Callable[[], None] | None = None,
 ) -> Iterator[R]:
-    """Yield function(item) for each item, in order, computed by threads; `ahead` are started early."""
-    with pool(worker_count(workers) or 1) as executor:
-        assert executor is not None
+    """Yield function(item) for each item, in order, computed by threads; `ahead` are started early.
+
+    Args:
+        initializer: is called in each thread. Not `one_core` before training: threads that have not computed
+            yet, the caller's among them, would then have one core, too.
+    """
+    with ThreadPoolExecutor(worker_count(workers) or 1, initializer=initializer) as executor:
         yield from in_order(executor, function, items, ahead=ahead)
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from vitreous.data.dataset import BadFiles, ImageDataset, Splits
 from vitreous.data.decoding import BadImage
-from vitreous.data.loading import in_threads
+from vitreous.data.loading import in_threads, one_core
 from vitreous.data.sources.shards import CLASSES
 from vitreous.errors import InputError
 from vitreous.results import Result
@@ -113,7 +113,12 @@ def write_shards(splits: Splits, folder: Path, packing: Packing, bad: BadFiles) 
 
 def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[Sample]:
     """Every good image, small, with its label."""
-    jobs = in_threads(partial(shrink, images, packing), range(len(images)), workers=packing.workers)
+    jobs = in_threads(
+        partial(shrink, images, packing),
+        range(len(images)),
+        workers=packing.workers,
+        initializer=one_core,
+    )
     for number, data in enumerate(jobs):
         if isinstance(data, BadImage):
             bad.add(data)
