@@ -1,5 +1,8 @@
 """Loaders: deterministic, resumable, shared among processes, and patient with bad files to a point."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -260,3 +263,16 @@ def test_several_labels_pass_through(photos):
     batch = next(loader(train, PLAIN).epoch(0))
     assert batch.targets.dtype == torch.float32
     assert batch.targets[:, 0].tolist() == [1, 1, 1, 1]
+
+
+def test_threads_that_decode_leave_the_caller_its_cores():
+    program = (
+        "import torch\n"
+        "from vitreous.data.loading import pool\n"
+        "with pool(1) as executor:\n"
+        "    executor.submit(int).result()\n"
+        "print(torch.get_num_threads())\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert run.stdout == "2\n", run.stderr

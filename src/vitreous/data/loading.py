@@ -244,6 +244,7 @@ def pool(threads: int) -> AbstractContextManager[Executor | None]:
     """Return threads that end with the context; None for 0."""
     if not threads:
         return nullcontext()
+    torch.get_num_threads()  # a thread that torch has not counted cores for gets the number of `one_core`
     return ThreadPoolExecutor(threads, thread_name_prefix="vitreous-data", initializer=one_core)
 
 
@@ -264,8 +265,7 @@ def in_threads(
     """Yield function(item) for each item, in order, computed by threads; `ahead` are started early.
 
     Args:
-        initializer: is called in each thread. Not `one_core` before training: threads that have not computed
-            yet, the caller's among them, would then have one core, too.
+        initializer: is called in each thread; `one_core` where they compute with torch.
     """
     with ThreadPoolExecutor(worker_count(workers) or 1, initializer=initializer) as executor:
         yield from in_order(executor, function, items, ahead=ahead)
