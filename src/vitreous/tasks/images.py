@@ -121,8 +121,13 @@ class ImageTask(Task):
             world_size=world.size,
             config=config.data,
             device=device,
+            reader=self.reader(config, data),
         )
         return Material(loader, len(data.train), loader.bad)
+
+    def reader(self, config: Any, data: Any) -> Any:
+        """Return what reads the training examples; None: images with their targets."""
+        return None
 
     def some_of(self, data: Any, count: int) -> Any:
         few = np.array(data.train.sample(min(count, len(data.train))))

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.image_samples import image_loader
-from vitreous.data.loading import worker_count
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.segmentation.loading import MaskBatch, MaskReader
@@ -50,7 +48,6 @@ from vitreous.tasks.segmentation.config import (
 )
 from vitreous.tasks.task import Card, Material, Measure, Tree
 from vitreous.training.config import TrainingConfig
-from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Objective
 from vitreous.training.run import Run, default_path
@@ -131,23 +128,8 @@ class Segmentation(ImageTask):
         changed = {"final_norm": "none"} if loaded.config.final_norm == "pooled" else {}
         return merged({"preprocessing": UNCROPPED, "model": changed}, settings)
 
-    def prepare(
-        self, config: SegmentationConfig, data: MaskSplits, *, device: torch.device, world: World
-    ) -> Material:
-        loader = image_loader(
-            data.train,
-            preprocessing=config.preprocessing,
-            augmentation=config.augmentation,
-            batch_size=world.share(config.training.batch_size),
-            seed=config.seed,
-            workers=worker_count(config.data.workers),
-            rank=world.rank,
-            world_size=world.size,
-            config=config.data,
-            device=device,
-            reader=MaskReader(data.train, config.preprocessing, config.augmentation),
-        )
-        return Material(loader, len(data.train), loader.bad)
+    def reader(self, config: Any, data: MaskSplits) -> MaskReader:
+        return MaskReader(data.train, config.preprocessing, config.augmentation)
 
     def some_of(self, data: MaskSplits, count: int) -> MaskSplits:
         return data  # images are decoded when they are read
