@@ -74,6 +74,16 @@ def test_inspect_images_in_memory(model: ViT, pixels: NDArray[np.uint8], tmp_pat
     assert not found.failed
 
 
+def test_masks_of_a_model_in_memory_are_in_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    segmenter = vt.create("Seg-Ti/16", num_classes=3, image_size=32, depth=1)
+    found = vt.predict(segmenter, [Image.new("RGB", (20, 10))], progress=False)
+    assert found[0].mask.shape == (10, 20)
+    assert not list(tmp_path.iterdir()), "nothing was to be written"
+
+
 def test_large_photographs_are_reduced_when_they_are_read() -> None:
     photo = Image.new("RGB", (4000, 3000), "red")
     photo.getexif()[0x0112] = 6  # turned by a quarter

@@ -95,7 +95,8 @@ def predict(
         model: a run, any checkpoint with a head, or a model.
         images: one or many paths, folders, globs, PIL images, arrays or tensors.
         top: how many labels to name, the most probable first; by default 5.
-        out: where a segmenter's masks go.
+        out: where a segmenter's masks go; by default a new folder in segmented/, for a model in memory nowhere:
+            they are in the answers.
 
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
@@ -120,7 +121,9 @@ def predict(
     }
     task.check_options("predict", given)
     listed, missing = image_list(images)
-    folder = Path(out) if out else task.default_out(str(model))
+    folder = None if out is None else Path(out)
+    if folder is None and isinstance(model, str | Path):  # answers of a model itself stay in memory
+        folder = task.default_out(str(model))
     options = {name: value for name, value in (("top", top), ("out", folder)) if value is not None}
     with progress_bar("predicting", progress) as advance:
         found = ask(
