@@ -95,8 +95,8 @@ def predict(
         model: a run, any checkpoint with a head, or a model.
         images: one or many paths, folders, globs, PIL images, arrays or tensors.
         top: how many labels to name, the most probable first; by default 5.
-        out: where a segmenter's masks go; by default a new folder in segmented/, for a model in memory nowhere:
-            they are in the answers.
+        out: where a segmenter's masks go; by default a new folder in segmented/, or, for a model in memory,
+            the answers.
 
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
