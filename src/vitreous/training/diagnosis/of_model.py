@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.dataset import ImageDataset, Subset
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import evaluation_loader
@@ -30,11 +31,10 @@ def model_findings(model: Model, images: ImageDataset, *, learned: bool = True) 
     Args:
         learned: whether it has been trained at all: a fresh head of zeros answers the same to everything.
     """
-    chosen = np.unique(np.linspace(0, len(images) - 1, min(SAMPLE, len(images))).astype(np.int64))
-    loader = evaluation_loader(
-        Subset(images, chosen), preprocessing=model.preprocessing, batch_size=len(chosen)
+    some = images.subset(np.array(images.sample(SAMPLE)))
+    batch, targets, _ = next(
+        iter(evaluation_loader(some, preprocessing=model.preprocessing, batch_size=SAMPLE))
     )
-    batch, targets, _ = next(iter(loader))
     yield from normalization(model, batch)
     yield from geometry(model, images)
     broken = list(origin_of_nan(model, batch))
@@ -74,7 +74,10 @@ def geometry(model: Model, images: ImageDataset) -> Iterator[Finding]:
             f"{config.grid[0] * config.grid[1]} patches: attention has nothing to compare",
             f"set model.patch_size={max(1, min(height, width) // 8)}, or show larger images (--image-size)",
         )
-    sides = [min(size) for size in sizes(images)]
+    sides = []
+    for index in images.sample(16):
+        with suppress(BadImage):  # counted and named by the loader
+            sides.append(min(images.opened(index, 3).size))
     if sides and (median := float(np.median(sides))) * 3 < min(height, width):
         yield Finding(
             "image size",
@@ -82,14 +85,6 @@ def geometry(model: Model, images: ImageDataset) -> Iterator[Finding]:
             f"images of about {median:.0f} pixels are blown up to {height}x{width}",
             f"use --image-size {max(16, round(median / 16) * 16)}: the rest of the pixels is made up",
         )
-
-
-def sizes(images: ImageDataset, count: int = 16) -> Iterator[tuple[int, int]]:
-    for index in np.linspace(0, len(images) - 1, min(count, len(images))).astype(int):
-        try:
-            yield images.image(int(index)).size
-        except BadImage:
-            continue  # counted and named by the loader
 
 
 def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
