@@ -216,7 +216,7 @@ def test_a_full_disk_ends_a_packing_in_one_sentence(photos, tmp_path):
 def test_fewer_workers_than_none_are_refused(photos, tmp_path, capsys, arguments):
     told = [each.format(photos=photos, packed=tmp_path / "packed") for each in arguments]
     assert run(["data", *told, "--workers", "-1"]) == 2
-    assert capsys.readouterr().err.startswith("vitreous: the number of workers is -1: pass 0 or more")
+    assert capsys.readouterr().err.startswith("vitreous: --workers -1 is too low: use 0 or more")
     assert not (tmp_path / "packed").exists()
 
 

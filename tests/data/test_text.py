@@ -150,7 +150,7 @@ def test_a_saved_tokenizer_is_the_same(tokenizer):
     again = tokenizer_from_json(tokenizer.to_json(), where="here")
     for text in ("dreihundert 😀", "삼백"):
         assert again.encode(text) == tokenizer.encode(text)
-    with pytest.raises(InputError, match="no byte-pair tokenizer"):
+    with pytest.raises(InputError, match="is not a byte-pair tokenizer"):
         tokenizer_from_json("{}", where="here")
     with pytest.raises(InputError, match="no room"):
         Tokenizer.train(["a"], SMALLEST)
