@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -15,6 +14,14 @@ from vitreous.layers.initialization import GoogleInit
 
 Heads = Float[Tensor, "B K T E"]  # queries, keys or values
 LogitBias = Float[Tensor, "#B #K #T S"]  # added to the attention logits: -inf where a token may not attend
+
+
+def split_heads(z: Float[Tensor, "B T KE"], heads: int) -> Heads:
+    return z.reshape(*z.shape[:2], heads, -1).transpose(1, 2)
+
+
+def join_heads(heads: Heads) -> Float[Tensor, "B T KE"]:
+    return heads.transpose(1, 2).flatten(2)
 
 
 class NoAttentionPositions(nn.Module):
@@ -91,9 +98,7 @@ class Attention(nn.Module):
     def project(self, z: Float[Tensor, "B T D"]) -> tuple[Heads, Heads, Heads, LogitBias | None]:
         """Query, key and value of every head, and what is added to the logits before the softmax."""
         # Split q, k and v before the transpose: backward then makes one copy instead of two.
-        query, key, value = (
-            rearrange(each, "B T (K E) -> B K T E", K=self.heads) for each in self.qkv(z).chunk(3, dim=-1)
-        )
+        query, key, value = (split_heads(each, self.heads) for each in self.qkv(z).chunk(3, dim=-1))
         query, key, bias = self.position(self.query_norm(query), self.key_norm(key))
         return query, key, value, bias
 
@@ -112,7 +117,7 @@ class Attention(nn.Module):
             attn_mask=add_biases(bias, mask),
             dropout_p=self.dropout if self.training else 0.0,
         )
-        return self.out(rearrange(attended, "B K T E -> B T (K E)"))
+        return self.out(join_heads(attended))
 
     def attention_weights(
         self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None, past: KeyValues | None = None
@@ -145,7 +150,7 @@ class CrossAttention(nn.Module):
             init.matrix(part)
 
     def project_query(self, z: Float[Tensor, "B T D"]) -> Heads:
-        return rearrange(self.query(z), "B T (K E) -> B K T E", K=self.heads)
+        return split_heads(self.query(z), self.heads)
 
     def project_context(
         self, context: Float[Tensor, "B S M"], past: KeyValues | None = None
@@ -153,10 +158,7 @@ class CrossAttention(nn.Module):
         """Keys and values of the context; with a `past` they are computed at the first call only."""
         if past is not None and past.cached:
             return past.cached
-        key, value = (
-            rearrange(each, "B S (K E) -> B K S E", K=self.heads)
-            for each in self.key_value(context).chunk(2, dim=-1)
-        )
+        key, value = (split_heads(each, self.heads) for each in self.key_value(context).chunk(2, dim=-1))
         return (key, value) if past is None else past.extend(key, value)
 
     def forward(
@@ -170,7 +172,7 @@ class CrossAttention(nn.Module):
         attended = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0
         )
-        return self.out(rearrange(attended, "B K T E -> B T (K E)"))
+        return self.out(join_heads(attended))
 
     def attention_weights(
         self,

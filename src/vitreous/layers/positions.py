@@ -10,7 +10,6 @@ tokens are between these and the patches and have no position (arXiv 2309.16588)
 from __future__ import annotations
 
 import torch
-from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -72,9 +71,7 @@ class LearnedPositions2d(AddedPositions):
 
     def rows(self) -> Float[Tensor, "rows D"]:
         height, width = self.grid
-        patches = torch.cat(
-            [repeat(self.x, "w d -> (h w) d", h=height), repeat(self.y, "h d -> (h w) d", w=width)], dim=-1
-        )
+        patches = torch.cat([self.x.repeat(height, 1), self.y.repeat_interleave(width, dim=0)], dim=-1)
         return patches if self.extra_table is None else torch.cat([self.extra_table, patches])
 
 
@@ -138,15 +135,15 @@ class RotaryPositions2d(nn.Module):
             y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
             angles = torch.cat([x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega], dim=-1)  # (N, D_h / 2)
             angles = torch.cat([torch.zeros(self.num_prefix_tokens, 2 * quarter), angles])
-        angles = repeat(angles, "t d -> t (d two)", two=2)
+        angles = angles.repeat_interleave(2, dim=-1)
         self.cos, self.sin = angles.cos(), angles.sin()
 
     def forward(self, query: Heads, key: Heads) -> tuple[Heads, Heads, None]:
         return self.rotate(query), self.rotate(key), None
 
     def rotate(self, x: Heads) -> Heads:
-        even, odd = rearrange(x, "... (d two) -> two ... d", two=2)
-        rotated = rearrange(torch.stack([-odd, even]), "two ... d -> ... (d two)")
+        even, odd = x[..., 0::2], x[..., 1::2]
+        rotated = torch.stack([-odd, even], dim=-1).flatten(-2)
         return x * self.cos.to(x.dtype) + rotated * self.sin.to(x.dtype)
 
 

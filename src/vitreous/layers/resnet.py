@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -237,4 +236,4 @@ class ResNetStem(nn.Module):
 
     def project(self, cells: Float[Tensor, "B C h w"]) -> Float[Tensor, "B N D"]:
         """Patches of cells in raster order as tokens."""
-        return rearrange(self.projection(cells), "B D h w -> B (h w) D")
+        return self.projection(cells).flatten(2).transpose(1, 2)

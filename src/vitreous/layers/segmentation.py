@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -86,7 +85,7 @@ class MaskTransformer(nn.Module):
             z = block(z)
         z = self.norm(z)
         classes = F.normalize(self.class_map(z[:, :count]), dim=-1)
-        cells = rearrange(self.patch_map(z[:, count:]), "B N (c D) -> B N c D", c=self.cells**2)
+        cells = self.patch_map(z[:, count:]).unflatten(-1, (self.cells**2, -1))
         masks = F.normalize(cells, dim=-1) @ classes.transpose(1, 2)[:, None]
         return to_maps(self.mask_norm(masks).flatten(2), self.grid, self.cells)
 
@@ -95,4 +94,5 @@ def to_maps(
     logits: Float[Tensor, "B N channels"], grid: tuple[int, int], cells: int
 ) -> Float[Tensor, "B classes h w"]:
     """Arrange the cells of each patch, and the patches, as maps."""
-    return rearrange(logits, "B (h w) (a b K) -> B K (h a) (w b)", h=grid[0], w=grid[1], a=cells, b=cells)
+    maps = logits.reshape(len(logits), *grid, cells, cells, -1)
+    return maps.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -29,7 +28,7 @@ class PatchStem(nn.Module):
         self.projection = nn.Conv2d(channels, width, kernel_size=patch, stride=patch, bias=bias)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
-        return rearrange(self.projection(images), "B D h w -> B (h w) D")
+        return self.projection(images).flatten(2).transpose(1, 2)  # (B, D, h, w) -> (B, h w, D)
 
 
 class LinearPatchStem(nn.Module):
@@ -73,16 +72,17 @@ class LinearPatchStem(nn.Module):
 
 def to_patches(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B N patch_dim"]:
     """Flat patches in raster order, each (row, column, channel): x -> x_p of the paper's section 3.1."""
-    return rearrange(images, "B C (h p) (w q) -> B (h w) (p q C)", p=patch[0], q=patch[1])
+    (batch, channels, height, width), (p, q) = images.shape, patch
+    cells = images.reshape(batch, channels, height // p, p, width // q, q)
+    return cells.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
 
 
 def from_patches(
     patches: Float[Tensor, "B N patch_dim"], grid: tuple[int, int], patch: tuple[int, int]
 ) -> Float[Tensor, "B C H W"]:
     """The inverse of `to_patches`."""
-    return rearrange(
-        patches, "B (h w) (p q C) -> B C (h p) (w q)", h=grid[0], w=grid[1], p=patch[0], q=patch[1]
-    )
+    cells = patches.reshape(len(patches), *grid, *patch, -1)
+    return cells.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)
 
 
 class ConvolutionStem(nn.Module):
@@ -125,7 +125,7 @@ class ConvolutionStem(nn.Module):
 
     def project(self, cells: Float[Tensor, "B C h w"]) -> Float[Tensor, "B N D"]:
         """Cells in raster order as tokens."""
-        return rearrange(self.projection(cells), "B D h w -> B (h w) D")
+        return self.projection(cells).flatten(2).transpose(1, 2)
 
     @property
     def described(self) -> dict[str, tuple[str, str]]:

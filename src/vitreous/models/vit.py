@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -142,8 +141,8 @@ class ViT(nn.Module):
         chosen = [self.norm(after[number]) if norm else after[number] for number in numbers]
         if not maps:
             return chosen
-        rows, prefix = self.config.grid[0], self.config.num_prefix_tokens
-        return [rearrange(z[:, prefix:], "B (h w) D -> B D h w", h=rows) for z in chosen]
+        prefix, grid = self.config.num_prefix_tokens, self.config.grid
+        return [z[:, prefix:].transpose(1, 2).unflatten(2, grid) for z in chosen]
 
     def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *features"]:
         """What the head sees: y of Eq. 4, through the representation layer where there is one."""
