@@ -118,7 +118,7 @@ def fresh_weights(model: nn.Module, seed: int) -> Iterator[None]:
 
 @torch.no_grad()
 def init_weights(model: nn.Module, generator: torch.Generator, scheme: Scheme = "google") -> None:
-    """Set every parameter and every computed buffer of `model`, whatever it holds.
+    """Set every parameter and every computed buffer of `model`.
 
     Args:
         generator: as `vitreous.rng.torch_generator(seed, "weights")` returns it; the order of the modules is

@@ -69,7 +69,7 @@ class StandardizedConvolution(nn.Conv2d):
 
 
 class CenteredConvolution(StandardizedConvolution):
-    """The same, padded alike on every side."""
+    """The same, padded by half the kernel on every side."""
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
         return F.conv2d(x, self.standardized(), stride=self.stride, padding=self.kernel_size[0] // 2)

@@ -1,6 +1,6 @@
 """From token ids to vectors and back: embeddings and positions of a sequence (1706.03762, 3.4 and 3.5).
 
-Beside the letters of this floor: S source tokens, V vocabulary.
+Two more letters in shapes: S source tokens, V vocabulary.
 """
 
 from __future__ import annotations

@@ -36,14 +36,14 @@ def with_current_names(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the former names in a tree of settings, at every depth; current names stay as they are."""
     renamed = {FIELDS.get(key, key): current(value) for key, value in tree.items()}
     if renamed.get("form") == "convolution" and (renamed.get("norm_before") or renamed.get("norm_after")):
-        renamed["form"] = "linear"  # which is what such a stem was, whatever it said
+        renamed["form"] = "linear"  # as version 0.1 built it
     return renamed
 
 
 def current_weights(weights: Mapping[str, T], wanted: Container[str]) -> dict[str, T]:
     """Translate the former names of weights, for a model whose weights are `wanted`.
 
-    A segmenter was a Vision Transformer and now has one; the positions of every layer were beside the blocks;
+    A segmenter was a Vision Transformer and now has one; the positions of every layer were outside the blocks;
     a model without prefix tokens had a parameter of no size.
     """
     renamed: dict[str, T] = {}
@@ -66,7 +66,7 @@ def current(value: Any) -> Any:
 def with_task(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's config.toml with its task, which version 0.1 said in other ways.
 
-    Pre-training runs named their objective in [pretraining], beside the settings of the others; runs with
+    Pre-training runs named their objective in [pretraining], with the settings of all of them; runs with
     several labels differed in training.loss alone.
     """
     several = tree.get("training", {}).get("loss") == "sigmoid"

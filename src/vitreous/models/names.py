@@ -115,8 +115,8 @@ def list_models(pattern: str = "*") -> list[str]:
 
 
 def parameters_of(name: str) -> int:
-    """The parameters with a head of 1000 classes (150 maps for a segmenter), counted without memory. Encoder
-    layers are alike: two of them tell the size of all."""
+    """The parameters with a head of 1000 classes (150 maps for a segmenter), counted without memory. All
+    encoder layers have the same size, which two models of different depth tell."""
     config = config_of(name)
     with torch.device("meta"):
         if isinstance(config, BiTConfig):

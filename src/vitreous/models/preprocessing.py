@@ -72,12 +72,12 @@ class Preprocessing(Config):
         return image.resize((wide, tall), resample).crop((left, top, left + width, top + height))
 
     def rescaled(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Return the (H, W) to which an image of `size` is resized, before its center is cut out."""
+        """Return the (H, W) to which an image of `size` is resized, before its center is cropped."""
         tall, wide = (round(side / self.crop_fraction) for side in self.size)
         if self.resize == "squash":
             return tall, wide
         scale = max(tall / size[0], wide / size[1])
-        # The longer side is cut off, not rounded, as torchvision and timm do it.
+        # The longer side is rounded down, as in torchvision and timm.
         return max(math.floor(size[0] * scale + 1e-6), tall), max(math.floor(size[1] * scale + 1e-6), wide)
 
     def normalize(self, pixels: UInt8[Tensor, "*B C H W"]) -> Float[Tensor, "*B C H W"]:

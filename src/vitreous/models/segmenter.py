@@ -58,8 +58,8 @@ class SegmenterConfig(ViTConfig):
 
 
 class Segmenter(nn.Module):
-    """A ViT and a decoder of its patch tokens: a class for each pixel. Class token and registers, where there
-    are some, take part in the attention only.
+    """A ViT and a decoder of its patch tokens: a class for each pixel. Class token and registers are used in
+    the attention only.
 
     Attributes:
         config, preprocessing, labels, task: as of a ViT; images are squashed, so that every pixel is seen.
@@ -123,7 +123,7 @@ class Segmenter(nn.Module):
         return z[:, self.config.num_prefix_tokens :]
 
     def upsample(self, masks: Float[Tensor, "B classes h w"]) -> Float[Tensor, "B classes H W"]:
-        """Resize to the image's size and cut the padding off."""
+        """Resize to the image's size and remove the padding."""
         (height, width), (rows, columns) = self.config.image_size, self.config.grid
         whole = rows * self.config.patch_size[0], columns * self.config.patch_size[1]
         if masks.shape[2:] != whole:
