@@ -43,7 +43,7 @@ def with_current_names(tree: Mapping[str, Any]) -> dict[str, Any]:
 def current_weights(weights: Mapping[str, T], wanted: Container[str]) -> dict[str, T]:
     """Translate the former names of weights, for a model whose weights are `wanted`.
 
-    A segmenter was a Vision Transformer and now has one; the positions of every layer were outside the blocks;
+    A segmenter was a Vision Transformer and now has one; the positions of every layer were not in the blocks;
     a model without prefix tokens had a parameter of no size.
     """
     renamed: dict[str, T] = {}
