@@ -96,6 +96,7 @@ def training_path(folder: Path) -> CalledFiles:
         if steps == 6:
             called.start()
         elif steps == 9:
+            called.stop()
             raise Reached
 
     hook = register_optimizer_step_post_hook(step_taken)

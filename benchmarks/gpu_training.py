@@ -38,7 +38,6 @@ from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.models.description import describe
 from vitreous.training.config import TrainingConfig
-from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
 from vitreous.training.step import TrainStep
@@ -52,7 +51,7 @@ Step = Callable[[Batch], object]
 def ours(name: str, device: torch.device) -> Step:
     config = TrainingConfig(precision="bf16", compile=True)
     learner = Learner.begin(vt.create(name, num_classes=CLASSES).to(device), config)
-    return TrainStep(learner, classification(config), config, device=device, seed=0, world=World())
+    return TrainStep(learner, classification(config), config, seed=0)
 
 
 def usual(model: nn.Module, logits: Callable[[object], torch.Tensor], device: torch.device) -> Step:

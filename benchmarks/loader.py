@@ -46,7 +46,7 @@ from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.training.step import keep_freed_memory
+from vitreous.training.memory import keep_freed_memory
 
 BICUBIC = Image.Resampling.BICUBIC
 PREPROCESSING = Preprocessing(size=(224, 224), crop_fraction=0.875)

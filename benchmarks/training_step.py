@@ -31,7 +31,6 @@ from peers import import_timm
 import vitreous as vt
 from vitreous.data.image_samples import Batch
 from vitreous.training.config import TrainingConfig
-from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
 from vitreous.training.step import TrainStep
@@ -51,7 +50,7 @@ def ours(name: str, settings: dict[str, object]) -> TrainStep:
     config = TrainingConfig(**settings)  # type: ignore[arg-type]
     learner = Learner.begin(vt.create(name, num_classes=CLASSES), config)
     objective = classification(config)
-    return TrainStep(learner, objective, config, device=torch.device("cpu"), seed=0, world=World())
+    return TrainStep(learner, objective, config, seed=0)
 
 
 def theirs(name: str, *, bf16: bool = False, compiled: bool = False) -> Step:

@@ -76,7 +76,7 @@ def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None
 
 
 def test_groups_of_shards_need_shards() -> None:
-    with pytest.raises(InputError, match="shard_group says how weights are shared: add --shard"):
+    with pytest.raises(InputError, match="shard_group needs sharded weights: add --shard"):
         task_named("classification").plan("digits", {"training": {"shard_group": 2}})
     assert (
         task_named("classification")

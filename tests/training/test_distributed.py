@@ -73,7 +73,7 @@ def config(tiny: RunConfig) -> RunConfig:
         {
             "model": {"dropout": 0.0, "drop_path": 0.0},
             "augmentation": {"noise": 0.0},
-            "training": {"steps": 12, "log_every": 1, "accumulate": 2, "save_every": 1e9},
+            "training": {"steps": 12, "log_every": 1, "grad_accum_steps": 2, "save_every": 1e9},
         },
     )
 

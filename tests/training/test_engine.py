@@ -18,11 +18,11 @@ from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.running import learn
-from vitreous.training.callbacks import open_tracker
+from vitreous.training.callbacks import Tracker
 from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
-from vitreous.training.distillation import Teacher, distillation, teacher_loss
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
 from vitreous.training.memory import accumulation, activation_checkpointing, saved_bytes
+from vitreous.training.objectives import Teacher, classification, teacher_loss
 from vitreous.training.precision import pick_precision
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
@@ -55,12 +55,12 @@ def test_sharpness_takes_the_gradient_uphill_and_puts_the_weights_back() -> None
     """L(w) = w^3 at w = 2: g = 12, uphill w + 0.1, gradient there 3 * 2.1^2."""
     w = nn.Parameter(torch.tensor([2.0]))
 
-    def gradient() -> str:
+    def gradient() -> list[tuple[int, dict[str, torch.Tensor]]]:
         w.grad = None
         (w**3).sum().backward()
-        return "measured"
+        return [(1, {"loss": (w**3).sum().detach()})]
 
-    assert sharpness_aware(gradient, [w], 0.1) == "measured"
+    assert sharpness_aware(gradient, [w], 0.1)[0][1]["loss"].item() == 8.0
     assert w.item() == 2.0
     assert w.grad is not None
     assert w.grad.item() == pytest.approx(3 * 2.1**2, rel=1e-6)
@@ -148,7 +148,7 @@ def test_each_token_answers_its_own_teacher() -> None:
     for weight, learning in ((0.0, "classes"), (1.0, "distillation")):
         config = TrainingConfig(distillation=DistillationConfig(teacher="t", weight=weight))
         student.zero_grad()
-        loss, measures = distillation(config, teacher)(student, batch, torch.Generator())
+        loss, measures = classification(config, teacher)(student, batch, torch.Generator())
         loss.backward()
         moved = {n for n, p in student.head.named_parameters() if p.grad is not None and p.grad.any()}
         assert {name.split(".")[0] for name in moved} == {learning}
@@ -221,7 +221,7 @@ def test_trackers_get_settings_and_rows(name: Any, tiny: RunConfig, monkeypatch:
     ):
         setattr(library, call, lambda *args, _call=call, **kwargs: calls.setdefault(_call, (args, kwargs)))
     monkeypatch.setitem(sys.modules, name, library)
-    tracker = open_tracker(name, "run", tiny)
+    tracker = Tracker(name, "run", tiny)
     trainer = cast(Trainer, None)  # which trackers do not look at
     tracker.on_log(trainer, {"step": 3, "loss": 0.5})
     tracker.on_train_end(trainer)
@@ -240,13 +240,13 @@ def test_a_tracker_that_is_not_installed_is_an_input_error(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(InputError, match=r"pip install 'vitreous\[track\]'"):
-        open_tracker("wandb", "run", tiny)
+        Tracker("wandb", "run", tiny)
 
 
 @pytest.mark.slow
 def test_a_compiled_step_learns_the_same(trained: Fit) -> None:
-    plain = weights(trained({**PLAIN, "training": {"steps": 4, "accumulate": 2}}))
-    compiled = weights(trained({**PLAIN, "training": {"steps": 4, "accumulate": 2, "compile": True}}))
+    plain = weights(trained({**PLAIN, "training": {"steps": 4, "grad_accum_steps": 2}}))
+    compiled = weights(trained({**PLAIN, "training": {"steps": 4, "grad_accum_steps": 2, "compile": True}}))
     assert plain.keys() == compiled.keys()
     for name in ("model/head.weight", "average/head.weight"):
         torch.testing.assert_close(compiled[name], plain[name], rtol=1e-4, atol=1e-5, msg=name)

@@ -11,11 +11,10 @@ import torch
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
-from vitreous.tasks.text.task import LastCheckpoints
+from vitreous.tasks.text.task import last_checkpoints
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
-from vitreous.training.length import extend_run
-from vitreous.training.optimizers import learning_rate
+from vitreous.training.learner import Average, learning_rate
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
@@ -32,7 +31,7 @@ def finished(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Run:
 
 
 def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, splits: Splits) -> None:
-    longer, words = extend_run(finished, World(), epochs=3.0)
+    longer, words = finished.extended(World(), epochs=3.0)
     old, new = finished.config.training, longer.config.training
     shares = learning_rate(16, 24, new.schedule), learning_rate(16, 16, old.schedule)
     assert shares == (pytest.approx(0.27, abs=1e-3), 0)
@@ -54,9 +53,9 @@ def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, 
 
 
 def test_epochs_win_over_steps_and_steps_over_epochs(finished: Run) -> None:
-    longer, _ = extend_run(finished, World(), steps=17)
+    longer, _ = finished.extended(World(), steps=17)
     assert longer.config.training.total_steps(PER_EPOCH) == 17
-    again, _ = extend_run(longer, World(), epochs=2.5)
+    again, _ = longer.extended(World(), epochs=2.5)
     assert (again.config.training.steps, again.config.training.total_steps(PER_EPOCH)) == (None, 20)
 
 
@@ -64,28 +63,28 @@ def test_epochs_win_over_steps_and_steps_over_epochs(finished: Run) -> None:
 def test_what_the_run_has_had_already_is_refused(finished: Run, wanted: dict[str, Any]) -> None:
     before = (finished.path / "config.toml").read_text()
     with pytest.raises(InputError, match=r"is the total, and .*run is already at step 16: pass a larger"):
-        extend_run(finished, World(), **wanted)
+        finished.extended(World(), **wanted)
     assert (finished.path / "config.toml").read_text() == before
 
 
 def test_only_the_first_process_writes(finished: Run) -> None:
     before = (finished.path / "config.toml").read_text()
-    longer, _ = extend_run(finished, World(rank=1, size=2), epochs=5.0)
+    longer, _ = finished.extended(World(rank=1, size=2), epochs=5.0)
     assert longer.config.training.epochs == 5
     assert (finished.path / "config.toml").read_text() == before
 
 
 def test_a_run_that_wrote_no_metrics_yet(finished: Run) -> None:
     (finished.path / "metrics.jsonl").unlink()
-    longer, words = extend_run(finished, World(), epochs=2.0)
+    longer, words = finished.extended(World(), epochs=2.0)
     assert (longer.config.training.epochs, words) == (2, "")
     with pytest.raises(InputError, match="epochs -1"):
-        extend_run(finished, World(), epochs=-1.0)
+        finished.extended(World(), epochs=-1.0)
 
 
 def test_a_mean_of_checkpoints_forgets_the_first_end() -> None:
     model = torch.nn.Linear(1, 1, bias=False)
-    average = LastCheckpoints(model, total=4, count=2, every=1)
+    average = Average(model, last_checkpoints(total=4, count=2, every=1))
 
     def learn(steps: range) -> None:
         for step in steps:
@@ -95,6 +94,6 @@ def test_a_mean_of_checkpoints_forgets_the_first_end() -> None:
 
     learn(range(4))
     assert average.model.weight.item() == 2.5
-    average.total = 8
+    average.weight = last_checkpoints(total=8, count=2, every=1)
     learn(range(4, 8))
     assert average.model.weight.item() == 6.5

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -151,13 +151,15 @@ def test_a_flag_on_its_way() -> None:
 
 def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU the averaging of the weights is done before the next batch is asked for."""
-    outcome = TrainStep.outcome
+    outcome, now = TrainStep.outcome, [0.0]
 
-    def slow(taker: TrainStep) -> bool | None:
-        if taker.pending:
-            time.sleep(0.2)
-        return outcome(taker)
+    def slow(train_step: TrainStep) -> bool | None:
+        if train_step.pending:
+            now[0] += 0.2
+        return outcome(train_step)
 
+    clock = SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0])
+    monkeypatch.setattr("vitreous.training.trainer.time", clock)
     monkeypatch.setattr(TrainStep, "outcome", slow)
     written: list[float] = []
 
@@ -166,4 +168,5 @@ def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: p
             written.append(row["waiting"])
 
     trained({"training": {"steps": 6, "log_every": 3}}, callbacks=[Waiting()])
-    assert written[-1] < 0.15
+    assert now[0] == pytest.approx(6 * 0.2)
+    assert written == [0.0, 0.0]

@@ -35,7 +35,7 @@ class Rows(Callback):
 
 def test_a_batch_in_parts_gives_the_gradient_of_the_whole(trained: Fit) -> None:
     whole = weights(trained({**PLAIN, "training": {"steps": 3}}))
-    parts = weights(trained({**PLAIN, "training": {"steps": 3, "accumulate": 4}}))
+    parts = weights(trained({**PLAIN, "training": {"steps": 3, "grad_accum_steps": 4}}))
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=2e-5, msg=name)
 

@@ -11,15 +11,15 @@ from vitreous.models.names import create
 from vitreous.models.sequence_config import TransformerConfig
 from vitreous.models.transformer import Transformer
 from vitreous.tasks.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingConfig, build_objective
-from vitreous.training.config import LoRAConfig, OptimizerConfig
+from vitreous.training.config import LoRAConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.initial_model import add_lora, freeze
+from vitreous.training.learner import Learner
 from vitreous.training.optimizers import (
     PackedMuon,
     layer_of,
     make_optimizers,
     packed_weights,
     parameter_groups,
-    set_rate,
 )
 
 SMALL: dict[str, Any] = {
@@ -81,9 +81,12 @@ def test_layer_decay_of_a_model_without_layers_is_an_input_error() -> None:
 
 
 def test_rates_follow_the_schedule_by_scale() -> None:
-    optimizers = make_optimizers(create("ViT-Ti/4", **SMALL), OptimizerConfig(layer_decay=0.5), 1.0)
-    set_rate(optimizers, 0.2)
-    assert {round(g["lr"], 6) for o in optimizers for g in o.param_groups} == {0.2, 0.1, 0.05, 0.025}
+    schedule = ScheduleConfig(kind="constant", warmup=0)
+    config = TrainingConfig(peak_lr=0.4, optimizer=OptimizerConfig(layer_decay=0.5), schedule=schedule)
+    learner = Learner.begin(create("ViT-Ti/4", **SMALL), config)
+    learner.lr_factor = 0.5
+    assert learner.set_learning_rate(config, total=10) == 0.2
+    assert {round(g["lr"], 6) for o in learner.optimizers for g in o.param_groups} == {0.2, 0.1, 0.05, 0.025}
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor", "muon"])

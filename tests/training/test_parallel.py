@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vitreous.training.distributed import World
-from vitreous.training.parallel import ReplicatedLoss, average_gradients
+from vitreous.training.step import ParallelLoss, average_gradients
 
 
 class Losses(nn.Module):
@@ -29,8 +29,9 @@ class Losses(nn.Module):
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[World]:
+    """A group of this process alone, of which the code is told that it is one of two."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield World()
+    yield World(rank=0, size=2)
     dist.destroy_process_group()
 
 
@@ -38,8 +39,8 @@ def group(tmp_path: Path) -> Iterator[World]:
 def test_what_gets_no_gradient_is_found_in_the_first_step(group: World, both: bool) -> None:
     torch.manual_seed(0)
     losses, part = Losses(both=both), torch.ones(2, 3)
-    joined = ReplicatedLoss(losses, group)
-    for _ in range(3):
+    joined = ParallelLoss(losses, None, group)
+    for gradient in (0.5, 1.0, 1.0):  # one process of two; then the mean over those that there are, by DDP
         losses.zero_grad()
         with joined.micro_batch(last=True):
             loss, _ = joined(part, torch.Generator())
@@ -48,7 +49,7 @@ def test_what_gets_no_gradient_is_found_in_the_first_step(group: World, both: bo
         assert isinstance(joined.loss, DistributedDataParallel)
         assert joined.loss.find_unused_parameters is not both
         assert losses.used.weight.grad is not None
-        assert losses.used.weight.grad.tolist() == [[1.0, 1.0, 1.0]]
+        assert losses.used.weight.grad.tolist() == [[gradient] * 3]
         assert (losses.other.weight.grad is not None) is both
 
 

@@ -182,10 +182,7 @@ def losses(model: nn.Module, objective: Any, batch: Batch) -> list[float]:
     state, found = torch.get_rng_state(), []
     for seed, rank in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 0)):
         learner = Learner.begin(model, TrainingConfig())
-        device = torch.device("cpu")
-        step = TrainStep(
-            learner, objective, TrainingConfig(), device=device, seed=seed, world=World(rank=rank)
-        )
+        step = TrainStep(learner, objective, TrainingConfig(), seed=seed, world=World(rank=rank))
         step.prepare(batch)
         found.append(float(step.measured[0][1]["loss"]))
     assert torch.equal(torch.get_rng_state(), state), "the user's generator was touched"

@@ -50,10 +50,16 @@ def made() -> Splits:
     return Splits(images, None, None, "made", DataSummary(24, 3, 8, 40, 40, 3, False))
 
 
+SMALL_MODEL = {"width": 32, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 3}
+TINY = {"training": {"steps": 2, "batch_size": 8}, "model": SMALL_MODEL}
+SMALL_IMAGES = {
+    "model": {"image_size": 32, "patch_size": 8}
+}  # which the convolutions of "from-scratch" are not for
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
 def test_the_tiny_form_trains(name: str, made: Splits, tmp_path: Path) -> None:
-    chosen = recipe(name)
-    config = configure(chosen.config, chosen.tiny, {"model": {"num_classes": 3}})
+    config = configure(recipe(name).config, TINY, {} if name == "from-scratch" else SMALL_IMAGES)
     if name == "deit-distilled":
         teacher = Run.create(tmp_path / "teacher", config)
         model = create("ViT-Ti/8", image_size=32, width=16, depth=1, heads=2, mlp_dim=16, num_classes=3)
@@ -71,8 +77,7 @@ def test_the_tiny_form_trains(name: str, made: Splits, tmp_path: Path) -> None:
 
 
 def test_the_linear_probe_moves_nothing_but_the_head(made: Splits, tmp_path: Path) -> None:
-    chosen = recipe("linear-probe")
-    config = configure(chosen.config, chosen.tiny, {"model": {"num_classes": 3}})
+    config = configure(recipe("linear-probe").config, TINY, SMALL_IMAGES)
     before = dict(starting_model(config, made.train.classes).named_parameters())
     run = Run.create(tmp_path / "run", config)
     learn(run, made, device=torch.device("cpu"))

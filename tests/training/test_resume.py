@@ -19,9 +19,9 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
 from vitreous.training.callbacks import Callback
-from vitreous.training.checkpointer import Checkpointer, State
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
-from vitreous.training.learner import Learner
+from vitreous.training.learner import Learner, State
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.trainer import Interrupted, Trainer
@@ -48,6 +48,9 @@ def test_a_state_of_another_model_is_refused(trained: Fit, tmp_path: Path) -> No
     memory = {name: tensor for name, tensor in state.tensors.items() if name.endswith("/exp_avg")}
     name = max(memory, key=lambda name: len(memory[name]))
     swapped = {**state.tensors, name: state.tensors[name][:1]}
+    with pytest.raises(InputError, match="does not fit the run's model"):
+        learner.restore(State(swapped, state.facts))
+    swapped = {**state.tensors, name: state.tensors[name][None]}
     with pytest.raises(InputError, match="does not fit the run's model"):
         learner.restore(State(swapped, state.facts))
     less = {name: tensor for name, tensor in state.tensors.items() if name != "model/norm.weight"}
@@ -118,26 +121,17 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
         assert torch.equal(mine, theirs), name
 
 
-class Snapshot:
-    """A state without a learner."""
-
-    sharded = False
+class Snapshot(Learner):
+    """A learner of one weight, whose values are its step."""
 
     def __init__(self, step: int, size: int = 300) -> None:
-        self.step, self.size = step, size
-
-    def state(self) -> State:
-        return State({"w": torch.full((self.size,), float(self.step))}, {"lr_factor": 1.0})
+        model = torch.nn.Module()
+        model.w = torch.nn.Parameter(torch.full((size,), float(step)))
+        super().__init__(model, [], step=step)
 
     def restore(self, state: State, *, first: bool = True) -> None:
-        self.step = state.facts["step"]
-        assert state.tensors["w"][0] == self.step
-
-    def empty_like(self, name: str, size: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty(size, dtype=dtype)
-
-    def shard(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
+        super().restore(state, first=first)
+        assert state.tensors["model/w"][0] == self.step
 
 
 @pytest.mark.parametrize("keep_last", [1, 2, 3])
@@ -149,7 +143,7 @@ def test_the_last_states_are_kept(tmp_path: Path, keep_last: int) -> None:
     assert len(list(tmp_path.iterdir())) == 2 * keep_last
     newest = checkpointer.newest()
     assert newest is not None
-    assert newest.facts == {"lr_factor": 1.0, "step": 4}
+    assert newest.facts == {**Snapshot(4).state().facts, "step": 4}
 
 
 def damage(folder: Path, step: int, harm: str) -> None:

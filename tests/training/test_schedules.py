@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitreous.training.config import ScheduleConfig
-from vitreous.training.optimizers import learning_rate
+from vitreous.training.learner import learning_rate
 
 
 def test_warmup_is_linear_and_ends_at_the_peak() -> None:

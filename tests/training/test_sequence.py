@@ -23,9 +23,9 @@ from vitreous.tasks.text.config import (
     pairs_config,
     paper_training,
 )
-from vitreous.tasks.text.task import LastCheckpoints, next_token
+from vitreous.tasks.text.task import last_checkpoints, next_token
 from vitreous.training.distributed import World
-from vitreous.training.optimizers import learning_rate
+from vitreous.training.learner import Average, learning_rate
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.trainer import NotFinite
@@ -81,7 +81,7 @@ def test_larger_data_get_the_papers_base_model():
 
 def test_the_mean_of_the_last_checkpoints():
     model = torch.nn.Linear(1, 1, bias=False)
-    average = LastCheckpoints(model, total=10, count=3, every=2)
+    average = Average(model, last_checkpoints(total=10, count=3, every=2))
     seen = []
     for step in range(10):
         with torch.no_grad():

@@ -62,7 +62,7 @@ with process_group(torch.device("cpu")) as (world, device):
 """
 
 TINY = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "dropout": 0.0}
-TRAINING = {"steps": 8, "batch_size": 16, "log_every": 1, "accumulate": 2, "save_every": 1e9}
+TRAINING = {"steps": 8, "batch_size": 16, "log_every": 1, "grad_accum_steps": 2, "save_every": 1e9}
 ALIKE = {
     "tokenizer": {"vocabulary": 300},
     # Adam makes whole steps of gradients that are zero but for rounding, the keys' biases, if eps lets it.

@@ -84,7 +84,7 @@ def test_one_name_is_a_list_of_one() -> None:
         ({"model": {"stem": 3}}, "model.stem is a group of settings"),
         ({"model": {"patch_size": 3}}, "not a multiple of patch size 3: use 9"),
         ({"training": {"epochs": -1}}, "training.epochs: Input should be greater than 0"),
-        ({"training": {"batch_size": 7, "accumulate": 2}}, "multiple of training.accumulate"),
+        ({"training": {"batch_size": 7, "grad_accum_steps": 2}}, "multiple of training.grad_accum_steps"),
         ({"preprocessing": {"size": [4, 4]}}, "preprocessing.size is (4, 4), but the model takes (8, 8)"),
         ({"model": {"name": "ViT-X/16"}}, "unknown size 'X'"),
     ],

@@ -89,7 +89,7 @@ def curve(run: Run) -> list[float]:
 @pytest.fixture
 def config(tiny: RunConfig) -> RunConfig:
     """Without dropout and noise, which each process samples; the rest is sampled for the whole batch."""
-    training = {"steps": 8, "log_every": 1, "accumulate": 2, "save_every": 1e9, "peak_lr": 3e-3}
+    training = {"steps": 8, "log_every": 1, "grad_accum_steps": 2, "save_every": 1e9, "peak_lr": 3e-3}
     plain = {
         "model": {"dropout": 0.0, "drop_path": 0.0},
         "augmentation": {"noise": 0.0},

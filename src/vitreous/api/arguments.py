@@ -88,7 +88,7 @@ def resolve_model(model: Any, *, text: bool = False, **fields: Any) -> Any:
     from torch import nn
 
     from vitreous.checkpoints import load, open_model
-    from vitreous.training.run import check_finished
+    from vitreous.checkpoints.runs import check_finished
 
     model = path_of_run(model)
     if isinstance(model, nn.Module):

@@ -51,7 +51,7 @@ def evaluate(
     from vitreous.data.loading import worker_count
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import evaluate_model, task_of
-    from vitreous.training.device import pick_device
+    from vitreous.training.precision import pick_device
 
     model = path_of_run(model)
     task = task_of(model) or task_named("classification")
@@ -105,7 +105,7 @@ def predict(
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import predict as ask
     from vitreous.tasks.answering import task_of
-    from vitreous.training.device import pick_device
+    from vitreous.training.precision import pick_device
 
     if top is not None and top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
@@ -189,8 +189,7 @@ def translate(
         InputError: no such run or another model, no text at all, or one that is too long.
     """
     from vitreous.evaluation.text_models import Translator
-    from vitreous.training.device import pick_device
-    from vitreous.training.precision import computing
+    from vitreous.training.precision import computing, pick_device
 
     check_beams(beams)
     lines = [texts] if isinstance(texts, str) else list(texts)
@@ -261,7 +260,7 @@ def serve(
     from vitreous.deployment.serving.page import page_of
     from vitreous.tasks.answering import task_of
     from vitreous.tasks.serving import open_served
-    from vitreous.training.device import pick_device
+    from vitreous.training.precision import pick_device
 
     model = path_of_run(model)
     if task := task_of(model):

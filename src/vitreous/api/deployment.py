@@ -52,8 +52,8 @@ def convert(
         InputError: no such source, a destination that is taken, or a part that the format cannot hold.
     """
     from vitreous.checkpoints import open_model, save
+    from vitreous.checkpoints.runs import check_finished
     from vitreous.checkpoints.saving import check_free
-    from vitreous.training.run import check_finished
 
     fields = model_fields(settings_tree(settings, config), image_size)
     path = Path(destination)
@@ -141,8 +141,7 @@ def benchmark(
     from vitreous.deployment.bench import Way, compare
     from vitreous.models.config import ViTConfig
     from vitreous.models.names import config_of
-    from vitreous.training.device import pick_device
-    from vitreous.training.precision import answering_precision
+    from vitreous.training.precision import answering_precision, pick_device
 
     if batch_size < 1 or rounds < 1:
         raise InputError("--batch-size and --rounds count from 1")

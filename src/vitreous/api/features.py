@@ -118,8 +118,7 @@ def embed(
     """
     from vitreous.data.loading import worker_count
     from vitreous.evaluation.features import feature_outputs
-    from vitreous.training.device import pick_device
-    from vitreous.training.precision import answering_precision, computing
+    from vitreous.training.precision import answering_precision, computing, pick_device
 
     if out is not None:
         check_features_file(Path(out))
@@ -177,7 +176,7 @@ def probe(
     from vitreous.evaluation.probing import check_draws
     from vitreous.evaluation.probing import probe as probe_features
     from vitreous.tasks.images import check_data_settings, data_config
-    from vitreous.training.device import pick_device
+    from vitreous.training.precision import pick_device
 
     numbers = tuple(shots or SHOTS)
     check_draws(numbers, draws)
@@ -205,11 +204,11 @@ def probe(
 
 def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return what a run was trained on, split as it was; the digits for any other model."""
-    from vitreous.training.run import Run
-    from vitreous.training.settings import merged
+    from vitreous.models.settings import merged
+    from vitreous.tasks.running import open_run
 
     path = path_of_run(model)
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():
         return "digits", dict(settings)
-    trained = Run.open(Path(path)).config
+    trained = open_run(Path(path)).config
     return trained.source, merged({"data": trained.data.model_dump()}, settings)

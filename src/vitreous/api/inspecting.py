@@ -75,8 +75,7 @@ def inspect(
     from vitreous.inspection.model_report import Question
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
-    from vitreous.training.device import pick_device
-    from vitreous.training.precision import answering_precision, computing
+    from vitreous.training.precision import answering_precision, computing, pick_device
 
     model, here = path_of_run(model), pick_device(device)
     tree = settings_tree(settings, config)

@@ -167,8 +167,8 @@ def train_in_processes(
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
     from vitreous.tasks.running import train_run
     from vitreous.training.callbacks import Display
-    from vitreous.training.device import pick_device
     from vitreous.training.distributed import process_group
+    from vitreous.training.precision import pick_device
     from vitreous.training.trainer import Interrupted
 
     with own_warnings(), process_group(pick_device(device)) as (world, here):

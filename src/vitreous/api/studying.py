@@ -57,7 +57,7 @@ def study(
     from vitreous.studies import COMPLEXITY, complexity, study_named
     from vitreous.studies.findings import run_study
     from vitreous.studies.writing import results_folder, write_study
-    from vitreous.training.device import pick_device
+    from vitreous.training.precision import pick_device
 
     folder = Path(out) if out else Path("studies") / name
     if name == COMPLEXITY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -24,6 +24,23 @@ class Config(BaseModel):
     """Frozen, and unknown keys are errors. Every configuration of the project is one of these."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", kw_only=True)  # type: ignore[typeddict-unknown-key]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none_is_a_choice(cls, fields: Any) -> Any:
+        """None means "none" where a field has that choice: settings cannot tell them apart."""
+        if not isinstance(fields, Mapping):
+            return fields
+        none = {name for name, value in fields.items() if value is None and name in cls.model_fields}
+        words = {name: "none" for name in none if "none" in choices(cls.model_fields[name].annotation)}
+        return {**fields, **words}
+
+
+def choices(annotation: Any) -> set[Any]:
+    """The values of the Literal types inside a type."""
+    if get_origin(annotation) is Literal:
+        return set(get_args(annotation))
+    return {choice for part in get_args(annotation) for choice in choices(part)}
 
 
 class PatchStemConfig(Config):

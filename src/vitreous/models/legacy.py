@@ -11,6 +11,7 @@ from torch import Tensor
 T = TypeVar("T")
 
 FIELDS = {
+    "accumulate": "grad_accum_steps",
     "centre_momentum": "center_momentum",
     "colour": "color",
     "colour_jitter": "color_jitter",

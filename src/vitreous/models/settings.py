@@ -80,20 +80,30 @@ def parse_value(text: str) -> Any:
 
 
 def check_names(tree: Mapping[str, Any], model: type[BaseModel]) -> str | None:
-    """The first dotted name of `tree` that `model` does not know, as a sentence; None if all are known."""
+    """The first setting of `tree` that `model` does not have, as a sentence; None if it has all."""
     known = known_fields(model)
-    branches = {
-        ".".join(name.split(".")[:depth]) for name in known for depth in range(1, name.count(".") + 1)
-    }
+    branches = {name[:i] for name in known for i, letter in enumerate(name) if letter == "."}
 
     def walk(branch: Mapping[str, Any], prefix: str) -> str | None:
         for key, value in branch.items():
             name = prefix + key
-            if isinstance(value, Mapping) and name in branches:
+            if name in branches and isinstance(value, Mapping):
                 if problem := walk(value, name + "."):
                     return problem
+            elif name in branches and value not in (None, "none") and not isinstance(value, BaseModel):
+                inside = next(each for each in known if each.startswith(name + "."))
+                return f"{name} is a group of settings, not a value: set {inside}, for example"
             elif name not in known and name not in branches:
-                return f"unknown setting {name}: {nearest(name, known)}"
+                return f"unknown setting {name}: {nearest_setting(name, known)}"
         return None
 
     return walk(tree, "")
+
+
+def nearest_setting(name: str, known: list[str]) -> str:
+    """The nearest name; one in the same group, or with the same last part, is nearer than another."""
+    branch, dot, leaf = name.rpartition(".")
+    if same_leaf := [each for each in known if each.rpartition(".")[2] == leaf]:
+        return f"did you mean {same_leaf[0]!r}?"
+    group = [each.removeprefix(branch + dot).split(".")[0] for each in known if each.startswith(branch)]
+    return nearest(name, [branch + dot + each for each in dict.fromkeys(group)] or known)

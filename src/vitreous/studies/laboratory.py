@@ -165,7 +165,7 @@ class Laboratory:
 def fitted(config: RunConfig, splits: Splits) -> RunConfig:
     """As many outputs as the part has classes, and no batch larger than its training images."""
     model = change(config.model, {"num_classes": len(splits.train.classes)})
-    largest = len(splits.train) // config.training.accumulate * config.training.accumulate
+    largest = len(splits.train) // config.training.grad_accum_steps * config.training.grad_accum_steps
     batch = min(config.training.batch_size, largest)
     training = config.training.model_copy(update={"batch_size": batch})
     return config.model_copy(update={"model": model, "training": training})

@@ -27,12 +27,10 @@ from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask, image_facts
 from vitreous.tasks.task import Card, Material, Measure, Tree
 from vitreous.training.config import RunConfig
-from vitreous.training.distillation import Teacher, distillation
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
-from vitreous.training.objectives import Objective, classification
+from vitreous.training.objectives import Objective, Teacher, classification, validation
 from vitreous.training.run import Run
-from vitreous.training.validation import validation
 
 
 class Classification(ImageTask):
@@ -72,11 +70,10 @@ class Classification(ImageTask):
         return "multilabel" if several else "classification"
 
     def objective(self, config: RunConfig, data: Splits) -> Objective:
-        name = config.training.distillation.teacher
-        if not name:
-            return classification(config.training)
-        teacher = Teacher(checkpoint(name), config.preprocessing, data.train.classes)
-        return distillation(config.training, teacher)
+        teacher = None
+        if name := config.training.distillation.teacher:
+            teacher = Teacher(checkpoint(name), config.preprocessing, data.train.classes)
+        return classification(config.training, teacher)
 
     def validation(self, config: RunConfig, data: Splits) -> Measure | None:
         """Return what measures loss and accuracy on the validation part, and few-shot accuracy there if

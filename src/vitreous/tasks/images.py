@@ -45,7 +45,7 @@ class ImageTask(Task):
         self, source: Any | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
     ) -> Plan:
         check_known({key: value for key, value in settings.items() if key != "model"}, self.config)
-        settings = without_none_words(settings, self.config)
+        settings = without_none_words(settings)
         source = source or settings.get("source") or self.default_source
         data = self.open_source(source, data_config(settings))
         init = init or settings.get("init")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from vitreous.checkpoints.runs import read_tree
 from vitreous.data.dataset import BadFiles
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress
@@ -26,10 +27,9 @@ from vitreous.tasks.task import Material, Task, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
-from vitreous.training.length import extend_run
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
 from vitreous.training.precision import pick_precision
-from vitreous.training.run import Run, check_free, default_path, of_another_command, read_tree
+from vitreous.training.run import Run, check_free, default_path, of_another_command, with_training
 from vitreous.training.session import train_run as run_session
 from vitreous.training.step import TrainStep
 
@@ -131,7 +131,7 @@ def start_run(
     config = with_training(config, precision=pick_precision(config.training.precision, device))
     if fit_memory:
         parts = micro_batches(task, config, data, device, world)
-        config = with_training(config, accumulate=parts)
+        config = with_training(config, grad_accum_steps=parts)
         notes.append(f"memory: batches of {config.training.batch_size} in {parts} parts")
     if minutes:
         seconds = world.broadcast(step_seconds(task, config, data, device, world))
@@ -139,11 +139,6 @@ def start_run(
         config = with_training(config, steps=steps)
         notes.append(f"time: {steps} steps, measured to take {minutes:g} minutes")
     return Started(task, Run.shared(path, config, world), data, tuple(notes))
-
-
-def with_training(config: Any, **changes: Any) -> Any:
-    """Return a run's configuration with other fields of `training`."""
-    return config.model_copy(update={"training": config.training.model_copy(update=changes)})
 
 
 def resume_run(
@@ -179,8 +174,9 @@ def resume_run(
         raise InputError(f"{path} is a run of --task {kind.name}, not {task}: leave out --task")
     run, note = open_run(path), ""
     if epochs is not None or steps is not None:
-        run, note = extend_run(run, world, epochs=epochs, steps=steps)
-    run = run.spread(shard)
+        run, note = run.extended(world, epochs=epochs, steps=steps)
+    if shard is not None:
+        run = run.with_training(shard=shard)
     return Started(kind, run, kind.open_data(run.config), (note,) if note else ())
 
 
@@ -282,7 +278,7 @@ def learn(
         for note in material.notes:
             tell(note)
     total = config.training.total_steps(material.loader.steps_per_epoch)
-    session = run_session(
+    model, seconds, waiting = run_session(
         run,
         task.build(config, data, steps=total),
         material.loader,
@@ -295,10 +291,10 @@ def learn(
         callbacks=callbacks,
         validate=validate or task.validation(config, data),
         validate_every=config.evaluation.every_epochs if hasattr(config, "evaluation") else 1,
-        make_average=task.averaging(config, total),
+        averaging=task.averaging(config, total),
         on_resume=task.begin,
     )
-    return Trained(session.model.cpu(), material, session.seconds, session.waiting)
+    return Trained(model.cpu(), material, seconds, waiting)
 
 
 def micro_batches(task: Task, config: Any, data: Any, device: torch.device, world: World) -> int:
@@ -317,14 +313,7 @@ def step_seconds(task: Task, config: Any, data: Any, device: torch.device, world
     material = task.prepare(config, data, device=device, world=world)
     learner = Learner.begin(task.build(config, data, steps=1).to(device), config.training)
     task.begin(learner)
-    train_step = TrainStep(
-        learner,
-        task.objective(config, data),
-        config.training,
-        device=device,
-        seed=config.seed,
-        world=World(),
-    )
+    train_step = TrainStep(learner, task.objective(config, data), config.training, seed=config.seed)
     batches = (batch for epoch in count() for batch in material.loader.epoch(epoch))
 
     def seconds(steps: int) -> float:

@@ -18,9 +18,8 @@ from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import World
-from vitreous.training.learner import Learner
+from vitreous.training.learner import AverageWeight, Learner
 from vitreous.training.run import Run
-from vitreous.training.session import MakeAverage
 from vitreous.training.settings import Tree as Tree
 from vitreous.training.step import Objective
 from vitreous.training.trainer import Loader
@@ -172,8 +171,8 @@ class Task(ABC):
     def objective(self, config: Any, data: Any) -> Objective:
         """Return the loss of a model on a batch."""
 
-    def averaging(self, config: Any, steps: int) -> MakeAverage | None:
-        """Return what makes an average of the model where the configuration does not ask for one."""
+    def averaging(self, config: Any, steps: int) -> AverageWeight | None:
+        """Return how the weights are averaged where the configuration does not ask for it."""
         return None
 
     def begin(self, learner: Learner) -> None:

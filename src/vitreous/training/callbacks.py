@@ -101,68 +101,45 @@ class TensorBoard(Callback):
     """Scalars in TensorBoard's event format."""
 
     def __init__(self, folder: Path, *, step: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from torch.utils.tensorboard import SummaryWriter
 
-        self.event, self.summary = Event, Summary
-        self.writer = EventFileWriter(str(folder))
-        if step:  # TensorBoard then discards what an earlier session wrote after this step
-            log = SessionLog(status=SessionLog.START)
-            self.writer.add_event(Event(wall_time=time.time(), step=step + 1, session_log=log))
+        # From here on TensorBoard discards what an earlier session wrote after this step.
+        self.writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
-        values = [
-            self.summary.Value(tag=name, simple_value=value) for name, value in row.items() if name != "step"
-        ]
-        self.writer.add_event(
-            self.event(wall_time=time.time(), step=int(row["step"]), summary=self.summary(value=values))
-        )
+        for name, value in row.items():
+            if name != "step":
+                self.writer.add_scalar(name, value, int(row["step"]))
 
     def on_train_end(self, trainer: Trainer) -> None:
         self.writer.close()
 
 
-def open_tracker(name: Literal["wandb", "mlflow", "trackio"], run: str, config: CommandConfig) -> Callback:
-    """Open the experiment tracker called `name` and begin a run in it.
+class Tracker(Callback):
+    """A run of an experiment tracker: Weights & Biases, trackio, or MLflow (at MLFLOW_TRACKING_URI).
 
     Raises:
-        InputError: it is not installed.
+        InputError: the tracker is not installed.
     """
-    require_packages(name, extra="track", what=f"training.track = {name!r}")
-    library = import_module(name)
-    settings = {key: str(value) for key, value in leaves(config).items()}
-    return MLflow(library, run, settings) if name == "mlflow" else Wandb(library, run, settings)
 
-
-class Wandb(Callback):
-    """Weights & Biases, or trackio, which has the same interface."""
-
-    def __init__(self, library: Any, run: str, settings: dict[str, str]) -> None:
-        self.library = library
-        library.init(project="vitreous", name=run, config=settings)
-
-    def on_log(self, trainer: Trainer, row: Row) -> None:
-        self.library.log(dict(row), step=int(row["step"]))
-
-    def on_train_end(self, trainer: Trainer) -> None:
-        self.library.finish()
-
-
-class MLflow(Callback):
-    """MLflow, at MLFLOW_TRACKING_URI."""
-
-    def __init__(self, library: Any, run: str, settings: dict[str, str]) -> None:
-        self.library = library
-        library.set_experiment("vitreous")
-        library.start_run(run_name=run)
-        library.log_params(settings)
+    def __init__(self, name: Literal["wandb", "mlflow", "trackio"], run: str, config: CommandConfig) -> None:
+        require_packages(name, extra="track", what=f"training.track = {name!r}")
+        library = import_module(name)
+        settings = {key: str(value) for key, value in leaves(config).items()}
+        if name == "mlflow":
+            library.set_experiment("vitreous")
+            library.start_run(run_name=run)
+            library.log_params(settings)
+            self.log, self.finish = library.log_metrics, library.end_run
+        else:
+            library.init(project="vitreous", name=run, config=settings)
+            self.log, self.finish = library.log, library.finish
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
-        self.library.log_metrics({k: float(v) for k, v in row.items()}, step=int(row["step"]))
+        self.log({name: float(value) for name, value in row.items()}, step=int(row["step"]))
 
     def on_train_end(self, trainer: Trainer) -> None:
-        self.library.end_run()
+        self.finish()
 
 
 class Display(Callback):

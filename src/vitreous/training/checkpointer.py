@@ -14,11 +14,10 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -26,35 +25,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vitreous.checkpoints.runs import saved_steps
+from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.legacy import with_current_names
-from vitreous.training.distributed import World
-
-
-class State(NamedTuple):
-    """All that a run needs to resume: tensors, and facts that JSON can hold."""
-
-    tensors: dict[str, Tensor]
-    facts: dict[str, Any]
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """What is saved and restored: `vitreous.training.learner.Learner`."""
-
-    step: int
-
-    @property
-    def sharded(self) -> bool: ...
-    def state(self) -> State: ...
-    def restore(self, state: State, *, first: bool = True) -> None: ...
-    def empty_like(self, name: str, size: torch.Size, dtype: torch.dtype) -> Tensor:
-        """An uninitialized tensor to read `name` into, sharded as the learner has it."""
-        ...
-
-    def shard(self, name: str, tensor: Tensor) -> Tensor:
-        """A whole tensor, sharded as the learner has it."""
-        ...
+from vitreous.training.distributed import ALONE, World
+from vitreous.training.learner import Learner, State
 
 
 class Checkpointer:
@@ -78,25 +53,25 @@ class Checkpointer:
         """Return the steps of the complete checkpoints, ascending."""
         return saved_steps(self.folder)
 
-    def save(self, learner: Resumable, world: World | None = None) -> None:
+    def save(self, learner: Learner, world: World = ALONE) -> None:
         """Write the state of the learner's step; only then remove the oldest checkpoint.
 
         Raises:
             InputError: it cannot be written (disk full, no permission); in every process. Earlier checkpoints
                 stay as they are.
         """
-        world, step = world or World(), learner.step
+        step, sharded = learner.step, learner.shards is not None
         if step == self.current:
             return
         state = learner.state()
         partial = self.folder / f"{stem_of(step)}.partial"
-        reason = self.write(partial, state.tensors, world, sharded=learner.sharded)
+        reason = self.write(partial, state.tensors, world, sharded=sharded)
         if not reason:
-            mine = (
-                sorted(partial.iterdir())[world.rank :: world.size] if learner.sharded or world.first else []
-            )
+            mine = sorted(partial.iterdir())[world.rank :: world.size] if sharded or world.first else []
+            for path in mine:
+                flush(path)
             digests: dict[str, str] = {}
-            for found in world.gather({path.name: flushed_checksum(path) for path in mine}):
+            for found in world.gather({path.name: checksum(path) for path in mine}):
                 digests |= found
             reason = world.broadcast(
                 self.complete(step, state.facts, partial, digests) if world.first else ""
@@ -146,8 +121,10 @@ class Checkpointer:
             file.unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(partial, folder)
-            with flushed(file) as beside:
+            with whole(file) as beside:
                 beside.write_text(json.dumps({**facts, "step": step, "sha256": names}), encoding="utf-8")
+                flush(beside)
+            flush(self.folder)
         except OSError as error:
             return error.strerror or str(error)
         return ""
@@ -161,26 +138,25 @@ class Checkpointer:
             f"resume with vitreous {self.command} --resume {quote(str(self.folder.parent))}"
         )
 
-    def restore(self, learner: Resumable, world: World | None = None) -> bool:
+    def restore(self, learner: Learner, world: World = ALONE) -> bool:
         """Put the learner to the newest intact checkpoint. Return whether there is one.
 
         Raises:
             InputError: it was saved by another model.
         """
-        world = world or World()
         if (state := self.newest(learner, world)) is None:
             return False
         learner.restore(state, first=world.first)
         self.current = learner.step
         return True
 
-    def newest(self, learner: Resumable | None = None, world: World | None = None) -> State | None:
+    def newest(self, learner: Learner | None = None, world: World = ALONE) -> State | None:
         """Read the newest intact checkpoint, with a warning for each newer one that is damaged.
 
         Args:
             learner: shards the tensors as it has them; without it they are whole.
         """
-        world, damaged, state = world or World(), list[str](), None
+        damaged, state = list[str](), None
         for step in reversed(world.broadcast(self.steps())):
             try:
                 reason, state = "", self.read(step, learner, world)
@@ -196,7 +172,7 @@ class Checkpointer:
             warnings.warn(f"{'; '.join(damaged)}: training resumes from {where}", stacklevel=3)
         return state
 
-    def read(self, step: int, learner: Resumable | None, world: World) -> State:
+    def read(self, step: int, learner: Learner | None, world: World) -> State:
         """Read a checkpoint. Each process verifies what it reads; of shards a part of the files.
 
         Raises:
@@ -205,7 +181,7 @@ class Checkpointer:
         reason, facts, files = "", dict[str, Any](), list[tuple[Path, str]]()
         try:
             facts, files = self.verified_facts(step)
-            sharded = learner is not None and learner.sharded
+            sharded = learner is not None and learner.shards is not None
             for path, digest in files[world.rank :: world.size] if sharded else files:
                 if checksum(path) != digest:
                     raise ValueError(f"the checksum of {path.name} is wrong")
@@ -232,17 +208,20 @@ class Checkpointer:
         """Remove all but the last intact checkpoints up to `step`, and what crashes left."""
         intact = [each for each in self.steps() if each <= step and each not in self.damaged]
         kept = {stem_of(each) for each in intact[-self.keep_last :]}
-        for path in sorted(self.folder.glob("step-*"), key=lambda path: path.suffix != ".json"):
+        for path in sorted(self.folder.glob("*step-*"), key=lambda path: path.suffix != ".json"):
             if path.name.partition(".")[0] not in kept or path.suffix == ".partial":
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def read_tensors(files: Sequence[Path], learner: Resumable | None) -> dict[str, Tensor]:
+def read_tensors(files: Sequence[Path], learner: Learner | None) -> dict[str, Tensor]:
     """Read the tensors of a checkpoint: a folder of DCP's, or the one file of version 0.1."""
     folder = files[0].parent
     if not folder.name.startswith("step-"):
-        whole = {current_name(name): tensor for name, tensor in load_file(files[0]).items()}
-        return {name: learner.shard(name, each) if learner else each for name, each in whole.items()}
+        found = load_file(files[0])
+        if learner is None:
+            return found
+        names = learner.current_names(found)
+        return {names[name]: learner.shard(names[name], tensor) for name, tensor in found.items()}
 
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
@@ -250,23 +229,19 @@ def read_tensors(files: Sequence[Path], learner: Resumable | None) -> dict[str, 
 
     reader = HuggingFaceStorageReader(str(folder))
     stored: dict[str, Any] = reader.read_metadata().state_dict_metadata
+    names = learner.current_names(stored) if learner else {name: name for name in stored}
     tensors = {
-        name: learner.empty_like(current_name(name), each.size, each.properties.dtype)
+        name: learner.empty_like(names[name], each.size, each.properties.dtype)
         if learner
         else torch.empty(each.size, dtype=each.properties.dtype)
         for name, each in stored.items()
     }
     with warnings.catch_warnings(action="ignore"):  # that one process loads alone
         try:
-            load(tensors, storage_reader=reader, no_dist=not (learner and learner.sharded))
+            load(tensors, storage_reader=reader, no_dist=not (learner and learner.shards))
         except CheckpointException as error:
             raise ValueError(in_words(next(iter(error.failures.values()))[0])) from None
-    return {current_name(name): tensor for name, tensor in tensors.items()}
-
-
-def current_name(name: str) -> str:
-    """Translate the name of a tensor that version 0.1 saved."""
-    return name.replace("optimiser/", "optimizer/", 1)
+    return {names[name]: tensor for name, tensor in tensors.items()}
 
 
 def stem_of(step: int) -> str:
@@ -279,19 +254,6 @@ def in_words(error: BaseException) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-@contextmanager
-def flushed(path: Path) -> Iterator[Path]:
-    """Yield a temporary name; what is written there becomes `path` once its bytes are on the disk."""
-    beside = path.with_name(path.name + ".partial")
-    try:
-        yield beside
-        flush(beside)
-        os.replace(beside, path)
-        flush(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def flush(path: Path) -> None:
     """Wait until a file or the names in a folder are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -299,11 +261,6 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def flushed_checksum(path: Path) -> str:
-    flush(path)
-    return checksum(path)
 
 
 def checksum(path: Path) -> str:

@@ -19,9 +19,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 def several(value: Any) -> Any:
     """A single name stands for a list of one, none for an empty list: --set training.track=wandb."""
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, str) else value
+    return (value,) if isinstance(value, str) else value or ()
 
 
 Names = BeforeValidator(several)
@@ -61,7 +59,7 @@ class ScheduleConfig(Config):
 
 
 class DistillationConfig(Config):
-    """A teacher whose answers are learned beside the labels (DeiT, 2012.12877, section 4)."""
+    """A teacher whose outputs are learned besides the labels (DeiT, 2012.12877, section 4)."""
 
     teacher: str = Field(default="", description="any model or run; empty: no distillation")
     form: Literal["hard", "soft"] = "hard"
@@ -83,7 +81,7 @@ class TrainingConfig(Config):
     epochs: float = Field(default=60, gt=0)
     steps: Positive | None = Field(default=None, description="wins over epochs")
     batch_size: Positive = Field(default=128, description="images in one step, over all processes")
-    accumulate: Positive = Field(default=1, description="parts that a batch is cut into to save memory")
+    grad_accum_steps: Positive = Field(default=1, description="micro-batches of a batch, to save memory")
     peak_lr: float = Field(default=1e-3, gt=0)
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
@@ -103,35 +101,35 @@ class TrainingConfig(Config):
     precision: Literal["auto", "fp32", "bf16", "fp8"] = "fp32"
     compile: bool = False
     shard: bool = Field(
-        default=False, description="several processes: each keeps a share of every weight (FSDP)"
+        default=False, description="several processes: each stores a shard of every weight (FSDP)"
     )
     shard_group: Positive | None = Field(
         default=None,
-        description="processes among which one copy is shared, each such group having its own; None: all",
+        description="processes that one copy of the weights is sharded over; None: all of them",
     )
     checkpointing: bool = Field(default=False, description="recompute each layer in the backward pass")
     track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = Field(
-        default=(), description="trackers beside metrics.jsonl and TensorBoard"
+        default=(), description="experiment trackers, besides metrics.jsonl and TensorBoard"
     )
-    save_every: NotNegative = Field(default=60.0, description="seconds between saved states")
-    keep_last: Positive = Field(default=2, description="saved states that are kept")
+    save_every: NotNegative = Field(default=60.0, description="seconds between checkpoints")
+    keep_last: Positive = Field(default=2, description="checkpoints that are kept")
     log_every: Positive | None = Field(
         default=None, description="steps between lines of metrics.jsonl; None: each epoch, at most 200"
     )
 
     @model_validator(mode="after")
     def _parts(self) -> TrainingConfig:
-        if self.batch_size % self.accumulate:
+        if self.batch_size % self.grad_accum_steps:
             raise ValueError(
-                f"a batch of {self.batch_size} cannot be cut into {self.accumulate} equal parts: "
-                "make training.batch_size a multiple of training.accumulate"
+                f"a batch of {self.batch_size} cannot be split into {self.grad_accum_steps} equal "
+                "micro-batches: make training.batch_size a multiple of training.grad_accum_steps"
             )
         if self.shard_group and not self.shard:
-            raise ValueError("training.shard_group says how weights are shared: add --shard, or leave it out")
+            raise ValueError("training.shard_group needs sharded weights: add --shard, or leave it out")
         return self
 
     def total_steps(self, steps_per_epoch: int) -> int:
-        """How long the run is."""
+        """Return the number of steps of the run."""
         return self.steps or max(1, round(self.epochs * steps_per_epoch))
 
 
@@ -204,10 +202,9 @@ class RunConfig(CommandConfig):
 
     @model_validator(mode="after")
     def _same_images(self) -> RunConfig:
-        for name, made, taken in (
-            ("size", self.preprocessing.size, self.model.image_size),
-            ("channels", self.preprocessing.channels, self.model.channels),
-        ):
+        prepared, model = self.preprocessing, self.model
+        sizes = ("size", prepared.size, model.image_size), ("channels", prepared.channels, model.channels)
+        for name, made, taken in sizes:
             if made != taken:
                 raise ValueError(
                     f"preprocessing.{name} is {made}, but the model takes {taken}: make them the same"

@@ -86,6 +86,9 @@ class World(NamedTuple):
             dist.barrier()
 
 
+ALONE = World()
+
+
 class BadFileSync:
     """Images that cannot be read, of all processes: each finds those of its own part of the data.
 
@@ -159,7 +162,7 @@ def rendezvous() -> dict[str, Any]:
 def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
     """Join the processes of torchrun, each with its device; without torchrun there is one."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        yield World(), device
+        yield ALONE, device
         return
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from vitreous.checkpoints.runs import check_finished
 from vitreous.errors import InputError, nearest
 from vitreous.layers.initialization import init_weights
 from vitreous.models.names import Model, build_model
@@ -23,7 +24,6 @@ from vitreous.models.segmenter import Segmenter
 from vitreous.models.settings import merged
 from vitreous.rng import torch_generator
 from vitreous.training.config import LoRAConfig, RunConfig
-from vitreous.training.run import check_finished
 from vitreous.training.settings import AnyRun, configure
 
 
@@ -67,7 +67,9 @@ def fitted_to_checkpoint(
     """
     loaded = checkpoint(source)
     tree = loaded.config.model_dump()
-    tree |= {"num_classes": config.model.num_classes, **without_representation(tree)}
+    tree["num_classes"] = config.model.num_classes
+    if "representation_size" in tree:  # fine-tuning has one linear layer as its head (paper, section 3.1)
+        tree["representation_size"] = None
     wanted = {name: getattr(config.model, name) for name in imposed} | settings.get("model", {})
     preprocessing = loaded.preprocessing.model_dump()
     if "image_size" in wanted:
@@ -79,12 +81,6 @@ def fitted_to_checkpoint(
             "preprocessing": merged(preprocessing, settings.get("preprocessing", {})),
         },
     )
-
-
-def without_representation(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Fine-tuning puts one linear layer on the pooled token; the pre-training head's hidden layer goes
-    (paper, section 3.1)."""
-    return {"representation_size": None} if "representation_size" in tree else {}
 
 
 @torch.no_grad()
@@ -103,15 +99,11 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
     same_classes = loaded.labels is not None and loaded.labels == model.labels
     problems = []
     for name, parameter in mine.items():
-        given = theirs.get(name)
-        fits = given is not None and given.shape == parameter.shape
-        if name.startswith("head."):
-            if fits and same_classes and given is not None:
-                parameter.copy_(given)
-        elif fits and given is not None:
+        given, of_head = theirs.get(name), name.startswith("head.")
+        if given is None or given.shape != parameter.shape:
+            problems += [] if of_head else [name]
+        elif same_classes or not of_head:
             parameter.copy_(given)
-        else:
-            problems.append(name)
     if problems:
         raise InputError(
             f"{source} does not fit the model: {', '.join(problems[:5])} "
@@ -169,18 +161,10 @@ def add_lora(model: nn.Module, config: LoRAConfig, *, seed: int) -> None:
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith("head."))
     generator = torch_generator(seed, "lora")
-    for linear in adapted_layers(model, config):
-        low_rank = LowRank(linear.weight, config, generator)
-        parametrize.register_parametrization(linear, "weight", low_rank)
-
-
-def adapted_layers(model: nn.Module, config: LoRAConfig) -> list[nn.Linear]:
-    """Return the linear layers of the configured parts, in every encoder layer."""
-    return [
-        module
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and any(f".{part}." in name for part in config.parts)
-    ]
+    for name, module in list(model.named_modules()):
+        if isinstance(module, nn.Linear) and any(f".{part}." in name for part in config.parts):
+            low_rank = LowRank(module.weight, config, generator)
+            parametrize.register_parametrization(module, "weight", low_rank)
 
 
 def merge_lora(model: nn.Module) -> None:

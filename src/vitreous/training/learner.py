@@ -1,52 +1,61 @@
-"""Everything that changes while a model learns, and its way into a checkpoint and back."""
+"""Everything that changes while a model learns, its way into a checkpoint and back, and the schedule."""
 
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.models.legacy import current_weights
-from vitreous.training.checkpointer import State
-from vitreous.training.config import TrainingConfig
+from vitreous.training.config import ScheduleConfig, TrainingConfig
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.parallel import Shards
 
 FACTORED = ("/row_var", "/col_var")  # Adafactor's sums, smaller than their weight
 
 
-@runtime_checkable
-class Averaging(Protocol):
-    """Weights that follow those that learn: `model` is the result so far, `update` is called after each
-    step."""
+class State(NamedTuple):
+    """All that a run needs to resume: tensors, and facts that JSON can hold."""
 
-    @property
-    def model(self) -> nn.Module: ...
-    def update(self, step: int) -> None: ...
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
 
 
-class ExponentialAverage:
-    """Averaged weights (EMA, Polyak averaging): a <- d a + (1 - d) w after every step.
+AverageWeight = Callable[[int], float]  # of the weights after step number 0, 1, ...; 0 leaves the average
 
-    The decay d grows from 0.1 to its set value as (1 + t) / (10 + t), so that a short run does not remember
-    its random initialization. Models here have no buffers that learn, so parameters are all there is.
+
+class Average:
+    """Averaged weights: a <- (1 - f(t)) a + f(t) w after step t. Models here have no buffers that learn, so
+    parameters are all there is.
+
+    Args:
+        model: at the beginning, its weights not sharded yet.
     """
 
-    def __init__(self, model: nn.Module, decay: float, *, shards: Shards | None = None) -> None:
-        """Start with `model`'s weights, which are not sharded yet."""
-        self.decay = decay
-        self.following = model
+    def __init__(self, model: nn.Module, weight: AverageWeight, shards: Shards | None = None) -> None:
+        self.weight, self.following = weight, model
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         if shards:
             shards.shard_model(self.model)
 
     def update(self, step: int) -> None:
-        decay = min(self.decay, (1 + step) / (10 + step))
-        move_towards(self.model, self.following, 1 - decay)
+        if weight := self.weight(step):
+            move_towards(self.model, self.following, weight)
+
+
+def exponential(decay: float) -> AverageWeight:
+    """Return the weights of an exponential moving average (EMA, Polyak averaging).
+
+    The decay grows from 0.1 to its set value as (1 + t) / (10 + t), so that a short run does not remember its
+    random initialization.
+    """
+    return lambda step: 1 - min(decay, (1 + step) / (10 + step))
 
 
 @torch.no_grad()
@@ -78,7 +87,7 @@ class Learner:
 
     model: nn.Module
     optimizers: list[torch.optim.Optimizer]
-    average: Averaging | None = None
+    average: Average | None = None
     step: int = 0
     lr_factor: float = 1.0
     setbacks: int = 0
@@ -95,24 +104,32 @@ class Learner:
         model: nn.Module,
         config: TrainingConfig,
         shards: Shards | None = None,
-        average: Averaging | None = None,
+        averaging: AverageWeight | None = None,
     ) -> Learner:
         """Return the learner before its first step.
 
         Args:
-            average: of the model's weights, where it is not the exponential one that `config` may ask for.
+            averaging: of the weights, where `config` does not ask for the exponential average.
         """
-        if config.ema_decay:
-            average = ExponentialAverage(model, config.ema_decay, shards=shards)
+        averaging = exponential(config.ema_decay) if config.ema_decay else averaging
+        average = Average(model, averaging, shards) if averaging else None
         if shards:
             shards.root = shards.shard_model(model)
         optimizers = make_optimizers(model, config.optimizer, config.peak_lr, sharded=shards is not None)
         return cls(model, optimizers, average, shards=shards)
 
     @property
-    def sharded(self) -> bool:
-        """Whether each process has a shard of the weights."""
-        return self.shards is not None
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def set_learning_rate(self, config: TrainingConfig, total: int) -> float:
+        """Set the learning rate of the next of `total` steps, each group's by its scale. Return it."""
+        lr = self.lr_factor * config.peak_lr * learning_rate(self.step, total, config.schedule)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * group["scale"]
+        return lr
 
     @property
     def result(self) -> nn.Module:
@@ -132,19 +149,12 @@ class Learner:
         facts: dict[str, Any] = {name: getattr(self, name) for name in self.COUNTS}
         facts["optimizers"] = []
         for number, optimizer in enumerate(self.optimizers):
-            moments = optimizer.state_dict()["state"]
-            facts["optimizers"].append(
-                {
-                    str(index): {key: value for key, value in slots.items() if not torch.is_tensor(value)}
-                    for index, slots in moments.items()
-                }
-            )
-            tensors |= {
-                f"optimizer/{number}/{index}/{key}": value
-                for index, slots in moments.items()
-                for key, value in slots.items()
-                if torch.is_tensor(value)
-            }
+            counts: dict[str, dict[str, Any]] = {}
+            for index, slots in optimizer.state_dict()["state"].items():
+                moments = {key: value for key, value in slots.items() if torch.is_tensor(value)}
+                tensors |= {f"optimizer/{number}/{index}/{key}": value for key, value in moments.items()}
+                counts[str(index)] = {key: value for key, value in slots.items() if key not in moments}
+            facts["optimizers"].append(counts)
         return State({name: tensor.contiguous() for name, tensor in tensors.items()}, facts)
 
     def weights(self) -> dict[str, Tensor]:
@@ -187,7 +197,7 @@ class Learner:
             name
             for name, tensor in tensors.items()
             if (weight := weights.get(name, weights.get(name.rpartition("/")[0]))) is not None
-            and tensor.ndim == weight.ndim > 0
+            and tensor.ndim > 0  # not a count of steps
             and not name.endswith(FACTORED)
             and tensor.shape != weight.shape
         ]
@@ -198,28 +208,29 @@ class Learner:
                 "--init RUN to keep what was learned"
             )
 
-    def current(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of a state with the names that weights have now."""
-        names = {name for name, _ in self.model.named_parameters()}
-        for part in ("model/", "average/"):
-            old = below(tensors, part)
-            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(part)}
-            tensors |= {part + name: tensor for name, tensor in current_weights(old, names).items()}
-        return tensors
+    def current_names(self, stored: Iterable[str]) -> dict[str, str]:
+        """Return the present name of each tensor of a checkpoint by its stored one, maybe of version 0.1."""
+        wanted = {name for name, _ in self.model.named_parameters()}
+        names = {}
+        for name in stored:
+            part, _, rest = name.replace("optimiser/", "optimizer/", 1).partition("/")
+            if part in ("model", "average"):
+                (rest,) = current_weights({rest: name}, wanted)
+            names[name] = f"{part}/{rest}"
+        return names
 
     @torch.no_grad()
     def restore(self, state: State, *, first: bool = True) -> None:
         """Become what was saved, to the bit. The first process has the meter, which was summed over all."""
-        tensors, facts = self.current(state.tensors), state.facts
+        tensors, facts = state
         self.check_fits(tensors)
         for name, parameter in self.model.named_parameters():
             parameter.copy_(tensors[f"model/{name}"])
         if self.average:
             for name, parameter in self.average.model.named_parameters():
                 parameter.copy_(tensors[f"average/{name}"])
-        device = next(self.model.parameters()).device
         saved = below(tensors, "meter/") if first else {}
-        self.meter = {name: tensor.to(device) for name, tensor in saved.items()}
+        self.meter = {name: tensor.to(self.device) for name, tensor in saved.items()}
         for name in self.COUNTS:
             setattr(self, name, facts[name])
         for number, optimizer in enumerate(self.optimizers):
@@ -237,3 +248,31 @@ class Learner:
 def below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose name begins with `prefix`, without it."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def learning_rate(step: int, total: int, config: ScheduleConfig) -> float:
+    """Return the share of the peak learning rate at `step` (0, 1, ... total - 1) of a run of `total` steps.
+
+    Warm-up is linear and ends at the peak: step t of w has the share (t + 1) / w. The curve runs over
+    the steps after it (1608.03983 without restarts for cosine; 2106.04560, section 3.5, for rsqrt with its
+    cooldown), and is 0 (or `end`) at step `total`, which is never taken.
+    """
+    warmup, cooldown = in_steps(config.warmup, total), in_steps(config.cooldown, total)
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup) / max(total - warmup, 1)
+    match config.kind:
+        case "linear":
+            share = config.end + (1 - config.end) * (1 - done)
+        case "cosine":
+            share = config.end + (1 - config.end) * (1 + math.cos(math.pi * done)) / 2
+        case "constant":
+            share = 1.0
+        case "rsqrt":
+            share = math.sqrt(config.timescale / (config.timescale + step - warmup))
+    return share * min(1.0, (total - step) / cooldown) if cooldown else share
+
+
+def in_steps(length: float, total: int) -> int:
+    """Return a length in steps; below 1 it is a share of the run. Warm-up never takes the whole run."""
+    return min(round(length * total if length < 1 else length), max(total - 1, 0))

@@ -1,7 +1,8 @@
-"""The memory of a training step: how many images fit, and activation checkpointing."""
+"""The memory of a training step: how many images fit, activation checkpointing, and freed memory."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitreous.errors import InputError
+from vitreous.training.parallel import encoder_layers
 
 USABLE = 0.7  # of the free memory: allocators leave gaps, and kernels need workspace
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # mallopt(3)'s parameters
 STATES = 4  # weights, gradients and AdamW's two averages
 
 
@@ -69,9 +72,8 @@ def activation_checkpointing(model: nn.Module) -> Iterator[None]:
     Raises:
         InputError: the model has no encoder layers.
     """
-    model = getattr(model, "model", model)  # that a pre-training objective trains
-    blocks = getattr(model, "blocks", None)
-    if not isinstance(blocks, nn.ModuleList):
+    blocks = list(encoder_layers(model))
+    if not blocks:
         raise InputError(f"{type(model).__name__} has no encoder layers: set training.checkpointing=false")
     try:
         for block in blocks:
@@ -80,3 +82,20 @@ def activation_checkpointing(model: nn.Module) -> Iterator[None]:
     finally:
         for block in blocks:
             block.__dict__.pop("forward", None)
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc keep freed memory for the next step instead of returning it to the system. Return whether it
+    can.
+
+    By default it maps every block of over 32 MiB again, and the system clears each page at the first touch.
+    With it, a ViT-Ti/16's training step in fp32 (batch 32) was 1.08 to 1.14 times as fast on a virtual
+    machine, and reading images 1.13 times; peak memory grew by 2 %.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):  # another system's C library
+        return False
+    return all(
+        [mallopt(MMAP_THRESHOLD, 2**30), mallopt(TRIM_THRESHOLD, 2**31 - 1), mallopt(TOP_PAD, 64 * 2**20)]
+    )

@@ -1,31 +1,54 @@
-"""What a classifier is trained to do. An objective maps a model and a batch to a loss and named measures."""
+"""What a classifier is trained to do: a loss on labels, or also on a teacher's outputs (DeiT, 2012.12877).
+
+An objective maps a model, a batch and a generator to a loss and named measures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.image_samples import Batch
-from vitreous.training.config import TrainingConfig
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.image_samples import Batch, evaluation_loader
+from vitreous.data.loading import worker_count
+from vitreous.errors import InputError
+from vitreous.layers.pooling import DistilledHead
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.training.config import DistillationConfig, RunConfig, TrainingConfig
 from vitreous.training.step import Objective as Objective
 
+Logits = Float[Tensor, "B classes"]
 Targets = Float[Tensor, "B classes"] | Int[Tensor, " B"]
 
 
-def classification(config: TrainingConfig) -> Objective:
-    """Cross-entropy against hard or soft targets, or one binary cross-entropy for each class."""
-    measure = LOSSES[config.loss]
+def classification(config: TrainingConfig, teacher: Teacher | None = None) -> Objective:
+    """Return the loss on hard or soft targets: cross-entropy, or one binary cross-entropy for each class.
+
+    With a teacher it is (1 - weight) * that loss + weight * the loss on the teacher's outputs, for which a
+    model with a distillation token has a second head.
+    """
+    measure, weight = LOSSES[config.loss], config.distillation.weight
 
     def objective(
         model: nn.Module, batch: Batch, generator: torch.Generator
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        logits = model(batch.images).float()
+        if teacher and isinstance(model.head, DistilledHead):
+            tokens = model.features(batch.images)  # type: ignore[operator]
+            logits, distilled = (each.float() for each in model.head.both(tokens))
+        else:
+            logits = distilled = model(batch.images).float()
         loss = measure(logits, batch.targets, config.label_smoothing)
-        return loss, {"accuracy": accuracy(logits, batch.targets)}
+        measured = {"accuracy": accuracy(logits, batch.targets)}
+        if teacher:
+            learned = teacher_loss(distilled, teacher(batch.images), config.distillation)
+            loss = (1 - weight) * loss + weight * learned
+            measured["distillation_loss"] = learned.detach()
+        return loss, measured
 
     return objective
 
@@ -51,6 +74,97 @@ LOSSES = {"softmax": softmax_loss, "sigmoid": sigmoid_loss}
 
 @torch.no_grad()
 def accuracy(logits: Float[Tensor, "B classes"], targets: Targets) -> Float[Tensor, ""]:
-    """The share of images whose likeliest class is that of the (heavier part of the) target."""
+    """Return the share of images whose argmax is that of the target."""
     hard = targets if targets.ndim == 1 else targets.argmax(dim=1)
     return (logits.argmax(dim=1) == hard).float().mean()
+
+
+def teacher_loss(logits: Logits, teacher: Logits, config: DistillationConfig) -> Float[Tensor, ""]:
+    """Hard: cross-entropy with the teacher's argmax (Eq. 3). Soft: the Kullback-Leibler divergence from its
+    softened outputs, times temperature squared (Eq. 2; 1503.02531)."""
+    if config.form == "hard":
+        return F.cross_entropy(logits, teacher.argmax(dim=1))
+    t = config.temperature
+    return F.kl_div(
+        F.log_softmax(logits / t, dim=1),
+        F.log_softmax(teacher / t, dim=1),
+        reduction="batchmean",
+        log_target=True,
+    ) * (t * t)
+
+
+class Teacher:
+    """Any classifier, with outputs for the student's classes and images (section 4).
+
+    Raises:
+        InputError: the teacher does not know a class.
+    """
+
+    def __init__(self, model: Model, student: Preprocessing, classes: Sequence[str]) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.theirs, self.ours = model.preprocessing, student
+        self.columns = matching_columns(model, classes)
+
+    @torch.no_grad()
+    def __call__(self, images: Float[Tensor, "B C H W"]) -> Logits:
+        self.model.to(images.device)
+        logits: Tensor = self.model(self.preprocessed(images)).float()
+        return logits[:, self.columns.to(logits.device)]
+
+    def preprocessed(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
+        """The student's images in the teacher's colors, normalization and size."""
+        ours, theirs = (
+            [torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (p.mean, p.std)]
+            for p in (self.ours, self.theirs)
+        )
+        values = images * ours[1] + ours[0]
+        if self.theirs.channels != self.ours.channels:
+            values = values.mean(dim=1, keepdim=True).expand(-1, self.theirs.channels, -1, -1)
+        if self.theirs.size != self.ours.size:
+            values = F.interpolate(values, self.theirs.size, mode="bicubic", antialias=True)
+        return (values - theirs[0]) / theirs[1]
+
+
+def matching_columns(teacher: Model, classes: Sequence[str]) -> Int[Tensor, " classes"]:
+    """Return the index of each of the student's classes among the teacher's."""
+    labels = teacher.labels
+    if labels is None:
+        if teacher.config.num_classes != len(classes):
+            raise InputError(
+                f"the teacher has {teacher.config.num_classes} classes without names, the data has "
+                f"{len(classes)}: a teacher must know the classes of the data"
+            )
+        return torch.arange(len(classes))
+    if unknown := [label for label in classes if label not in labels]:
+        raise InputError(f"the teacher does not know the class {unknown[0]!r}: its labels are {labels[:10]}")
+    return torch.tensor([labels.index(label) for label in classes])
+
+
+def validation(
+    images: ImageDataset | None, config: RunConfig
+) -> Callable[[nn.Module], dict[str, float]] | None:
+    """Return what measures a model's loss and accuracy on `images`; None without images."""
+    if images is None:
+        return None
+    loss = LOSSES[config.training.loss]
+
+    def measure(model: nn.Module) -> dict[str, float]:
+        loader = evaluation_loader(
+            images,
+            preprocessing=config.preprocessing,
+            batch_size=config.evaluation.batch_size,
+            workers=worker_count(config.data.workers),
+            device=next(model.parameters()).device,
+        )
+        was_training, sums, count = model.training, {"loss": 0.0, "accuracy": 0.0}, 0
+        model.eval()
+        with torch.inference_mode():
+            for batch in loader:
+                logits, size = model(batch.images).float(), len(batch.targets)
+                sums["loss"] += float(loss(logits, batch.targets, 0.0)) * size
+                sums["accuracy"] += float(accuracy(logits, batch.targets)) * size
+                count += size
+        model.train(was_training)
+        return {f"validation_{name}": total / max(count, 1) for name, total in sums.items()}
+
+    return measure

@@ -1,8 +1,7 @@
-"""Parameter groups, optimizers from torch.optim, and the learning-rate schedule."""
+"""Parameter groups, and optimizers from torch.optim."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.models.segmenter import Segmenter
-from vitreous.training.config import OptimizerConfig, ScheduleConfig
+from vitreous.training.config import OptimizerConfig
 
 Group = dict[str, Any]
 IN_A_LAYER = re.compile(r"(^|\.)blocks\.\d+\.")  # of a model, or of one inside an objective
@@ -174,38 +173,3 @@ def split_for_muon(model: nn.Module, groups: list[Group]) -> tuple[list[Group], 
     hidden = [{**g, "params": [p for p in g["params"] if id(p) in matrices]} for g in groups]
     rest = [{**g, "params": [p for p in g["params"] if id(p) not in matrices]} for g in groups]
     return [g for g in hidden if g["params"]], [g for g in rest if g["params"]]
-
-
-def set_rate(optimizers: list[torch.optim.Optimizer], lr: float) -> None:
-    """Set the learning rate of the next step, each group's by its scale."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = lr * group["scale"]
-
-
-def learning_rate(step: int, total: int, config: ScheduleConfig) -> float:
-    """Return the share of the peak learning rate at `step` (0, 1, ... total - 1) of a run of `total` steps.
-
-    Warm-up is linear and ends at the peak: step t of w has the share (t + 1) / w. The curve runs over
-    the steps after it (1608.03983 without restarts for cosine; 2106.04560, section 3.5, for rsqrt with its
-    cooldown), and is 0 (or `end`) at step `total`, which is never taken.
-    """
-    warmup, cooldown = in_steps(config.warmup, total), in_steps(config.cooldown, total)
-    if step < warmup:
-        return (step + 1) / warmup
-    done = (step - warmup) / max(total - warmup, 1)
-    match config.kind:
-        case "linear":
-            share = config.end + (1 - config.end) * (1 - done)
-        case "cosine":
-            share = config.end + (1 - config.end) * (1 + math.cos(math.pi * done)) / 2
-        case "constant":
-            share = 1.0
-        case "rsqrt":
-            share = math.sqrt(config.timescale / (config.timescale + step - warmup))
-    return share * min(1.0, (total - step) / cooldown) if cooldown else share
-
-
-def in_steps(length: float, total: int) -> int:
-    """Return a length in steps; below 1 it is a share of the run. Warm-up never takes the whole run."""
-    return min(round(length * total if length < 1 else length), max(total - 1, 0))

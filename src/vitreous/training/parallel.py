@@ -14,14 +14,12 @@ process has in full.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from vitreous.errors import InputError
 from vitreous.training.config import TrainingConfig
@@ -29,105 +27,6 @@ from vitreous.training.distributed import World
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-Measured = tuple[Tensor, Mapping[str, Tensor]]
-
-
-@runtime_checkable
-class ParallelLoss(Protocol):
-    """The loss of a micro-batch, whose gradient ends up as the mean over all processes."""
-
-    def __call__(self, part: Any, generator: torch.Generator) -> Measured: ...
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[Any]:
-        """Wrap a micro-batch's forward pass: gradients are synchronized once a batch, with the last one."""
-        ...
-
-    def finish(self) -> None:
-        """Complete the gradient of a batch."""
-
-
-def parallel_loss(loss: nn.Module, shards: Shards | None, world: World) -> ParallelLoss:
-    """Return the loss for one process, for replicas, or for weights in shards."""
-    if shards:
-        return ShardedLoss(loss, shards.root)
-    return ReplicatedLoss(loss, world) if world.size > 1 else SingleLoss(loss)
-
-
-class SingleLoss:
-    """One process has nothing to synchronize."""
-
-    def __init__(self, loss: nn.Module) -> None:
-        self.loss = loss
-
-    def __call__(self, part: Any, generator: torch.Generator) -> Measured:
-        return self.loss(part, generator)
-
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def finish(self) -> None: ...
-
-
-class ReplicatedLoss(SingleLoss):
-    """Every process has the whole model: PyTorch's DistributedDataParallel.
-
-    It waits for a gradient of every parameter, unless it searches the graph in each step for those that get
-    none. The first step is therefore synchronized here and shows which it has to be: attention pooling gets
-    no gradient from a masked objective, for example.
-
-    Gradients are divided by the number of processes and then added up, in both. A sum of two does not depend
-    on the order, so with two processes a resumed run is equal to the bit; with more it is equal up to the
-    rounding of the sum, whose order depends on DDP's buckets.
-    """
-
-    def __init__(self, loss: nn.Module, world: World) -> None:
-        super().__init__(loss)
-        self.world = world
-
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[Any]:
-        if isinstance(self.loss, DistributedDataParallel) and not last:
-            return self.loss.no_sync()
-        return nullcontext()
-
-    def finish(self) -> None:
-        if not isinstance(self.loss, DistributedDataParallel):
-            learning = [p for p in self.loss.parameters() if p.requires_grad]
-            some_unused = average_gradients(learning, self.world)
-            # Buffers are constants of the architecture: sending them each step would be waste.
-            buffers = [name for name, _ in self.loss.named_buffers()]
-            ignore: Any = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
-            ignore(self.loss, buffers)
-            self.loss = DistributedDataParallel(self.loss, find_unused_parameters=some_unused)
-
-
-class ShardedLoss(SingleLoss):
-    """Every process has its shards of the model: gradients are reduced into them in the backward pass."""
-
-    def __init__(self, loss: nn.Module, root: Any) -> None:
-        super().__init__(loss)
-        self.root = root
-
-    def __call__(self, part: Any, generator: torch.Generator) -> Measured:
-        return self.root(self.loss, part, generator)
-
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[Any]:
-        self.root.set_requires_gradient_sync(last)
-        self.root.set_is_last_backward(last)
-        return nullcontext()
-
-
-def average_gradients(parameters: list[nn.Parameter], world: World) -> bool:
-    """Make `.grad` the mean over all processes. Return whether a parameter has a gradient in none of them."""
-    device = parameters[0].device
-    used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32, device=device)
-    dist.all_reduce(used, op=dist.ReduceOp.MAX)
-    for parameter, somewhere in zip(parameters, used.tolist(), strict=True):
-        if somewhere:
-            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            gradient.div_(world.size)  # before the sum, as DDP does
-            dist.all_reduce(gradient)
-            parameter.grad = gradient
-    return not all(used.tolist())
 
 
 def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: torch.device) -> Shards | None:
@@ -183,14 +82,14 @@ class Shards:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         half = torch.bfloat16 if self.config.precision != "fp32" else None
-        for layer in encoder_layers(model):
+        for layer in () if getattr(model, "gathered_at_once", False) else encoder_layers(model):
             if self.config.compile:
                 layer.compile(dynamic=False)
             policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
             fully_shard(layer, mesh=self.mesh, mp_policy=policy)
         # Images keep their type: they are the targets of masked autoencoders, too.
         policy = MixedPrecisionPolicy(half, reduce_dtype=torch.float32, cast_forward_inputs=False)
-        replicated = replicated_weights(model)
+        replicated = set(getattr(model, "kept_whole", ()))
         for parameter in replicated:
             parameter.requires_grad_(False).data = parameter.data.to(self.device)
         root: Any = fully_shard(
@@ -238,16 +137,9 @@ class Root(nn.Module):
 
 def encoder_layers(model: nn.Module) -> Iterator[nn.Module]:
     """Yield the layers of a model's encoder, and of a decoder that an objective adds."""
-    if getattr(model, "gathered_at_once", False):
-        return
     for module in list(model.modules()):
         if isinstance(blocks := getattr(module, "blocks", None), nn.ModuleList):
             yield from blocks
-
-
-def replicated_weights(model: nn.Module) -> set[nn.Parameter]:
-    """Return the weights that an objective needs whole in every process."""
-    return set(getattr(model, "kept_whole", ()))
 
 
 def without_weights(model: nn.Module) -> nn.Module:

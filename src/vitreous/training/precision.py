@@ -1,4 +1,4 @@
-"""Number formats: fp32, bf16 autocast, or float8 layers (2209.05433, by torchao)."""
+"""The device, and number formats on it: fp32, bf16 autocast, or float8 layers (2209.05433, by torchao)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,29 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from vitreous.errors import InputError, require_packages
-from vitreous.training.config import TrainingConfig
 
 SIDE, TRIES = 1024, 5
 CLEARLY_FASTER = 1.2
 MULTIPLE = 16  # of both sides of a matrix, for the hardware's float8 products
 FIRST_CAPABILITY = (8, 9)  # NVIDIA's Ada and Hopper multiply float8
 Precision = Literal["fp32", "bf16", "fp8"]
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device called `name`; "auto" is the GPU where there is one.
+
+    Raises:
+        InputError: no such device, or it is not here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"--device {name}: there are {torch.cuda.device_count()} GPUs here; use cpu or auto")
+    return device
 
 
 def pick_precision(wanted: Precision | Literal["auto"], device: torch.device) -> Precision:
@@ -33,11 +49,6 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device) ->
         return wanted
     faster = product_seconds(torch.float32, device) / product_seconds(torch.bfloat16, device)
     return "bf16" if faster > CLEARLY_FASTER else "fp32"
-
-
-def decided(training: TrainingConfig, device: torch.device) -> TrainingConfig:
-    """Return the configuration with the precision chosen for the device, which config.toml then records."""
-    return training.model_copy(update={"precision": pick_precision(training.precision, device)})
 
 
 def answering_precision(wanted: str, device: torch.device) -> Precision:
@@ -98,7 +109,7 @@ def to_float8(model: nn.Module, *, emulate: bool = False) -> None:
     def fits(module: nn.Module, name: str) -> bool:
         return (
             isinstance(module, nn.Linear)
-            and f".{name}".find(".blocks.") >= 0
+            and ".blocks." in f".{name}"
             and not parametrize.is_parametrized(module)
             and module.in_features % MULTIPLE == 0
             and module.out_features % MULTIPLE == 0
@@ -116,13 +127,8 @@ def from_float8(model: nn.Module) -> None:
     """Convert back to nn.Linear, with the same weights."""
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child).__name__ == "Float8Linear":
-                setattr(module, name, as_linear(child))
-
-
-def as_linear(layer: nn.Module) -> nn.Linear:
-    """Return an nn.Linear with the parameters of another layer."""
-    assert isinstance(layer, nn.Linear)
-    linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
-    linear.weight, linear.bias = layer.weight, layer.bias
-    return linear.train(layer.training)
+            if isinstance(child, nn.Linear) and type(child).__name__ == "Float8Linear":
+                linear = nn.Linear(1, 1, device="meta")
+                linear.in_features, linear.out_features = child.in_features, child.out_features
+                linear.weight, linear.bias = child.weight, child.bias
+                setattr(module, name, linear.train(child.training))

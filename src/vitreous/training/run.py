@@ -1,4 +1,4 @@
-"""A run directory: the configuration, the model, the saved states, the numbers."""
+"""A run directory: the configuration, the model, the checkpoints, the metrics."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from vitreous.checkpoints.runs import check_finished as check_finished
-from vitreous.checkpoints.runs import command_of as command_of
-from vitreous.checkpoints.runs import read_tree as read_tree
+from vitreous.checkpoints.runs import read_tree
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.config import CommandConfig, RunConfig
+from vitreous.training.config import CommandConfig, RunConfig, TrainingConfig
 from vitreous.training.distributed import World, first_value, restarted
-from vitreous.training.settings import configure, to_toml, validated
+from vitreous.training.learner import learning_rate
+from vitreous.training.settings import to_toml, validated
 
 
 class Run:
     """A run directory: what every task's training writes.
 
     Attributes:
-        path: the directory.
         config: all of the run, as config.toml has it: the configuration of its task.
         states: what `--resume` continues from.
         new: whether this process has made it, and does not continue it.
@@ -62,9 +60,7 @@ class Run:
         Raises:
             InputError: there is none, or its config.toml cannot be understood.
         """
-        tree = read_tree(path)
-        check_task(path, tree, kind)
-        return cls(path, validated(tree, kind) if issubclass(kind, RunConfig) else configure(kind(), tree))
+        return cls(path, validated(read_tree(path), kind))
 
     @classmethod
     def shared(cls, path: Path, config: CommandConfig, world: World) -> Run:
@@ -91,12 +87,36 @@ class Run:
         run.new = new
         return run
 
-    def spread(self, shard: bool | None) -> Run:
-        """Return the same run, continued with its weights sharded or whole; None: as it was begun."""
-        if shard is None:
-            return self
-        training = self.config.training.model_copy(update={"shard": shard})
-        return Run(self.path, self.config.model_copy(update={"training": training}))
+    def with_training(self, **changes: Any) -> Run:
+        """Return the same run with other settings of its training; config.toml stays as it is."""
+        return Run(self.path, with_training(self.config, **changes))
+
+    def extended(
+        self, world: World, *, epochs: float | None = None, steps: int | None = None
+    ) -> tuple[Run, str]:
+        """Return the same run with another total of epochs or steps, which config.toml then has, and a
+        sentence about its learning rate, where enough is known for it.
+
+        From its present step on, the rate follows the curve of the new length: it jumps there, unless the
+        curve does not depend on the length. Earlier steps were taken at the rates of the old one, so the
+        result is not that of a run of this length from the beginning.
+
+        Raises:
+            InputError: the run is as far already.
+        """
+        run = self.with_training(steps=steps, **({} if epochs is None else {"epochs": epochs}))
+        old, new = self.config.training, run.config.training
+        done = (self.states.steps() or [0])[-1]
+        rows = [row for row in self.metrics() if row["epoch"]]  # none where it was stopped in its first epoch
+        per_epoch = round(rows[-1]["step"] / rows[-1]["epoch"]) if rows else None
+        if new.total_steps(per_epoch or done + 1) <= done or (epochs is not None and epochs <= 0):
+            wanted = f"--steps {steps}" if steps is not None else f"--epochs {epochs:g}"
+            raise InputError(
+                f"{wanted} is the total, and {self.path} is already at step {done}: pass a larger number"
+            )
+        if world.first:
+            write_text(self.path / "config.toml", to_toml(run.config))
+        return run, rate_change(old, new, done, per_epoch) if per_epoch else ""
 
     def forget_failed_start(self) -> None:
         """Remove a new directory that holds nothing but its configuration, so that the corrected command can
@@ -129,23 +149,6 @@ class Run:
             ) from error
 
 
-def check_task(path: Path, tree: dict[str, Any], kind: type[CommandConfig]) -> None:
-    """Raise InputError for a run that another command trains, or of a task with another configuration."""
-    command = command_of(tree)
-    if command != kind.command and "pretrain" in (command, kind.command):
-        raise InputError(of_another_command(path, command))
-    task, expected = tree["task"], kind.model_fields["task"].default
-    if command == kind.command == "pretrain" or {task, expected} <= {"classification", "multilabel"}:
-        return
-    if task != expected:
-        hint = (
-            f": resume it with vitreous {command} --resume {quote(str(path))}"
-            if command != kind.command
-            else ""
-        )
-        raise InputError(f"{path} is a run of --task {task}, and this is for runs of --task {expected}{hint}")
-
-
 def of_another_command(path: Path, command: str) -> str:
     """Return a sentence for a run that was to be pre-trained and is not, or the other way round."""
     if command == "pretrain":
@@ -156,6 +159,20 @@ def of_another_command(path: Path, command: str) -> str:
     return (
         f"{path} is not a pre-training run: resume it with vitreous {command} --resume {quote(str(path))}; "
         f"to pre-train from its weights: vitreous pretrain DATA --init {quote(str(path))}"
+    )
+
+
+def with_training(config: Any, **changes: Any) -> Any:
+    """Return a configuration with other settings of its training."""
+    return config.model_copy(update={"training": config.training.model_copy(update=changes)})
+
+
+def rate_change(old: TrainingConfig, new: TrainingConfig, done: int, per_epoch: int) -> str:
+    """Return a sentence about the change of the learning rate."""
+    before, after = (learning_rate(done, each.total_steps(per_epoch), each.schedule) for each in (old, new))
+    return (
+        f"schedule: from step {done} on the learning rate follows the curve of the new length: it is "
+        f"{after:.1%} of its peak there instead of {before:.1%}"
     )
 
 

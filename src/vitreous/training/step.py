@@ -8,30 +8,28 @@ same.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
 
 from vitreous.rng import torch_generator, torch_seed
 from vitreous.training.config import TrainingConfig
-from vitreous.training.distributed import World
+from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner
-from vitreous.training.parallel import parallel_loss
+from vitreous.training.parallel import Shards
 
-Objective = Callable[[nn.Module, Any, torch.Generator], tuple[Tensor, Mapping[str, Tensor]]]
+Measured = tuple[Tensor, Mapping[str, Tensor]]
+Objective = Callable[[nn.Module, Any, torch.Generator], Measured]
 Measures = list[tuple[int, dict[str, Tensor]]]
-Measured = TypeVar("Measured")
 SHORT_SEQUENCE = 50  # tokens
-TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # mallopt(3)'s parameters
-LARGEST_THRESHOLD = 2**31 - 1
-PAD = 64 * 2**20
 
 
 class LossOf(nn.Module):
@@ -41,8 +39,63 @@ class LossOf(nn.Module):
         super().__init__()
         self.model, self.objective = model, objective
 
-    def forward(self, batch: Any, generator: torch.Generator) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def forward(self, batch: Any, generator: torch.Generator) -> Measured:
         return self.objective(self.model, batch, generator)
+
+
+class ParallelLoss:
+    """The loss of a micro-batch, whose gradient ends up as the mean over all processes.
+
+    Shards reduce gradients in the backward pass. Replicas are PyTorch's DistributedDataParallel, which waits
+    for a gradient of every parameter, unless it searches the graph in each step for those that get none. The
+    first step is therefore synchronized here and shows which it has to be: attention pooling gets no gradient
+    from a masked objective, for example.
+
+    Gradients are divided by the number of processes and then added up, in both. A sum of two does not depend
+    on the order, so with two processes a resumed run is equal to the bit; with more it is equal up to the
+    rounding of the sum, whose order depends on DDP's buckets.
+    """
+
+    def __init__(self, loss: nn.Module, shards: Shards | None, world: World) -> None:
+        self.loss, self.world = loss, world
+        self.root = shards.root if shards else None
+
+    def __call__(self, part: Any, generator: torch.Generator) -> Measured:
+        return self.root(self.loss, part, generator) if self.root else self.loss(part, generator)
+
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[Any]:
+        """Wrap a micro-batch's forward pass: gradients are synchronized once a batch, with the last one."""
+        if self.root:
+            self.root.set_requires_gradient_sync(last)
+            self.root.set_is_last_backward(last)
+        elif isinstance(self.loss, DistributedDataParallel) and not last:
+            return self.loss.no_sync()
+        return nullcontext()
+
+    def finish(self) -> None:
+        """Complete the gradient of a batch."""
+        if self.world.size == 1 or self.root or isinstance(self.loss, DistributedDataParallel):
+            return
+        some_unused = average_gradients([p for p in self.loss.parameters() if p.requires_grad], self.world)
+        # Buffers are constants of the architecture: sending them each step would be waste.
+        buffers = [name for name, _ in self.loss.named_buffers()]
+        ignore: Any = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
+        ignore(self.loss, buffers)
+        self.loss = DistributedDataParallel(self.loss, find_unused_parameters=some_unused)
+
+
+def average_gradients(parameters: list[nn.Parameter], world: World) -> bool:
+    """Make `.grad` the mean over all processes. Return whether a parameter has a gradient in none of them."""
+    device = parameters[0].device
+    used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32, device=device)
+    dist.all_reduce(used, op=dist.ReduceOp.MAX)
+    for parameter, somewhere in zip(parameters, used.tolist(), strict=True):
+        if somewhere:
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            gradient.div_(world.size)  # before the sum, as DDP does
+            dist.all_reduce(gradient)
+            parameter.grad = gradient
+    return not all(used.tolist())
 
 
 class Pending(NamedTuple):
@@ -67,25 +120,19 @@ class TrainStep:
         objective: Objective,
         config: TrainingConfig,
         *,
-        device: torch.device,
         seed: int,
-        world: World,
+        world: World = ALONE,
     ) -> None:
-        self.learner, self.config = learner, config
-        self.device, self.seed, self.world = device, seed, world
+        self.learner, self.config, self.device = learner, config, learner.device
+        self.seed, self.world = seed, world
         self.parameters = [p for p in learner.model.parameters() if p.requires_grad]
         loss = LossOf(learner.model, objective)
         if config.compile and not learner.shards:
             loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
-        self.loss = parallel_loss(loss, learner.shards, world)
-        radius = config.optimizer.sam_radius
-        self.compute = (
-            self.gradient
-            if radius is None
-            else lambda batch: sharpness_aware(partial(self.gradient, batch), self.parameters, radius)
-        )
+        self.loss = ParallelLoss(loss, learner.shards, world)
+        self.unfused = prefers_unfused_attention(learner.model, self.device)
         learner.model.train()
-        self.late = device.type == "cuda" and skips_on_device(learner)
+        self.late = self.device.type == "cuda" and skips_on_device(learner)
         self.pending: Pending | None = None
 
     def __call__(self, batch: Any) -> None:
@@ -96,7 +143,8 @@ class TrainStep:
 
     def prepare(self, batch: Any) -> None:
         """Compute the clipped gradient of a batch into `.grad`."""
-        self.measured = self.compute(batch)
+        gradient, radius = partial(self.gradient, batch), self.config.optimizer.sam_radius
+        self.measured = sharpness_aware(gradient, self.parameters, radius) if radius else gradient()
         self.finite = torch.isfinite(self.clip())
 
     def take(self) -> None:
@@ -135,11 +183,11 @@ class TrainStep:
         key = (self.world.rank, self.learner.step)  # so that a resumed run draws what it would have drawn
         generator = torch_generator(self.seed, "objective", *key)
         measured = []
-        parts = micro_batches(batch, self.config.accumulate, self.device)
+        parts = micro_batches(batch, self.config.grad_accum_steps, self.device)
         # Around the backward pass, too, which computes checkpointed layers again.
         with (
             default_generators(self.device, torch_seed(self.seed, "dropout", *key)),
-            attention_kernel(self.learner.model, self.device),
+            sdpa_kernel(SDPBackend.MATH) if self.unfused else nullcontext(),
         ):
             for part, share, last in parts:
                 with self.autocast(), self.loss.micro_batch(last=last):
@@ -224,12 +272,12 @@ def micro_batches(batch: Any, count: int, device: torch.device) -> Iterator[tupl
 def global_norm(gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
     """Return the norm of all gradients as one vector; of shards the whole vector's: all processes call it."""
     norm = torch.nn.utils.get_total_norm(gradients)
-    return norm if type(norm) is Tensor else norm.full_tensor()  # type: ignore[attr-defined]
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
 def sharpness_aware(
-    gradient: Callable[[], Measured], parameters: Sequence[Tensor], radius: float
-) -> Measured:
+    gradient: Callable[[], Measures], parameters: Sequence[Tensor], radius: float
+) -> Measures:
     """Leave in `.grad` the gradient at w + radius g / |g|, where g is the gradient at w (sharpness-aware
     minimization, 2010.01412, Eq. 2 and 3).
 
@@ -253,31 +301,12 @@ def sharpness_aware(
     return measured
 
 
-def attention_kernel(model: nn.Module, device: torch.device) -> AbstractContextManager[Any]:
-    """Choose unfused attention for short sequences on a CPU; elsewhere leave the choice to PyTorch.
+def prefers_unfused_attention(model: nn.Module, device: torch.device) -> bool:
+    """Return whether the model's sequences are short and computed on a CPU.
 
     The CPU's fused kernel is made for long sequences. Measured forward and backward on two cores (batch 32 to
     96, head dimension 16 to 64), unfused attention is 1.4 to 2.6 times as fast for 17 tokens, 1.1 to 1.4
     times for 50, and not faster from some 100 tokens on.
     """
     tokens = getattr(getattr(model, "config", None), "sequence_length", None)
-    if device.type == "cpu" and tokens is not None and tokens <= SHORT_SEQUENCE:
-        return sdpa_kernel(SDPBackend.MATH)
-    return nullcontext()
-
-
-def keep_freed_memory() -> bool:
-    """Let glibc keep freed memory for the next step instead of returning it to the system. Return whether it
-    can.
-
-    By default it maps every block of over 32 MiB again, and the system clears each page at the first touch.
-    With it, a ViT-Ti/16's training step in fp32 (batch 32) was 1.08 to 1.14 times as fast on a virtual
-    machine, and reading images 1.13 times; peak memory grew by 2 %.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # another system's C library
-        return False
-    return all(
-        [mallopt(MMAP_THRESHOLD, 2**30), mallopt(TRIM_THRESHOLD, LARGEST_THRESHOLD), mallopt(TOP_PAD, PAD)]
-    )
+    return device.type == "cpu" and tokens is not None and tokens <= SHORT_SEQUENCE

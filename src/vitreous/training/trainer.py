@@ -7,20 +7,20 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType, TracebackType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Protocol, runtime_checkable
 
-import torch
 from torch import nn
 
 from vitreous.errors import InputError
 from vitreous.training.callbacks import Callback, Row, RowFunction
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
-from vitreous.training.distributed import BadFileSync, World
+from vitreous.training.distributed import ALONE, BadFileSync, World
 from vitreous.training.learner import Learner
-from vitreous.training.optimizers import learning_rate, set_rate
-from vitreous.training.step import Objective, TrainStep, keep_freed_memory
+from vitreous.training.memory import keep_freed_memory
+from vitreous.training.step import Objective, TrainStep
 
 SYNC_EVERY = 10  # steps after which processes that train together agree on stopping and saving
 LONGEST_SILENCE = 200  # steps between rows of metrics.jsonl, unless configured
@@ -75,9 +75,8 @@ class Trainer:
         objective: Objective,
         config: TrainingConfig,
         *,
-        device: torch.device | None = None,
         seed: int = 0,
-        world: World | None = None,
+        world: World = ALONE,
         checkpointer: Checkpointer | None = None,
         callbacks: Sequence[Callback | Callable[[Row], object]] = (),
         validate: Callable[[nn.Module], Row] | None = None,
@@ -85,20 +84,18 @@ class Trainer:
         bad: BadFileSync | None = None,
     ) -> None:
         self.learner, self.loader, self.config = learner, loader, config
-        self.device, self.world = device or torch.device("cpu"), world or World()
+        self.world = world
         self.checkpointer, self.bad = checkpointer, bad
         self.callbacks = [each if isinstance(each, Callback) else RowFunction(each) for each in callbacks]
         self.validate, self.validate_every = validate, validate_every
         self.total = config.total_steps(loader.steps_per_epoch)
         self.log_every = config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
-        self.train_step = TrainStep(
-            learner, objective, config, device=self.device, seed=seed, world=self.world
-        )
-        self.guard = NonFiniteGuard(learner, checkpointer, self.world)
-        self.stop_requested, self.ended = False, False
+        self.train_step = TrainStep(learner, objective, config, seed=seed, world=world)
+        self.bad_steps = 0  # in a row, up to now
+        self.interrupted, self.stop_requested, self.ended = False, False, False
         self.saved_at = time.monotonic()
         self.waited = 0.0
-        self.row_start = RowStart(learner.seconds, self.waited, learner.step)
+        self.start_row()
 
     def fit(self) -> None:
         """Train to the last step.
@@ -108,20 +105,38 @@ class Trainer:
             NotFinite: the loss stays non-finite (training went back twice before).
             InputError: a checkpoint cannot be saved, or too many images cannot be read.
         """
-        if self.device.type == "cpu":
+        if self.learner.device.type == "cpu":
             keep_freed_memory()
-        with StopRequest() as request:
+        with self.signals():
             try:
                 self.call("on_train_begin")
                 if self.learner.step == 0:
                     self.save()  # something to go back to, and proof that the disk takes it
                 while self.learner.step < self.total and not self.ended:
-                    self.run_epoch(request)
+                    self.run_epoch()
                 self.save()
                 if self.bad:
                     self.bad.exchange()
             finally:
                 self.call("on_train_end")
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Within this context the first Ctrl-C or SIGTERM sets `interrupted`; the second stops at once."""
+
+        def note(number: int, frame: FrameType | None) -> None:
+            if self.interrupted:
+                raise KeyboardInterrupt
+            self.interrupted = True
+
+        before: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers only there
+            before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def stop(self) -> None:
         """End training after this step, as though it were the last: for callbacks, in any process."""
@@ -131,40 +146,36 @@ class Trainer:
         for callback in self.callbacks:
             getattr(callback, hook)(self, *values)
 
-    def run_epoch(self, request: StopRequest) -> None:
-        """Train for the rest of the epoch that the learner is in, or up to a setback."""
+    def run_epoch(self) -> None:
+        """Train for the rest of the epoch that the learner is in, or until training goes back."""
         learner = self.learner
         epoch, start = divmod(learner.step, self.loader.steps_per_epoch)
         clock = time.perf_counter()
         for batch in self.loader.epoch(epoch, start):
             self.waited += time.perf_counter() - clock
-            lr = learner.lr_factor * self.config.peak_lr
-            lr *= learning_rate(learner.step, self.total, self.config.schedule)
-            set_rate(learner.optimizers, lr)
+            lr = learner.set_learning_rate(self.config, self.total)
             self.train_step.prepare(batch)
-            if self.went_back():
+            if self.went_back():  # for the step before this one, if its outcome comes late
                 return
             self.train_step.take()
-            gone_back = not self.train_step.late and self.went_back()
+            row_due = self.row_is_due()
+            gone_back = (row_due or not self.train_step.late) and self.went_back()
             now = time.perf_counter()
             learner.seconds += now - clock
             clock = now  # from here on the next batch is waited for
             if gone_back:
                 return
-            row_due = self.row_is_due()
-            if row_due and self.went_back():
-                return
             self.call("on_step_end")
             if row_due:
                 self.write_row(lr)
                 clock = time.perf_counter()
-            interrupted, saving, ending = self.agree(request)
+            interrupted, saving, ending = self.agree()
             if (interrupted or saving or ending) and self.went_back():
                 return
             if interrupted and learner.step < self.total:
                 self.save()
                 raise Interrupted(learner.step)
-            if saving and not self.guard.streak:
+            if saving and not self.bad_steps:
                 self.save()
                 clock = time.perf_counter()
             if learner.step == self.total or ending:
@@ -172,19 +183,50 @@ class Trainer:
                 return
 
     def went_back(self) -> bool:
-        """Count the step that was taken, unless it is counted. Return whether the learner was put back."""
-        finite = self.train_step.outcome()
-        return finite is not None and self.guard.note(finite=finite)
+        """Count the step that was taken, unless it is counted. Return whether training went back.
 
-    def agree(self, request: StopRequest) -> tuple[bool, bool, bool]:
+        Steps whose gradient is not finite are skipped: they change no weight. After several in a row training
+        goes back to the newest checkpoint at a lower learning rate, then it stops. The gradient is reduced
+        over all processes, so that all of them do the same.
+
+        Raises:
+            NotFinite: it went back often enough before.
+        """
+        finite, learner = self.train_step.outcome(), self.learner
+        if finite is not None:
+            self.bad_steps = 0 if finite else self.bad_steps + 1
+        if finite is None or self.bad_steps < PATIENCE:
+            return False
+        since = learner.step - self.bad_steps + 1
+        setbacks, lr_factor = learner.setbacks + 1, learner.lr_factor * SLOWER
+        skipped, seconds = learner.skipped, learner.seconds
+        may, checkpointer = setbacks <= MAX_SETBACKS, self.checkpointer
+        if not (may and checkpointer and checkpointer.restore(learner, self.world)):
+            raise NotFinite(
+                f"the loss is not finite since step {since}, at learning rate factor "
+                f"{learner.lr_factor:g} of the schedule's: training stopped and kept the last good weights; "
+                "set a lower training.peak_lr or a longer training.schedule.warmup, and look for images or "
+                "labels that are not numbers"
+            )
+        learner.setbacks, learner.lr_factor = setbacks, lr_factor
+        learner.skipped, learner.seconds = skipped, seconds
+        self.bad_steps = 0
+        warnings.warn(
+            f"the loss is not finite since step {since}: back to step {learner.step}, with "
+            f"{learner.lr_factor:g} of the learning rate",
+            stacklevel=2,
+        )
+        return True
+
+    def agree(self) -> tuple[bool, bool, bool]:
         """Return whether any process was interrupted, wants to save, or ends: at steps where they exchange
         that."""
         world = self.world
         if world.size > 1 and self.learner.step % SYNC_EVERY and self.learner.step != self.total:
             return False, False, False
         due = time.monotonic() - self.saved_at > self.config.save_every
-        flags = request.made, due, self.stop_requested, bool(self.bad and self.bad.pending)
-        interrupted, saving, ending, exchanging = world.any(flags, self.device)
+        flags = self.interrupted, due, self.stop_requested, bool(self.bad and self.bad.pending)
+        interrupted, saving, ending, exchanging = world.any(flags, self.learner.device)
         if self.bad and exchanging:
             self.bad.exchange()
         return interrupted, saving, ending
@@ -216,17 +258,20 @@ class Trainer:
                 self.call("on_validation", metrics)
         self.call("on_log", row)
         learner.meter.clear()
-        self.row_start = RowStart(learner.seconds, self.waited, learner.step)
+        self.start_row()
+
+    def start_row(self) -> None:
+        """Begin a row of metrics."""
+        self.row_start = self.learner.seconds, self.waited, self.learner.step
 
     def means(self) -> dict[str, float]:
         """Return the means since the last row, and the speed since then."""
         sums = {name: float(total) for name, total in self.learner.meter.items()}
         images = sums.pop("images", 0.0)
         means = {name: total / images for name, total in sums.items()} if images else {}
-        seconds = self.learner.seconds - self.row_start.seconds
-        waited = self.waited - self.row_start.waited
+        now = self.learner.seconds, self.waited, self.learner.step
+        seconds, waited, steps = (end - start for end, start in zip(now, self.row_start, strict=True))
         if seconds > 0:
-            steps = self.learner.step - self.row_start.step
             means["images_per_second"] = steps * self.config.batch_size / seconds
             means["waiting"] = min(waited / seconds, 1.0)
         return means
@@ -234,91 +279,10 @@ class Trainer:
     def save(self) -> None:
         """Save the state of now, unless the last steps were not finite."""
         learner, world = self.learner, self.world
-        if self.checkpointer and not self.guard.streak:
+        if self.checkpointer and not self.bad_steps:
             learner.meter = world.all_reduce_sum(learner.meter)
             if not world.first:
                 learner.meter.clear()  # the first process has all of it now
             self.checkpointer.save(learner, world)
             self.call("on_save")
         self.saved_at = time.monotonic()
-
-
-class RowStart(NamedTuple):
-    """When the current row of metrics began."""
-
-    seconds: float
-    waited: float
-    step: int
-
-
-class NonFiniteGuard:
-    """Counts steps whose gradient is not finite: they are skipped, then training goes back to the newest
-    checkpoint at a lower learning rate, then it stops. A skipped step changed no weight, so the weights are
-    good. The gradient is reduced over all processes, so that all of them do the same."""
-
-    def __init__(self, learner: Learner, checkpointer: Checkpointer | None, world: World) -> None:
-        self.learner, self.checkpointer, self.world = learner, checkpointer, world
-        self.streak = 0
-
-    def note(self, *, finite: bool) -> bool:
-        """Count a step. Return whether the learner was put back to an earlier one.
-
-        Raises:
-            NotFinite: it was put back often enough before.
-        """
-        self.streak = 0 if finite else self.streak + 1
-        if self.streak < PATIENCE:
-            return False
-        learner, since = self.learner, self.learner.step - self.streak + 1
-        setbacks, lr_factor, skipped, seconds = (
-            learner.setbacks + 1,
-            learner.lr_factor * SLOWER,
-            learner.skipped,
-            learner.seconds,
-        )
-        if (
-            setbacks > MAX_SETBACKS
-            or not self.checkpointer
-            or not self.checkpointer.restore(learner, self.world)
-        ):
-            raise NotFinite(
-                f"the loss is not finite since step {since}, at learning rate factor "
-                f"{learner.lr_factor:g} of the schedule's: training stopped and kept the last good weights; "
-                "set a lower training.peak_lr or a longer training.schedule.warmup, and look for images or "
-                "labels that are not numbers"
-            )
-        learner.setbacks, learner.lr_factor = setbacks, lr_factor
-        learner.skipped, learner.seconds = skipped, seconds
-        self.streak = 0
-        warnings.warn(
-            f"the loss is not finite since step {since}: back to step {learner.step}, with "
-            f"{learner.lr_factor:g} of the learning rate",
-            stacklevel=2,
-        )
-        return True
-
-
-class StopRequest:
-    """While this context is open, the first Ctrl-C or SIGTERM sets `made`; the second stops at once."""
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        self.made = False
-        self.before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():  # Python allows handlers only there
-            self.before = {number: signal.signal(number, self.note) for number in self.SIGNALS}
-        return self
-
-    def note(self, number: int, frame: FrameType | None) -> None:
-        if self.made:
-            raise KeyboardInterrupt
-        self.made = True
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)

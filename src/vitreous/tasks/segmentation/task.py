@@ -98,7 +98,7 @@ class Segmentation(ImageTask):
     inspected = 12
     instead: ClassVar = {
         "--recipe": "use --set",
-        "--batch-size auto": "use --set training.accumulate=2",
+        "--batch-size auto": "use --set training.grad_accum_steps=2",
     }
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> MaskSplits:

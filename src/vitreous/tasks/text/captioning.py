@@ -67,7 +67,7 @@ class Captioning(TextTask):
     inspected = 4
     instead: ClassVar = {
         **dict.fromkeys(("--model", "--init", "--recipe", "--image-size"), INSTEAD),
-        "--batch-size auto": "give a number, and --set training.accumulate=2 splits such a batch",
+        "--batch-size auto": "give a number, and --set training.grad_accum_steps=2 splits such a batch",
         "--strict": "leave it out; images that cannot be read are listed in the run's bad_files.txt",
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,10 +19,8 @@ from vitreous.tasks.task import HeldOut, Material, Plan, Task, Tree, config_of_r
 from vitreous.tasks.text.config import SequenceConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source
-from vitreous.training.learner import move_towards
-from vitreous.training.parallel import Shards
+from vitreous.training.learner import AverageWeight
 from vitreous.training.run import Run
-from vitreous.training.session import MakeAverage
 from vitreous.training.settings import configure
 from vitreous.training.step import Objective
 
@@ -93,11 +90,8 @@ class TextTask(Task):
     def objective(self, config: Any, data: Any) -> Objective:
         return next_token(config.training.label_smoothing)
 
-    def averaging(self, config: Any, steps: int) -> MakeAverage | None:
-        count, every = config.averaging.checkpoints, config.averaging.every
-        return lambda model, shards: LastCheckpoints(
-            model, total=steps, count=count, every=every, shards=shards
-        )
+    def averaging(self, config: Any, steps: int) -> AverageWeight | None:
+        return last_checkpoints(steps, config.averaging.checkpoints, config.averaging.every)
 
     def save(self, run: Run, result: nn.Module, material: Material) -> None:
         run.save_model(result, tokenizer=material.tokenizer)
@@ -149,31 +143,19 @@ class TextTask(Task):
         """Return what to evaluate on of data that the model has not learned from."""
 
 
-class LastCheckpoints:
-    """The mean of the weights at `count` points, `every` steps apart, the last one at the end of training
-    (1706.03762, section 6.1: "averaging the last 5 checkpoints").
+def last_checkpoints(total: int, count: int, every: int) -> AverageWeight:
+    """Return the weights of the mean of `count` checkpoints, `every` steps apart, the last one at the end of
+    training (1706.03762, section 6.1: "averaging the last 5 checkpoints").
 
-    It can be used in place of an exponential average (`training.learner.ExponentialAverage`). The mean grows
-    as the points come, so that no checkpoint is stored; before the first of the `count` points it is the
-    newest checkpoint.
+    The mean grows as the checkpoints come, so that none is stored; before the first of the `count` it is the
+    newest one.
     """
 
-    def __init__(
-        self, model: nn.Module, *, total: int, count: int, every: int, shards: Shards | None = None
-    ) -> None:
-        """Begin with `model`'s weights, which are not sharded yet."""
-        self.total, self.count, self.every = total, count, every
-        self.following = model
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        if shards:
-            shards.shard_model(self.model)
+    def weight(step: int) -> float:
+        left, between = divmod(total - 1 - step, every)
+        return 0.0 if between else 1 / (max(count - 1 - left, 0) + 1)
 
-    def update(self, step: int) -> None:
-        """Follow step number `step`, counted from 0."""
-        points_left, between = divmod(self.total - 1 - step, self.every)
-        if between == 0:
-            taken = max(self.count - 1 - points_left, 0)
-            move_towards(self.model, self.following, 1 / (taken + 1))
+    return weight
 
 
 def next_token(smoothing: float) -> Objective:

@@ -1,13 +1,11 @@
 """Recipes: one function each. Its docstring gives the command, the hardware, the time and the accuracy to
-expect, with their source; what it returns is the recipe. `TINY` makes any of them run in seconds. `IMPOSED`
-names the fields of the model that a fine-tuning recipe sets; the rest of the model is then the
-checkpoint's."""
+expect, with their source; what it returns is the recipe."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from inspect import getdoc
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vitreous.errors import InputError, nearest
 from vitreous.training.config import RunConfig
@@ -20,39 +18,29 @@ MODULES = {
     "paper-fine-tuning": "paper",
     "augreg": "imagenet",
     "s16-baseline": "imagenet",
-    "deit": "deit",
-    "deit-distilled": "deit",
-    "deit3": "deit",
+    "deit": "imagenet",
+    "deit-distilled": "imagenet",
+    "deit3": "imagenet",
     "mae-fine-tuning": "imagenet",
     "linear-probe": "own_images",
 }
 NAMES = tuple(MODULES)
 
-SMALL_MODEL: dict[str, Any] = {
-    "image_size": 32,
-    "patch_size": 8,
-    "width": 32,
-    "depth": 2,
-    "heads": 2,
-    "mlp_dim": 32,
-}
-TINY: dict[str, Any] = {"training": {"steps": 2, "batch_size": 8}, "model": SMALL_MODEL}
+# Fields of the model that a recipe for fine-tuning sets itself; the rest is the checkpoint's.
+IMPOSED = {"paper-fine-tuning": ("image_size",), "mae-fine-tuning": ("pooling", "drop_path")}
 
 
 class Recipe(NamedTuple):
     """A named configuration.
 
     Attributes:
-        text: what its author wrote about it.
-        config: the configuration.
-        tiny: settings that make a run of it last seconds, for tests.
+        text: the docstring of its function.
         imposed: fields of the model that it keeps when a checkpoint brings the rest.
     """
 
     name: str
     text: str
     config: RunConfig
-    tiny: dict[str, Any]
     imposed: tuple[str, ...]
 
 
@@ -64,8 +52,6 @@ def recipe(name: str) -> Recipe:
     """
     if name not in NAMES:
         raise InputError(f"unknown recipe {name!r}: {nearest(name, NAMES)}")
-    module = import_module(f"vitreous.training.recipes.{MODULES[name]}")
-    make = getattr(module, name.replace("-", "_"))
+    make = getattr(import_module(f"{__name__}.{MODULES[name]}"), name.replace("-", "_"))
     config = make().model_copy(update={"recipe": name})
-    tiny, imposed = getattr(module, "TINY", {}).get(name, TINY), getattr(module, "IMPOSED", {}).get(name, ())
-    return Recipe(name, getdoc(make) or "", config, tiny, imposed)
+    return Recipe(name, getdoc(make) or "", config, IMPOSED.get(name, ()))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vitreous.data.config import AffineConfig, AugmentationConfig, RandomResizedCropConfig
 from vitreous.models.config import ConvolutionStemConfig, PositionConfig, ViTConfig
 from vitreous.models.names import config_of
@@ -15,14 +13,6 @@ from vitreous.training.config import (
     ScheduleConfig,
     TrainingConfig,
 )
-
-TINY: dict[str, dict[str, Any]] = {
-    "digits": {"training": {"epochs": 1}, "model": {"depth": 1}},
-    "from-scratch": {
-        "training": {"steps": 2, "batch_size": 8},
-        "model": {"depth": 1, "width": 32, "heads": 2, "mlp_dim": 32},
-    },
-}
 
 
 def digits() -> RunConfig:

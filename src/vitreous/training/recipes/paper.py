@@ -7,7 +7,9 @@ from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
 
-IMPOSED = {"paper-fine-tuning": ("image_size",)}
+INCEPTION_CROP = AugmentationConfig(
+    random_resized_crop=RandomResizedCropConfig(scale=(0.05, 1.0), sampler="uniform"), flip=0.5
+)
 
 
 def paper_imagenet1k() -> RunConfig:
@@ -26,9 +28,7 @@ def paper_imagenet1k() -> RunConfig:
         source="imagenet",
         model=config_of("ViT-B/16", num_classes=1000, representation_size=768, dropout=0.1),
         preprocessing=Preprocessing(crop_fraction=0.875, interpolation="bilinear"),
-        augmentation=AugmentationConfig(
-            random_resized_crop=RandomResizedCropConfig(scale=(0.05, 1.0), sampler="uniform"), flip=0.5
-        ),
+        augmentation=INCEPTION_CROP,
         training=TrainingConfig(
             epochs=300,
             batch_size=4096,
@@ -57,9 +57,7 @@ def paper_imagenet21k() -> RunConfig:
         source="imagenet21k",
         model=config_of("ViT-B/16", num_classes=21843, representation_size=768, dropout=0.1),
         preprocessing=Preprocessing(crop_fraction=0.875, interpolation="bilinear"),
-        augmentation=AugmentationConfig(
-            random_resized_crop=RandomResizedCropConfig(scale=(0.05, 1.0), sampler="uniform"), flip=0.5
-        ),
+        augmentation=INCEPTION_CROP,
         training=TrainingConfig(
             epochs=90,
             batch_size=4096,
@@ -98,9 +96,7 @@ def paper_fine_tuning() -> RunConfig:
         source="cifar10:cifar-10-batches-bin",
         model=config_of("ViT-B/16", image_size=384, num_classes=10),
         preprocessing=Preprocessing(size=(384, 384), resize="squash", interpolation="bilinear"),
-        augmentation=AugmentationConfig(
-            random_resized_crop=RandomResizedCropConfig(scale=(0.05, 1.0), sampler="uniform"), flip=0.5
-        ),
+        augmentation=INCEPTION_CROP,
         training=TrainingConfig(
             steps=10_000,
             batch_size=512,
