@@ -93,36 +93,47 @@ def teacher_loss(logits: Logits, teacher: Logits, config: DistillationConfig) ->
     ) * (t * t)
 
 
-class Teacher:
+class Teacher(nn.Module):
     """Any classifier, with outputs for the student's classes and images (section 4).
 
     Raises:
         InputError: the teacher does not know a class.
     """
 
+    columns: Tensor
+    mean: Tensor
+    std: Tensor
+    teacher_mean: Tensor
+    teacher_std: Tensor
+
     def __init__(self, model: Model, student: Preprocessing, classes: Sequence[str]) -> None:
+        super().__init__()
         self.model = model.eval().requires_grad_(False)
-        self.theirs, self.ours = model.preprocessing, student
-        self.columns = matching_columns(model, classes)
+        self.student = student
+        self.register_buffer("columns", matching_columns(model, classes))
+        for name, values in (
+            ("mean", student.mean),
+            ("std", student.std),
+            ("teacher_mean", model.preprocessing.mean),
+            ("teacher_std", model.preprocessing.std),
+        ):
+            self.register_buffer(name, torch.tensor(values).view(-1, 1, 1))
 
     @torch.no_grad()
-    def __call__(self, images: Float[Tensor, "B C H W"]) -> Logits:
-        self.model.to(images.device)
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Logits:
+        self.to(images.device)
         logits: Tensor = self.model(self.preprocessed(images)).float()
-        return logits[:, self.columns.to(logits.device)]
+        return logits[:, self.columns]
 
     def preprocessed(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
-        """The student's images in the teacher's colors, normalization and size."""
-        ours, theirs = (
-            [torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (p.mean, p.std)]
-            for p in (self.ours, self.theirs)
-        )
-        values = images * ours[1] + ours[0]
-        if self.theirs.channels != self.ours.channels:
-            values = values.mean(dim=1, keepdim=True).expand(-1, self.theirs.channels, -1, -1)
-        if self.theirs.size != self.ours.size:
-            values = F.interpolate(values, self.theirs.size, mode="bicubic", antialias=True)
-        return (values - theirs[0]) / theirs[1]
+        """Return the student's images in the teacher's colors, normalization and size."""
+        theirs = self.model.preprocessing
+        values = images * self.std + self.mean
+        if theirs.channels != self.student.channels:
+            values = values.mean(dim=1, keepdim=True).expand(-1, theirs.channels, -1, -1)
+        if theirs.size != self.student.size:
+            values = F.interpolate(values, theirs.size, mode="bicubic", antialias=True)
+        return (values - self.teacher_mean) / self.teacher_std
 
 
 def matching_columns(teacher: Model, classes: Sequence[str]) -> Int[Tensor, " classes"]:

@@ -1,0 +1,287 @@
+"""The program that `test_fake_gpu` runs: forward and backward passes on a device that has no values.
+
+PyTorch's fake tensors have shapes, types and devices only; an operation on tensors of two devices is an
+error. The device is a backend in Python, which a process registers once: hence a program of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+import vitreous as vt
+from vitreous.checkpoints.resizing import with_head
+from vitreous.data.augmentation.batch import BatchRandom, BatchTransform
+from vitreous.data.config import AffineConfig, AugmentationConfig
+from vitreous.data.image_samples import Batch
+from vitreous.data.segmentation.loading import MaskBatch
+from vitreous.data.text.batches import CaptionBatch, TextBatch
+from vitreous.models.captioner import Captioner
+from vitreous.models.names import config_of
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.models.transformer import Transformer
+from vitreous.tasks import task_named
+from vitreous.tasks.pretraining.dino import DINO
+from vitreous.training.config import DistillationConfig, TrainingConfig
+from vitreous.training.learner import Learner
+from vitreous.training.objectives import Teacher, classification
+from vitreous.training.step import Objective, TrainStep
+
+_setup_privateuseone_for_python_backend("fakegpu")
+DEVICE = torch.device("fakegpu:0")
+Case = Callable[[], object]
+CASES: dict[str, Case] = {}
+TINY: dict[str, Any] = {"width": 24, "depth": 1, "heads": 2, "mlp_dim": 24}
+
+
+def on_device(build: Callable[[], Any]) -> Any:
+    """Build a model without weights, and give it fake ones on the device."""
+    with unset_fake_temporarily(), torch.device("meta"):
+        model = build()
+    fakes: dict[int, Tensor] = {}
+
+    def fake(tensor: Tensor) -> Tensor:
+        if id(tensor) not in fakes:  # tied weights stay one
+            fakes[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype, device=DEVICE)
+        return fakes[id(tensor)]
+
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[name] = nn.Parameter(
+                    fake(parameter), requires_grad=parameter.requires_grad
+                )
+        for name, buffer in module._buffers.items():
+            module._buffers[name] = None if buffer is None else fake(buffer)
+    torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=DEVICE) then makes a fake one, too
+    return model
+
+
+def replace_weights(
+    model: nn.Module, function: Callable[[Tensor], Tensor], recurse: bool = True
+) -> nn.Module:
+    """`nn.Module._apply`, which swaps tensors in place and cannot do so with fake ones."""
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[name] = nn.Parameter(function(parameter), parameter.requires_grad)
+        for name, buffer in module._buffers.items():
+            module._buffers[name] = None if buffer is None else function(buffer)
+    return model
+
+
+nn.Module._apply = replace_weights  # type: ignore[assignment]
+
+
+def vit(size: int = 32, **overrides: Any) -> Any:
+    settings = {**TINY, "image_size": size, "num_classes": 7, **overrides}
+    return on_device(lambda: vt.create("ViT-Ti/8", **settings))
+
+
+def images(model: Any, count: int = 4) -> Tensor:
+    return torch.empty(count, model.config.channels, *model.config.image_size, device=DEVICE)
+
+
+def numbers(*shape: int, high: int = 7) -> Tensor:
+    return torch.randint(high, shape, device=DEVICE)
+
+
+def forward(model: Any) -> None:
+    """Train it, ask it, and look at its tokens."""
+    model.train()
+    outputs = model(images(model))
+    assert outputs.device == DEVICE
+    outputs.sum().backward()
+    with torch.inference_mode():
+        model.eval()(images(model))
+        model.tokens(images(model))
+
+
+def step(model: nn.Module, objective: Objective, batch: Any, **training: Any) -> None:
+    """Compute the clipped gradient of a batch, and take the optimizer's step."""
+    config = TrainingConfig(batch_size=4, grad_accum_steps=2, **training)
+    learner = Learner.begin(model, config)
+    train_step = TrainStep(learner, objective, config, seed=0)
+    train_step.prepare(batch)
+    for optimizer in learner.optimizers:
+        optimizer.step()
+    train_step.add(train_step.measured)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.2},
+    "distillation": {"distillation_token": True, "pooling": "class+distillation"},
+    "SwiGLU, QK norm, LayerScale": {"mlp": "swiglu", "qk_norm": True, "layer_scale": 0.1},
+    "post-norm": {"norm": "post"},
+    "convolution stem": {"stem": {"kind": "convolution", "widths": (8, 8, 24), "strides": (2, 2, 2)}},
+    "linear stem": {"stem": {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True}},
+    "hidden layer in the head": {"representation_size": 16},
+    "padded": {"size": 35, "pad": True},
+    "registers": {"registers": 3, "class_token": False, "pooling": "mean"},
+}
+for position in ("none", "learned", "learned-2d", "sincos-2d", "relative", "rotary-2d"):
+    VARIANTS[f"position {position}"] = {"position": {"kind": position}}
+for position in ("learned", "learned-2d", "sincos-2d"):
+    VARIANTS[f"position {position} in every layer"] = {"position": {"kind": position, "where": "every-layer"}}
+for pooling in ("class", "mean", "mean-all", "attention", "class+mean"):
+    VARIANTS[f"pooling {pooling}"] = {"pooling": pooling, "registers": 2}
+for name, overrides in VARIANTS.items():
+    CASES[name] = lambda overrides=overrides: forward(vit(**overrides))
+for name, settings in {
+    "R+ViT-Ti/16": TINY,
+    "BiT-R50x1": {"layers": (1, 1)},
+    "Seg-Ti/16": TINY,
+    "Seg-Ti-Mask/16": {**TINY, "cells": 2},
+}.items():
+    CASES[name] = lambda name=name, settings=settings: forward(
+        on_device(lambda: vt.create(name, image_size=32, num_classes=7, **settings))
+    )
+
+for kind in ("softmax", "sigmoid"):
+    CASES[f"classification, {kind}"] = lambda kind=kind: step(
+        model := vit(),
+        classification(TrainingConfig(loss=kind, label_smoothing=0.1)),
+        Batch(images(model), numbers(4), numbers(4)),
+    )
+
+
+def distill(form: str) -> None:
+    """The teacher's images are of another size and have other channels."""
+    model = vit(channels=1, distillation_token=True, pooling="class+distillation")
+    labels = [str(number) for number in range(7)]
+    teacher = on_device(
+        lambda: Teacher(
+            vt.create("ViT-Ti/8", **TINY, image_size=24, num_classes=7), model.preprocessing, labels
+        )
+    )
+    config = TrainingConfig(distillation=DistillationConfig(teacher="a", form=form))  # type: ignore[arg-type]
+    step(model, classification(config, teacher), Batch(images(model), numbers(4), numbers(4)))
+
+
+CASES["distillation, hard"] = lambda: distill("hard")
+CASES["distillation, soft"] = lambda: distill("soft")
+
+
+def run_of(task: str, batch: Callable[[Any], Any], **settings: Any) -> None:
+    """A step of a task's model and objective, as a run of it has them."""
+    kind = task_named(task)
+    config = kind.config(task=task, **settings)
+    step(on_device(lambda: kind.build(config, None, steps=4)), kind.objective(config, None), batch(config))
+
+
+def pretrain(task: str) -> None:
+    model = config_of("ViT-Ti/8", **TINY, image_size=32, num_classes=None)
+    with patch.object(DINO, "done", 0.5):  # which it reads from a tensor
+        run_of(
+            task,
+            lambda config: Batch(torch.empty(4, 3, 32, 32, device=DEVICE), numbers(4), numbers(4)),
+            model=model,
+            preprocessing=Preprocessing(size=(32, 32)),
+        )
+
+
+for name in ("masked-patch", "mae", "simmim", "dino"):
+    CASES[name] = lambda name=name: pretrain(name)
+
+
+def segment(decoder: str) -> None:
+    settings = {**TINY, "image_size": 32, "num_classes": 7, "decoder": decoder}
+    model = on_device(lambda: vt.create("Seg-Ti/16", **settings))
+    kind = task_named("segmentation")
+    config = kind.config(model=model.config, preprocessing=Preprocessing(size=(32, 32), resize="squash"))
+    step(model, kind.objective(config, None), MaskBatch(images(model), numbers(4, 32, 32)))
+
+
+CASES["segmentation, linear"] = lambda: segment("linear")
+CASES["segmentation, mask Transformer"] = lambda: segment("mask-transformer")
+
+
+def regress() -> None:
+    kind, model = task_named("regression"), vit(num_classes=1)
+    config = kind.config(task="regression", model=model.config, preprocessing=model.preprocessing)
+    step(model, kind.objective(config, None), Batch(images(model), torch.empty(4, device=DEVICE), numbers(4)))
+
+
+CASES["regression"] = regress
+TEXT = {"vocabulary": 300, "width": 24, "depth": 1, "heads": 2, "mlp_dim": 24}
+
+
+def translate() -> None:
+    kind, config = task_named("translation"), TransformerConfig(**TEXT, encoder_depth=1)
+    batch = TextBatch(numbers(4, 6), numbers(4, 5), torch.empty(4, device=DEVICE))
+    step(on_device(lambda: Transformer(config)), kind.objective(kind.config(), None), batch)
+
+
+def caption() -> None:
+    encoder = config_of("ViT-Ti/8", **TINY, image_size=32, num_classes=None)
+    kind, config = task_named("captioning"), CaptionerConfig(encoder=encoder, decoder=DecoderConfig(**TEXT))
+    batch = CaptionBatch(
+        torch.empty(4, 3, 32, 32, device=DEVICE), numbers(4, 5), torch.empty(4, device=DEVICE)
+    )
+    step(on_device(lambda: Captioner(config)), kind.objective(kind.config(), None), batch)
+
+
+CASES["translation"] = translate
+CASES["captioning"] = caption
+
+
+def changed(change: Callable[[Any], Any], **overrides: Any) -> None:
+    """Change a model that is on the device: everything new is there as well."""
+    model = change(vit(**overrides))
+    assert {each.device for each in (*model.parameters(), *model.buffers())} == {DEVICE}
+    forward(model)
+
+
+for position in ("learned", "learned-2d", "sincos-2d", "rotary-2d"):
+    CASES[f"resize images, {position}"] = lambda position=position: changed(
+        lambda model: vt.resize(model, image_size=48), position={"kind": position}
+    )
+CASES["resize patches"] = lambda: changed(lambda model: vt.resize(model, patch_size=4))
+CASES["another head"] = lambda: changed(lambda model: with_head(model, 5))
+
+
+def augment(**settings: Any) -> None:
+    """Normalize and augment a batch of bytes on the device."""
+    preprocessing = Preprocessing(size=(32, 32))
+    transform = on_device(lambda: BatchTransform(preprocessing, AugmentationConfig(**settings), classes=7))
+    pixels = torch.zeros(4, 3, 32, 32, dtype=torch.uint8, device=DEVICE)
+    with patch.object(BatchRandom, "noise_generator", return_value=None):  # the device has no generators
+        batch = transform(Batch(pixels, numbers(4), numbers(4)), 0, 0)
+    assert {each.device for each in batch} == {DEVICE}
+
+
+for name, settings in {
+    "normalization": {},
+    "flips": {"flip": 0.5},
+    "affine changes": {"affine": AffineConfig(rotate=5, elastic=0.02, fill="darkest")},
+    "noise": {"noise": 0.1},
+    "random erasing": {"random_erasing": 0.5},
+    "Mixup": {"mixup": 0.2},
+    "CutMix": {"cutmix": 1.0},
+}.items():
+    CASES[name] = lambda settings=settings: augment(**settings)
+
+
+if __name__ == "__main__":
+    errors = {}
+    for name, case in CASES.items():
+        try:
+            with FakeTensorMode(shape_env=ShapeEnv(allow_dynamic_output_shape_ops=True)):
+                case()
+            errors[name] = ""
+        except Exception as error:
+            errors[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            own = [each for each in traceback.extract_tb(error.__traceback__) if "vitreous" in each.filename]
+            errors[name] += "".join(f", {Path(each.filename).name}:{each.lineno}" for each in own[-2:])
+    print(json.dumps(errors, indent=1))
