@@ -8,13 +8,13 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from torch import nn
 
 from vitreous.data.checking import looks_masked
 from vitreous.data.config import DataConfig
 from vitreous.data.contact_sheet import contact_sheet
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
 from vitreous.deployment.predictor import Prediction, Predictor
 from vitreous.deployment.serving.endpoints import Limits, Served
@@ -22,6 +22,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.baselines import Baseline, digits_baselines
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.fewshot import fewshot_measure
+from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask, image_facts
@@ -29,7 +30,7 @@ from vitreous.tasks.task import Card, Material, Measure, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
-from vitreous.training.objectives import Objective, Teacher, classification, validation
+from vitreous.training.objectives import LOSSES, Objective, Teacher, accuracy, classification
 from vitreous.training.run import Run
 
 
@@ -78,13 +79,23 @@ class Classification(ImageTask):
     def validation(self, config: RunConfig, data: Splits) -> Measure | None:
         """Return what measures loss and accuracy on the validation part, and few-shot accuracy there if
         `evaluation.fewshot` is set."""
-        scores = validation(data.validation, config)
-        if not config.evaluation.fewshot:
-            return scores
-        few = fewshot_measure(data, batch_size=config.evaluation.batch_size)
+        images, asked, loss = data.validation, config.evaluation, LOSSES[config.training.loss]
+        few = fewshot_measure(data, batch_size=asked.batch_size) if asked.fewshot else None
+        if images is None:
+            return None
+        workers = worker_count(config.data.workers)
 
-        def measure(model: nn.Module) -> Mapping[str, float]:
-            return {**(scores(model) if scores else {}), **few(model)}
+        def measure(model: Any) -> Mapping[str, float]:
+            device = next(model.parameters()).device
+            found = compute_outputs(
+                model, images, device=device, batch_size=asked.batch_size, workers=workers
+            )
+            targets = torch.from_numpy(images.targets[found.indices])
+            scores = {
+                "validation_loss": float(loss(found.values, targets, 0.0)),
+                "validation_accuracy": float(accuracy(found.values, targets)),
+            }
+            return {**scores, **(few(model) if few else {})}
 
         return measure
 

@@ -5,21 +5,19 @@ An objective maps a model, a batch and a generator to a loss and named measures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.dataset import ImageDataset
-from vitreous.data.image_samples import Batch, evaluation_loader
-from vitreous.data.loading import worker_count
+from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.training.config import DistillationConfig, RunConfig, TrainingConfig
+from vitreous.training.config import DistillationConfig, TrainingConfig
 from vitreous.training.step import Objective as Objective
 
 Logits = Float[Tensor, "B classes"]
@@ -149,33 +147,3 @@ def matching_columns(teacher: Model, classes: Sequence[str]) -> Int[Tensor, " cl
     if unknown := [label for label in classes if label not in labels]:
         raise InputError(f"the teacher does not know the class {unknown[0]!r}: its labels are {labels[:10]}")
     return torch.tensor([labels.index(label) for label in classes])
-
-
-def validation(
-    images: ImageDataset | None, config: RunConfig
-) -> Callable[[nn.Module], dict[str, float]] | None:
-    """Return what measures a model's loss and accuracy on `images`; None without images."""
-    if images is None:
-        return None
-    loss = LOSSES[config.training.loss]
-
-    def measure(model: nn.Module) -> dict[str, float]:
-        loader = evaluation_loader(
-            images,
-            preprocessing=config.preprocessing,
-            batch_size=config.evaluation.batch_size,
-            workers=worker_count(config.data.workers),
-            device=next(model.parameters()).device,
-        )
-        was_training, sums, count = model.training, {"loss": 0.0, "accuracy": 0.0}, 0
-        model.eval()
-        with torch.inference_mode():
-            for batch in loader:
-                logits, size = model(batch.images).float(), len(batch.targets)
-                sums["loss"] += float(loss(logits, batch.targets, 0.0)) * size
-                sums["accuracy"] += float(accuracy(logits, batch.targets)) * size
-                count += size
-        model.train(was_training)
-        return {f"validation_{name}": total / max(count, 1) for name, total in sums.items()}
-
-    return measure
