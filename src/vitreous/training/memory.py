@@ -96,6 +96,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # another system's C library
         return False
-    return all(
-        [mallopt(MMAP_THRESHOLD, 2**30), mallopt(TRIM_THRESHOLD, 2**31 - 1), mallopt(TOP_PAD, 64 * 2**20)]
-    )
+    settings = {MMAP_THRESHOLD: 2**30, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 64 * 2**20}
+    return all([mallopt(name, value) for name, value in settings.items()])

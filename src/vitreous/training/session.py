@@ -44,13 +44,11 @@ def train_run(
 
     Args:
         model: at the beginning, on the CPU.
-        save: writes a model into the run; called in the first process, also where the loss does not stay
-            finite, with the last good weights.
-        bad: where the loader notes images that it cannot read.
-        images: the number of training images.
+        save: writes a model into the run, in the first process; the last good one where the loss becomes
+            non-finite.
+        bad, images: where the loader notes images that it cannot read, and the number of training images.
         world: the processes that train together; only the first one writes into the run.
-        validate: measures a model on images that it does not learn from, after every `validate_every`-th
-            epoch.
+        validate: measures a model after every `validate_every`-th epoch.
         averaging: of the weights, where the configuration asks for none.
         on_resume: is called with the learner before training.
 
