@@ -97,4 +97,4 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError, TypeError):  # another system's C library
         return False
     settings = {MMAP_THRESHOLD: 2**30, TRIM_THRESHOLD: 2**31 - 1, TOP_PAD: 64 * 2**20}
-    return all([mallopt(name, value) for name, value in settings.items()])
+    return all(mallopt(name, value) for name, value in settings.items())
