@@ -21,7 +21,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 import vitreous as vt
 from vitreous.checkpoints.resizing import with_head
-from vitreous.data.augmentation.batch import BatchRandom, BatchTransform
+from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
 from vitreous.data.config import AffineConfig, AugmentationConfig
 from vitreous.data.image_samples import Batch
 from vitreous.data.segmentation.loading import MaskBatch
