@@ -69,11 +69,6 @@ class Tensors(Mapping[str, Tensor]):
     def shape(self, name: str) -> tuple[int, ...]:
         return self.entries[name].shape
 
-    def renamed(self, rename: Callable[[str], str | None]) -> Tensors:
-        """The same tensors under other names; those whose new name is None are left out."""
-        named = ((rename(name), entry) for name, entry in self.entries.items())
-        return Tensors({name: entry for name, entry in named if name is not None})
-
 
 class Source(NamedTuple):
     """An opened checkpoint, of a format that may not be known yet."""
@@ -113,25 +108,25 @@ class Source(NamedTuple):
         """The same; None where there is no such tensor."""
         return self.size(name, axis, ndim=ndim) if name in self.tensors else None
 
-    def count(self, name: Callable[[int], str]) -> int:
-        """How many of name(0), name(1), ... there are: the depth.
+    def count(self, name: str, *stage: int, first: int = 0) -> int:
+        """How many layers, or units of a stage, there are: `name` with their number in the last braces.
 
         Raises:
             InputError: there is not one.
         """
-        depth = 0
-        while name(depth) in self.tensors:
-            depth += 1
-        if not depth:
-            raise InputError(f"{self.where}: missing weights: {name(0)}")
-        return depth
+        number = first
+        while name.format(*stage, number) in self.tensors:
+            number += 1
+        if number == first:
+            raise InputError(f"{self.where}: missing weights: {name.format(*stage, first)}")
+        return number - first
 
     def units(self, name: str, first: int) -> tuple[int, ...]:
         """How many units each stage of a ResNet has: `name` with the numbers of stage and unit, which count
         from `first`."""
         layers: list[int] = []
         while name.format(stage := first + len(layers), first) in self.tensors:
-            layers.append(self.count(lambda unit: name.format(stage, first + unit)))
+            layers.append(self.count(name, stage, first=first))
         return tuple(layers)
 
     def prefix(self, what: str, prefixes: Iterable[str], *names: str) -> str:
@@ -145,12 +140,14 @@ class Source(NamedTuple):
                 return prefix
         raise InputError(f"{self.where} is not {what}: it has no {' or '.join(names)}")
 
-    def with_tensors(self, rename: Callable[[str], str | None]) -> Source:
-        return self._replace(tensors=self.tensors.renamed(rename))
+    def renamed(self, rename: Callable[[str], str | None]) -> Source:
+        """The same tensors under other names; those whose new name is None are left out."""
+        named = ((rename(name), entry) for name, entry in self.tensors.entries.items())
+        return self._replace(tensors=Tensors({name: entry for name, entry in named if name is not None}))
 
     def below(self, prefix: str) -> Source:
         """The tensors whose names begin with `prefix`, without it."""
-        return self.with_tensors(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
+        return self.renamed(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
 
 
 def model_folder(path: Path) -> Path:

@@ -143,7 +143,7 @@ def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:
         "width": width,
         "channels": channels,
         "patch_size": (p, q),
-        "depth": source.count(theirs["blocks.{}.attention_norm.weight"].format),
+        "depth": source.count(theirs["blocks.{}.attention_norm.weight"]),
         "mlp_dim": mlp_dim,
         "mlp": "swiglu" if swiglu else "gelu",
         "qk_norm": bool(first("blocks.{}.attention.query_norm.weight")),
@@ -155,7 +155,7 @@ def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 # What timm, transformers and PyTorch's classes (in small letters) call the activation of an MLP: ours.
-ACTIVATIONS = {
+ACTIVATION_NAMES = {
     "gelu": "gelu",
     "gelu_erf": "gelu",
     "gelu_tanh": "gelu_tanh",
@@ -173,10 +173,10 @@ ACTIVATIONS = {
 
 def activation_of(source: Source, field: str, name: Any) -> str:
     """The activation that a field of config.json names, by our name."""
-    if not isinstance(name, str) or name not in ACTIVATIONS:
-        hint = nearest(str(name), list(ACTIVATIONS))
+    if not isinstance(name, str) or name not in ACTIVATION_NAMES:
+        hint = nearest(str(name), list(ACTIVATION_NAMES))
         raise InputError(f"{source.where}: unknown {field} {name!r} in config.json: {hint}")
-    return ACTIVATIONS[name]
+    return ACTIVATION_NAMES[name]
 
 
 # Where heads are not 64 wide: SigLIP's So400m, ViT-H, ViT-g, ViT-G.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.checkpoints.files import Source, open_source
-from vitreous.checkpoints.format import ACTIVATIONS
+from vitreous.checkpoints.format import ACTIVATION_NAMES
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 
@@ -60,7 +60,7 @@ def timm_config(module: Any, cfg: dict[str, Any]) -> dict[str, Any]:
     args: dict[str, Any] = {
         "num_heads": next(attributes(module, HEADS), None),
         "img_size": next(attributes(module, ("img_size",)), None),
-        "act_layer": next((name for name in class_names(module.blocks) if name in ACTIVATIONS), None),
+        "act_layer": next((name for name in class_names(module.blocks) if name in ACTIVATION_NAMES), None),
         "no_embed_class": getattr(module, "no_embed_class", None),
         "pool_include_prefix": getattr(module, "pool_include_prefix", None),
     }

@@ -127,7 +127,7 @@ def read_native(source: Source, overrides: Overrides) -> Reading:
     if "task" not in described:  # version 0.1
         full = {name: name for name in source.tensors if 0 not in source.tensors.shape(name)}
         rows = [same(now, then) for now, then in current_weights(full, stored(meta_model(config))).items()]
-        source = source.with_tensors(full.get)
+        source = source.renamed(full.get)
     return Reading(source, config, rows, preprocessing, labels, task=task)
 
 

@@ -148,7 +148,7 @@ def resnet_fields(source: Source, names: Names) -> dict[str, Any]:
 
 def read_bit(source: Source, overrides: Overrides) -> Reading:
     # TensorFlow numbered some convolutions of some files
-    source = source.with_tensors(lambda name: CONVOLUTION.sub("/standardized_conv2d/", name))
+    source = source.renamed(lambda name: CONVOLUTION.sub("/standardized_conv2d/", name))
     source.prefix("a BiT", ("",), TENSORFLOW.root, BIG_VISION.root)
     names = TENSORFLOW if TENSORFLOW.root in source.tensors else BIG_VISION
     return read_resnet(source, overrides, names)

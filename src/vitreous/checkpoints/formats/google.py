@@ -105,7 +105,7 @@ def google_config(source: Source, overrides: Overrides) -> tuple[ViTConfig, bool
         "head_dim": None if heads * head_dim == width else head_dim,
         "depth": source.size(f"{block}/LayerNorm_0/scale", 0, ndim=2)
         if scanned
-        else source.count(f"{BLOCK}/LayerNorm_0/scale".format),
+        else source.count(f"{BLOCK}/LayerNorm_0/scale"),
         "mlp_dim": source.size(hidden, -1, ndim=2 + lead),
         "mlp": "gelu_tanh",
         "representation_size": source.size_if_there("pre_logits/kernel", 1, ndim=2),

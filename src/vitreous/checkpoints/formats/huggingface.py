@@ -129,7 +129,7 @@ UNUSED = ("embeddings.mask_token", "embeddings.position_ids")
 def read_huggingface(source: Source, overrides: Overrides) -> Reading:
     patches = (f"{family.names['stem.projection']}.weight" for family in (VIT, CLIP))
     prefix = source.prefix("a transformers checkpoint of a ViT", PREFIXES, *patches)
-    source = source.with_tensors(lambda name: None if name.startswith(OTHERS) else name.removeprefix(prefix))
+    source = source.renamed(lambda name: None if name.startswith(OTHERS) else name.removeprefix(prefix))
     if isinstance(vision := source.config.get("vision_config"), dict):
         source = source._replace(config=source.config | vision)
     family = family_of(source)

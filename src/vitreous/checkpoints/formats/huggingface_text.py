@@ -139,13 +139,13 @@ def read_trocr(source: Source, overrides: Overrides) -> Reading:
         decoder, encoder_config = decoder_config(source), dict(described["encoder"])
     # the pooler is not read by the decoder
     encoder = read_huggingface(
-        source.with_tensors(
+        source.renamed(
             lambda name: None if name.startswith(("encoder.pooler.", "decoder.")) else name
         )._replace(config=encoder_config),
         {},
     )
     assert isinstance(encoder.config, ViTConfig)  # huggingface reads nothing else
-    text = source.with_tensors(lambda name: name if name.startswith(DECODER) else None)
+    text = source.renamed(lambda name: name if name.startswith(DECODER) else None)
     tensors = Tensors(encoder.source.tensors.entries | text.tensors.entries)
     rows = [row._replace(ours=tuple(f"encoder.{name}" for name in row.ours)) for row in encoder.rows]
     return encoder._replace(

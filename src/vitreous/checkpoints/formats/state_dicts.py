@@ -85,7 +85,7 @@ def torchvision_rows(config: ViTConfig) -> list[Row]:
 
 def read_torchvision(source: Source, overrides: Overrides) -> Reading:
     # later releases number the parts of the MLP
-    source = source.with_tensors(
+    source = source.renamed(
         lambda name: name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2.")
     )
     config = state_dict_config(source, overrides, TORCHVISION_ROWS, "encoder.pos_embedding")
@@ -136,7 +136,7 @@ def dinov2_tokens(config: ViTConfig) -> Row:
 
 def read_dinov2(source: Source, overrides: Overrides) -> Reading:
     # FSDP-trained files hold their blocks in chunks: blocks.0.11.norm1 is layer 11.
-    source = source.with_tensors(lambda name: re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name))
+    source = source.renamed(lambda name: re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name))
     rows = dinov2_rows(swiglu="blocks.0.mlp.w12.weight" in source.tensors)
     config = state_dict_config(
         source,
@@ -272,8 +272,8 @@ def read_torch_transformer(source: Source, overrides: Overrides) -> Reading:
         "width": source.size(first, 1, ndim=2),
         "mlp_dim": source.size(first, 0, ndim=2),
         "heads": asked_heads(source, overrides, source.size(first, 1, ndim=2)),
-        "encoder_depth": source.count(lambda i: f"encoder.layers.{i}.linear1.weight"),
-        "depth": source.count(lambda i: f"decoder.layers.{i}.linear1.weight"),
+        "encoder_depth": source.count("encoder.layers.{}.linear1.weight"),
+        "depth": source.count("decoder.layers.{}.linear1.weight"),
         "norm": "post",
         "norm_eps": 1e-5,
         "final_norm": "encoder.norm.weight" in source.tensors,

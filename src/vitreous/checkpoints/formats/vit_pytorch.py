@@ -105,7 +105,7 @@ def read_vit_pytorch(source: Source, overrides: Overrides) -> Reading:
     simple = any(f"linear_head.{name}" in source.tensors for name in ("weight", "1.weight"))
     # pool="mean" of new releases keeps an empty class token in its files
     empty = "cls_token" in source.tensors and 0 in source.tensors.shape("cls_token")
-    source = source.with_tensors(
+    source = source.renamed(
         lambda name: None if empty and name == "cls_token" else current_name(name, simple=simple)
     )
     norms = len(source.shape("to_patch_embedding.1.weight")) == 1
@@ -125,7 +125,7 @@ def read_vit_pytorch(source: Source, overrides: Overrides) -> Reading:
         "patch_size": patch,
         "heads": heads,
         "head_dim": None if inner == width else inner // heads,
-        "depth": source.count(f"{LAYER}0.to_qkv.weight".format),
+        "depth": source.count(f"{LAYER}0.to_qkv.weight"),
         "mlp_dim": source.size(f"{LAYER.format(0)}1.net.1.weight", 0, ndim=2),
         "num_classes": source.size("linear_head.weight" if simple else "mlp_head.weight", 0, ndim=2),
         "stem": {"kind": "patch", "form": "linear", "norm_before": norms, "norm_after": norms},
