@@ -9,7 +9,7 @@ import pytest
 import torch
 from einops import rearrange
 
-from vitreous.checkpoints.resizing import INTERPOLATIONS, interpolate, resize_patch, resize_table
+from vitreous.checkpoints.resizing import INTERPOLATIONS, resize_patch, resize_table
 
 TOLERANCE = 1e-5
 
@@ -79,6 +79,6 @@ def test_patches(golden: Any) -> None:
 def test_resized_kernel_sees_the_same_in_a_resized_patch() -> None:
     """The defining property of PI-resize, exact when the patch grows (FlexiViT, section 3.4)."""
     kernel, patch = torch.randn(5, 3, 8, 8), torch.randn(2, 3, 8, 8)
-    larger = interpolate("bilinear")(patch, (16, 16))
+    larger = INTERPOLATIONS["timm-npz"](patch, (16, 16))
     ours = torch.einsum("dcpq,bcpq->bd", resize_patch(kernel, (16, 16)), larger)
     torch.testing.assert_close(ours, torch.einsum("dcpq,bcpq->bd", kernel, patch), atol=1e-4, rtol=1e-4)

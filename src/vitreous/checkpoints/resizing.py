@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -39,23 +40,17 @@ def dinov2(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tenso
     return F.interpolate(grid, scale_factor=scale, mode="bicubic", align_corners=False)
 
 
-def interpolate(mode: str, *, align_corners: bool = False, antialias: bool = False) -> Callable[..., Tensor]:
-    """A function from maps (B, D, h, w) and a size to the map of that size."""
-
-    def resample(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
-        return F.interpolate(grid, size=size, mode=mode, align_corners=align_corners, antialias=antialias)
-
-    return resample
-
-
+# From maps (B, D, h, w) and a size to the maps of that size.
 INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
-    "google": interpolate("bilinear", align_corners=True),  # vit_jax, big_vision: scipy.ndimage.zoom(order=1)
-    "timm-npz": interpolate("bilinear"),  # timm, when it reads Google's .npz
-    "timm": interpolate("bicubic", antialias=True),
-    "torchvision": interpolate("bicubic", align_corners=True),
-    "huggingface": interpolate("bicubic"),
+    # vit_jax, big_vision: scipy.ndimage.zoom(order=1)
+    "google": partial(F.interpolate, mode="bilinear", align_corners=True),
+    "timm-npz": partial(F.interpolate, mode="bilinear"),  # timm, when it reads Google's .npz
+    "timm": partial(F.interpolate, mode="bicubic", antialias=True),
+    "torchvision": partial(F.interpolate, mode="bicubic", align_corners=True),
+    "huggingface": partial(F.interpolate, mode="bicubic"),
     "dinov2": dinov2,
-    "flexivit": interpolate("bilinear", antialias=True),  # jax.image.resize(..., "linear")
+    # jax.image.resize(..., "linear")
+    "flexivit": partial(F.interpolate, mode="bilinear", antialias=True),
 }
 
 

@@ -84,7 +84,9 @@ def save(
         reason = f"{error.strerror}; make room, or choose another path"
         raise InputError(f"cannot write {path}: {reason}") from error
     finally:
-        remove_if_there(unfinished)
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished)
+        unfinished.unlink(missing_ok=True)
     if writer.suffixes and model.labels:
         log.warning("%s: a file of format %s holds no labels and no preprocessing", path, format)
     return difference
@@ -156,10 +158,3 @@ def replace(unfinished: Path, path: Path) -> None:
         raise InputError(f"{path} is a file; the format is a folder: give another path")
     for file in unfinished.iterdir():
         os.replace(file, path / file.name)
-
-
-def remove_if_there(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    elif path.exists():
-        path.unlink()
