@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 import sys
@@ -123,6 +124,30 @@ def test_what_is_assumed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     vt.load(GOLDEN / "hf_vit")
     assert not caplog.messages, "config.json and preprocessor_config.json tell everything"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"class_token": False, "pooling": "attention", "mlp": "gelu_tanh"},
+        {"embedding_norm": True, "mlp": "quick_gelu", "norm_eps": 1e-5},
+    ],
+    ids=["siglip", "clip"],
+)
+def test_what_config_json_leaves_out_is_the_default_of_its_model_type(
+    fields: dict[str, Any], tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """transformers writes only what differs from its defaults into the config.json of a tower."""
+    model = tiny(width=48, heads=12, num_classes=None, **fields)
+    vt.save(model, tmp_path / "m", format="huggingface")
+    complete = vt.load(tmp_path / "m").config
+    described = json.loads((tmp_path / "m" / "config.json").read_text())
+    for name in ("hidden_act", "layer_norm_eps", "num_attention_heads"):
+        del described[name]
+    (tmp_path / "m" / "config.json").write_text(json.dumps(described))
+    with caplog.at_level(logging.WARNING):
+        assert vt.load(tmp_path / "m").config == complete
+    assert not caplog.messages
 
 
 def test_another_size_keeps_class_token_and_registers() -> None:

@@ -34,7 +34,8 @@ class Family(NamedTuple):
     attention: tuple[str, str, str]  # q, k, v
     tokens: dict[str, str]
     positions: str
-    eps: float  # where config.json does not tell
+    eps: float  # where config.json does not tell, as the activation
+    activation: str = "gelu"
     token_axes: int = 3
     table_axes: int = 3
 
@@ -96,6 +97,7 @@ CLIP = Family(
     tokens={"class_token": "embeddings.class_embedding"},
     positions="embeddings.position_embedding.weight",
     eps=1e-5,
+    activation="quick_gelu",
     token_axes=1,
     table_axes=2,
 )
@@ -109,6 +111,7 @@ SIGLIP = CLIP._replace(
         "pool.mlp.contract": "head.mlp.fc2",
     },
     eps=1e-6,
+    activation="gelu_pytorch_tanh",
 )
 
 PREFIXES = (
@@ -166,15 +169,17 @@ def huggingface_fields(
     tensors, described = source.tensors, source.config
     layer = family.layer.format(0)
     fields = shape_fields(source, family_rows(family, swiglu=f"{layer}mlp.weights_in.weight" in tensors))
-    activation = activation_of(source, "hidden_act", described.get("hidden_act", "gelu"))
+    # config.json may leave out whatever is the default of its model_type
+    defaults = "model_type" in described
+    activation = described.get("hidden_act", family.activation if defaults else "gelu")
     if fields["mlp"] == "gelu":
-        fields["mlp"] = activation
+        fields["mlp"] = activation_of(source, "hidden_act", activation)
     assumed = f"LayerNorm eps {family.eps} and GELU, as no config.json says"
     if fields["representation_size"] and described.get("pooler_act", "tanh") != "tanh":
         raise InputError(
             f"{source.where}: a pooler with {described['pooler_act']!r} is not known here, only tanh"
         )
-    heads = described.get("num_attention_heads")
+    heads = described.get("num_attention_heads", 12 if defaults else None)
     distilled = "distillation_classifier.weight" in tensors
     class_token = family.tokens["class_token"] in tensors
     fields |= {
@@ -191,7 +196,7 @@ def huggingface_fields(
     }
     if "embeddings.distillation_token" in tensors and not distilled:
         fields["registers"] = 1
-    return fields, () if "layer_norm_eps" in described else (assumed,)
+    return fields, () if defaults or "layer_norm_eps" in described else (assumed,)
 
 
 def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -> str:
