@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     read: Callable[[], Tensor]
 
 
-class Tensors(Mapping[str, Tensor]):
+class Tensors:
     """The tensors of a file by name. Each is read when it is asked for, so that a whole file never lies in
     memory beside the model made from it; names and shapes are known without reading."""
 
@@ -65,6 +65,12 @@ class Tensors(Mapping[str, Tensor]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.entries
+
+    def keys(self) -> KeysView[str]:
+        return self.entries.keys()
+
+    def items(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, entry.read()) for name, entry in self.entries.items())
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.entries[name].shape

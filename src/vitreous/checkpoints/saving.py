@@ -86,7 +86,8 @@ def save(
     finally:
         if unfinished.is_dir():
             shutil.rmtree(unfinished)
-        unfinished.unlink(missing_ok=True)
+        elif unfinished.exists():
+            unfinished.unlink()
     if writer.suffixes and model.labels:
         log.warning("%s: a file of format %s holds no labels and no preprocessing", path, format)
     return difference
