@@ -50,12 +50,13 @@ def measure(root: Path) -> dict[str, float]:
     del again
     train, _, test = split(images, DataConfig())
     assert test is not None
-    arrays = images.table.nbytes + images.targets.nbytes + 2 * 8 * (len(train) + len(test))
+    index = images.table.names.nbytes + images.table.ends.nbytes + images.targets.nbytes
+    arrays = index + 2 * 8 * (len(train) + len(test))
     return {
         "images": len(images),
         "build_seconds": round(build, 2),
         "cached_seconds": round(cached, 3),
-        "bytes_each_index": round((images.table.nbytes + images.targets.nbytes) / len(images), 1),
+        "bytes_each_index": round(index / len(images), 1),
         "bytes_each_with_split": round(arrays / len(images), 1),
         "resident_bytes_each": round((resident() - before) / len(images), 1),
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

@@ -12,6 +12,7 @@ import torch
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig, RandomResizedCropConfig
 from vitreous.data.contact_sheet import contact_sheet
 from vitreous.data.image_samples import evaluation_loader, image_loader
+from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
@@ -276,3 +277,8 @@ def test_threads_that_decode_leave_the_caller_its_cores():
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert run.stdout == "2\n", run.stderr
+
+
+def test_fewer_threads_than_none_are_refused():
+    with pytest.raises(InputError, match="the number of workers is -1: pass 0 or more"):
+        worker_count(-1)

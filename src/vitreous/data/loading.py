@@ -23,6 +23,7 @@ from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
 
 AHEAD = 3  # batches in the making while the model works
+QUEUED = 64  # items whose results wait for those before them
 CHUNK = 8  # samples that a thread takes at a time
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
@@ -259,16 +260,15 @@ def in_threads(
     items: Iterable[T],
     *,
     workers: int | None = None,
-    ahead: int = 64,
     initializer: Callable[[], None] | None = None,
 ) -> Iterator[R]:
-    """Yield function(item) for each item, in order, computed by threads; `ahead` are started early.
+    """Yield function(item) for each item, in order, computed by threads; a few are started early.
 
     Args:
         initializer: is called in each thread; `one_core` where they compute with torch.
     """
     with ThreadPoolExecutor(worker_count(workers) or 1, initializer=initializer) as executor:
-        yield from in_order(executor, function, items, ahead=ahead)
+        yield from in_order(executor, function, items, ahead=QUEUED)
 
 
 def in_order(

@@ -152,6 +152,7 @@ CONTRAST = (
     (0x8D, 0xB6, 0x00), (0xF9, 0x93, 0x79), (0x60, 0x4E, 0x97), (0xF6, 0xA6, 0x00), (0xB3, 0x44, 0x6C),
     (0xDC, 0xD3, 0x00), (0x88, 0x2D, 0x17), (0x65, 0x45, 0x22), (0xE2, 0x58, 0x22), (0x84, 0x84, 0x82),
 )  # fmt: skip
+COVER = 0.6  # share of a class's color over an image
 GOLDEN = 0.618033988749895  # of the circle of hues: turns by it never come close to one another
 
 
@@ -180,9 +181,9 @@ def colored(mask: UInt8[np.ndarray, "H W"], classes: int) -> UInt8[np.ndarray, "
 
 
 def overlaid(
-    image: UInt8[np.ndarray, "H W 3"], mask: UInt8[np.ndarray, "H W"], classes: int, share: float = 0.6
+    image: UInt8[np.ndarray, "H W 3"], mask: UInt8[np.ndarray, "H W"], classes: int
 ) -> UInt8[np.ndarray, "H W 3"]:
     """The image in gray under the classes' colors; class 0 is left clear."""
     gray = image.mean(axis=2, keepdims=True)
-    weight = np.where(mask == 0, 0.0, share)[..., None]
+    weight = np.where(mask == 0, 0.0, COVER)[..., None]
     return (gray * (1 - weight) + colored(mask, classes) * weight).round().astype(np.uint8)

@@ -64,10 +64,6 @@ class FileTable:
         start = int(self.ends[index - 1]) if index else 0
         return self.names[start : int(self.ends[index])].tobytes().decode("utf-8", "surrogateescape")
 
-    @property
-    def nbytes(self) -> int:
-        return self.names.nbytes + self.ends.nbytes
-
 
 class FileImages(ImageDataset):
     """Files named in a table, read when asked for."""
