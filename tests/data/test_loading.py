@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig, RandomResizedCropConfig
-from vitreous.data.contact_sheet import contact_sheet
+from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
@@ -248,12 +248,12 @@ def test_kept_images_are_decoded_once(train, monkeypatch):
 
 def test_the_contact_sheet_shows_what_is_trained_on(train):
     mixed = AugmentationConfig(mixup=5.0)  # often half and half
-    sheet = contact_sheet(loader(train, mixed), PREPROCESSING, train.classes, count=6)
+    sheet = ContactSheet.of(loader(train, mixed), PREPROCESSING, train.classes, 6)
     assert sheet.images.shape == (6, 3, 16, 24)
     assert sheet.images.dtype == torch.uint8
     assert len(sheet.labels) == 6
     assert any("%" in label for label in sheet.labels)
-    plain = contact_sheet(loader(train, PLAIN), PREPROCESSING, train.classes, count=99)
+    plain = ContactSheet.of(loader(train, PLAIN), PREPROCESSING, train.classes, 99)
     assert sorted(plain.labels) == ["cat"] * 8 + ["dog"] * 8
 
 

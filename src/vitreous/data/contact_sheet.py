@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import torch
@@ -22,26 +23,20 @@ class ContactSheet(NamedTuple):
     images: UInt8[Tensor, "N C H W"]
     labels: tuple[str, ...]
 
-
-def contact_sheet(
-    loader: DevicePrefetcher[Batch],
-    preprocessing: Preprocessing,
-    classes: Sequence[str],
-    *,
-    count: int = 48,
-    epoch: int = 0,
-) -> ContactSheet:
-    """Return the first images of an epoch, exactly as they are trained on, normalization undone."""
-    images: list[Tensor] = []
-    labels: list[str] = []
-    batches = loader.epoch(epoch)
-    for batch in batches:
-        images.append(preprocessing.denormalize(batch.images).cpu())
-        labels += (target_in_words(target, classes) for target in batch.targets.cpu())
-        if len(labels) >= count:
-            break
-    batches.close()
-    return ContactSheet(torch.cat(images)[:count], tuple(labels[:count]))
+    @classmethod
+    def of(
+        cls, loader: DevicePrefetcher[Batch], preprocessing: Preprocessing, classes: Sequence[str], count: int
+    ) -> ContactSheet:
+        """Return the first images of an epoch, exactly as they are trained on, normalization undone."""
+        images: list[Tensor] = []
+        labels: list[str] = []
+        with closing(loader.epoch(0)) as batches:
+            for batch in batches:
+                images.append(preprocessing.denormalize(batch.images).cpu())
+                labels += (target_in_words(target, classes) for target in batch.targets.cpu())
+                if len(labels) >= count:
+                    break
+        return cls(torch.cat(images)[:count], tuple(labels[:count]))
 
 
 def target_in_words(target: Tensor, classes: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import torch
 
 from vitreous.data.checking import looks_masked
 from vitreous.data.config import DataConfig
-from vitreous.data.contact_sheet import contact_sheet
+from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.loading import worker_count
@@ -117,7 +117,7 @@ class Classification(ImageTask):
             evaluation=evaluation,
             images=examples,
             baselines=[Baseline(**each) for each in more["baselines"]],
-            sheet=contact_sheet(batches, config.preprocessing, data.train.classes, count=24),
+            sheet=ContactSheet.of(batches, config.preprocessing, data.train.classes, 24),
         )
 
     def more(self, run: Run, answerer: Any, material: Material, data: Splits) -> dict[str, Any]:
