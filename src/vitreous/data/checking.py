@@ -17,7 +17,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.sources import open_data
-from vitreous.data.survey import Survey, exact_duplicates, near_duplicates, survey
+from vitreous.data.survey import DataSurvey, exact_duplicates, near_duplicates, survey_images
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
@@ -44,7 +44,7 @@ def check(splits: Splits, *, workers: int | None = None, empty: Sequence[Path] =
         empty: class folders without an image.
     """
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    seen = survey({name: part for name, part in parts.items() if part is not None}, workers=workers)
+    seen = survey_images({name: part for name, part in parts.items() if part is not None}, workers=workers)
     counts = dict(zip(splits.train.classes, seen.counts.tolist(), strict=True))
     few = [f"{name}: {count}" for name, count in counts.items() if count < FEW]
     findings = [
@@ -148,7 +148,7 @@ def class_counts(images: ImageDataset) -> NDArray[np.int64]:
     return np.bincount(images.targets.clip(0), minlength=classes)[:classes]
 
 
-def image_findings(seen: Survey, labels: str) -> Iterator[Finding]:
+def image_findings(seen: DataSurvey, labels: str) -> Iterator[Finding]:
     """Yield what the images tell: those that cannot be read; those that are there twice, in two splits, so
     that what is measured on them is not what will be seen, with two labels, or for nothing; those much
     smaller than the others, and gray ones among colored ones.
@@ -179,7 +179,7 @@ def image_findings(seen: Survey, labels: str) -> Iterator[Finding]:
         yield from finding("gray", seen.named(np.flatnonzero(seen.gray)))
 
 
-def suspects(seen: Survey) -> Iterator[Finding]:
+def suspects(seen: DataSurvey) -> Iterator[Finding]:
     """Images that look like another class's: of the ten nearest by thumbnail, nine are of one other class.
     Coarse colors and shapes are all that is compared, so right labels are among them."""
     chosen = np.arange(len(seen.names))

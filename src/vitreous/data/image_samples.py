@@ -78,7 +78,7 @@ def image_loader(
         copies = augmentation.repeated_augmentation
         return sampling.repeated(found, copies, total) if copies > 1 else found
 
-    reader = reader or ImageReader(
+    reader = reader or PixelReader(
         images, preprocessing, augmentation, in_memory=config.in_memory, processes=world_size
     )
     sampler = Sampler(order, len(images), batch_size=total, rank=rank, world_size=world_size)
@@ -108,7 +108,7 @@ def evaluation_loader(
 ) -> DevicePrefetcher[Any]:
     """Return every image exactly once and in order, as `Preprocessing` shows it; those that cannot be read
     are left out and listed in `bad`."""
-    reader = reader or ImageReader(images, preprocessing, compiled=len(images) >= MANY)
+    reader = reader or PixelReader(images, preprocessing, compiled=len(images) >= MANY)
     count = len(images)
     sampler = Sampler(lambda epoch: sampling.sequential(count), count, batch_size=batch_size, exact=True)
     loader = BatchLoader(sampler, reader.read, reader.collate, workers)
@@ -124,7 +124,7 @@ class SampleReader(Protocol):
     def collate(self, samples: Sequence[Any], indices: Indices, rows: Rows) -> Any: ...
 
 
-class ImageReader:
+class PixelReader:
     """The images of a dataset at the model's size, with the augmentation of single images.
 
     Args:

@@ -92,7 +92,7 @@ class ImageFacts(NamedTuple):
     gray: bool
 
 
-class Survey(NamedTuple):
+class DataSurvey(NamedTuple):
     """All good images, in columns of N. images: how many each part has. parts: the number of each image's
     part. counts: how many images show each class; those with several labels count for each."""
 
@@ -112,7 +112,7 @@ class Survey(NamedTuple):
         return [self.names[index] for index in indices]
 
 
-def survey(parts: Mapping[str, ImageDataset], *, workers: int | None = None) -> Survey:
+def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = None) -> DataSurvey:
     """Decode every image once, in threads."""
     bad = BadFiles()
     sizes = dict.fromkeys(parts, 0)
@@ -133,7 +133,7 @@ def survey(parts: Mapping[str, ImageDataset], *, workers: int | None = None) -> 
             sizes[part] += 1
             target = images.targets[index]
             counts[np.flatnonzero(target) if target.ndim else target] += 1
-    return Survey(
+    return DataSurvey(
         sizes,
         names,
         np.repeat(np.arange(len(parts)), list(sizes.values())),

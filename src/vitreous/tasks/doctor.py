@@ -19,7 +19,7 @@ from vitreous.models.names import Model
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.running import task_of_run
-from vitreous.training.diagnosis.of_course import course_findings, left_out
+from vitreous.training.diagnosis.of_course import bad_file_findings, course_findings
 from vitreous.training.diagnosis.of_model import geometry, model_findings, normalization, origin_of_nan
 from vitreous.training.run import Run
 from vitreous.training.session import model_so_far
@@ -43,8 +43,8 @@ def examine_run(path: Path) -> list[Finding]:
     task = task_of_run(path)
     run = Run.open(path, task.config)
     if isinstance(task, Classification):
-        return [*left_out(path), *classifier_findings(run)]
-    findings = [*left_out(path), *course(run), *weights(run)]
+        return [*bad_file_findings(path), *classifier_findings(run)]
+    findings = [*bad_file_findings(path), *course(run), *weights(run)]
     if (path / "model").exists():
         data = task.open_data(run.config)
         images = task.sample_images(data, SAMPLE)

@@ -28,7 +28,7 @@ from vitreous.data.segmentation.folders import (
     split_masked,
 )
 from vitreous.data.segmentation.masked import IGNORED, Legend, MaskedDataset
-from vitreous.data.survey import survey
+from vitreous.data.survey import survey_images
 from vitreous.errors import InputError
 from vitreous.models.segmenter import MOST_CLASSES
 
@@ -36,7 +36,7 @@ RARE = 0.001  # of the pixels that are evaluated
 EVERY_VALUE = Legend(tuple(str(number) for number in range(MOST_CLASSES)))
 
 
-class Opened(NamedTuple):
+class MasksToCheck(NamedTuple):
     """Images with masks by part, the names of the classes if they are given, and files without a partner."""
 
     parts: dict[str, MaskedDataset]
@@ -59,7 +59,7 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     Raises:
         InputError: there are no images and masks.
     """
-    opened = open_parts(source)
+    opened = open_for_checking(source)
     bad = BadFiles()
     wrong: list[str] = []
     pairs = {name: good_pairs(masked, bad, wrong, workers) for name, masked in opened.parts.items()}
@@ -71,7 +71,7 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     for name, images in good.items():  # those with equal masks have the same label
         images.targets = np.array([number[mask] for mask in pairs[name].masks], dtype=np.int64)
         images.classes = tuple(map(str, number.values()))
-    seen = survey(good, workers=workers)._replace(bad=bad)
+    seen = survey_images(good, workers=workers)._replace(bad=bad)
     pixels = np.concatenate([each.pixels for each in pairs.values()])
     present = np.flatnonzero(pixels.sum(axis=0)[:IGNORED])
     names = opened.classes or tuple(map(str, range(int(present.max(initial=0)) + 1)))
@@ -87,12 +87,12 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     return DataReport(tuple(findings), seen.images, dict(zip(names, shown, strict=True)))
 
 
-def open_parts(source: str) -> Opened:
+def open_for_checking(source: str) -> MasksToCheck:
     """The parts of a source, as training would split it, before anything in them has been looked at."""
     config = DataConfig()
     if source == DIGIT_PAGES:
         train, validation, test, *_ = open_masked(source, config)
-        return Opened(named(train, validation, test), train.classes, [], [])
+        return MasksToCheck(named(train, validation, test), train.classes, [], [])
     root = existing_folder(source)
     legend = legend_of(root)
     files: dict[str, MaskedFiles] = {}
@@ -107,7 +107,7 @@ def open_parts(source: str) -> Opened:
     if not files.keys() & {"all", "train"}:
         raise InputError(f"{source} has no image to train on that has a mask")
     parts = named(*split_masked(files, config, where=source))
-    return Opened(
+    return MasksToCheck(
         parts, legend.names if legend else None, list(map(str, without_mask)), list(map(str, without_image))
     )
 

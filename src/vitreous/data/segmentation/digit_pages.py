@@ -47,7 +47,7 @@ class DigitPages(MaskedDataset):
         mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
         for top, left, side in squares(rng):
             sampled = int(rng.integers(len(self.cover)))
-            cover = written(self.cover[sampled], side, rng)
+            cover = warped_digit(self.cover[sampled], side, rng)
             ink = rng.uniform(0.65, 1.0)
             here = (slice(top, top + side), slice(left, left + side))
             paper[here] += cover * (ink - paper[here])
@@ -88,7 +88,7 @@ def shared(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
     return max(high, 0) * max(wide, 0) / min(one[2], other[2]) ** 2
 
 
-def written(
+def warped_digit(
     cover: UInt8[np.ndarray, "8 8"], side: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "side side"]:
     """A digit's ink, 0 ... 1, resized, rotated by up to 12 degrees, stretched and slanted a little."""

@@ -82,7 +82,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     if given:  # some masks are read now, the others are checked when they are read
         some = everything[:: max(len(everything) // SAMPLE, 1)]
         list(in_threads(lambda pair: largest(pair[1], given), some))
-    legend = given or numbered(everything)
+    legend = given or numbered_classes(everything)
     if classes is not None:
         same = legend.names == classes if given else len(legend.names) <= len(classes)
         if not same:
@@ -187,7 +187,7 @@ def check_files(pairs: Sequence[tuple[Path, Path]], legend: Legend | None) -> li
     return sizes
 
 
-def numbered(pairs: Sequence[tuple[Path, Path]]) -> Legend:
+def numbered_classes(pairs: Sequence[tuple[Path, Path]]) -> Legend:
     """Classes by number, 0 to the largest value in any mask."""
     found = list(in_threads(lambda pair: largest(pair[1], None), pairs))
     most = max(found)

@@ -54,7 +54,7 @@ def open_data(
         spec = str(spec)
     refuse_ignored(spec, config, targets)
     if isinstance(spec, str):
-        name, parts = spec, open_parts(spec, config, targets, empty)
+        name, parts = spec, open_spec(spec, config, targets, empty)
     else:
         name, parts = type(spec).__name__, open_objects(spec, config, targets)
     return Splits(*parts, name, summarize(parts[0]))
@@ -84,7 +84,7 @@ def refuse_ignored(spec: Any, config: DataConfig, targets: Targets) -> None:
         )
 
 
-def open_parts(spec: str, config: DataConfig, targets: Targets, empty: list[Path] | None) -> Parts:
+def open_spec(spec: str, config: DataConfig, targets: Targets, empty: list[Path] | None) -> Parts:
     """Return (train, validation, test), by the form of the specification."""
     kind, colon, rest = spec.partition(":")
     if spec == "digits":

@@ -61,7 +61,7 @@ def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> Parts:
             f'{root} holds the pickled "python version", which is not read because unpickling runs code: '
             'take the "binary version" from https://www.cs.toronto.edu/~kriz/cifar.html'
         )
-    classes = class_names(root / files.names, files.classes)
+    classes = read_class_names(root / files.names, files.classes)
     rows = [records(root / name, labels=files.labels) for name in (*files.train, files.test)]
     train, test = cifar(np.concatenate(rows[:-1]), classes, "train"), cifar(rows[-1], classes, "test")
     return *carve(train, config), test
@@ -85,7 +85,7 @@ def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> Array
     return ArrayImages(np.ascontiguousarray(pixels), targets, classes, name=part)
 
 
-def class_names(path: Path, count: int) -> tuple[str, ...]:
+def read_class_names(path: Path, count: int) -> tuple[str, ...]:
     """A line for each class; numbers if the file is missing."""
     if not path.exists():
         return tuple(str(number) for number in range(count))

@@ -53,7 +53,7 @@ class HubImages(ImageDataset):
 
         self.source = name
         self.column = table.cast_column(columns.image, datasets.Image(decode=False))[columns.image]
-        self.classes, self.targets = read_labels(list(table[columns.label]), columns, name, kind, classes)
+        self.classes, self.targets = column_labels(list(table[columns.label]), columns, name, kind, classes)
 
     def encoded(self, index: int) -> bytes:
         entry = self.column[index]
@@ -86,7 +86,7 @@ class StreamedImages(ImageDataset):
                 labels += table.read(columns=[columns.label]).column(0).to_pylist()
         self.starts = np.cumsum([0, *counts])
         self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        self.classes, self.targets = read_labels(labels, columns, name, classes=classes)
+        self.classes, self.targets = column_labels(labels, columns, name, classes=classes)
         self.held: OrderedDict[int, list[Any]] = OrderedDict()
         self.lock = Lock()
         self.fetching = [Lock() for _ in counts]
@@ -186,7 +186,7 @@ def labeled(table: Any, label: str) -> bool:
     return len(values) > 0 and values[0] not in (-1, None)
 
 
-def read_labels(
+def column_labels(
     values: Sequence[Any],
     columns: Columns,
     name: str,

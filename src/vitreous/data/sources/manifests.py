@@ -25,7 +25,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 COLUMNS = "the columns path, label and, if wanted, split"
 
 
-class Rows(NamedTuple):
+class ManifestRows(NamedTuple):
     """A manifest's columns, of equal length; splits is empty if there is no such column. lines: where each
     row is in the file, in words."""
 
@@ -52,14 +52,14 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
         targets: NDArray[Any] = read_numbers(rows, path)
     else:
         refuse_numbers(rows.labels, str(path))
-        targets, classes = read_labels(rows, config.label_separator, path)
+        targets, classes = manifest_labels(rows, config.label_separator, path)
     images = FileImages(path.parent, FileTable.of(rows.paths), targets, classes)
     if not rows.splits:
         return split(images, config)
     return by_name(images, rows.splits, config, where=str(path))
 
 
-def read_manifest(path: Path) -> Rows:
+def read_manifest(path: Path) -> ManifestRows:
     """Return the columns of a manifest. Raises InputError."""
     header, lines = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
     for name in ("path", "label"):
@@ -78,7 +78,7 @@ def read_manifest(path: Path) -> Rows:
         [fields[header.index(name)].strip() for fields in lines.values()] if name in header else []
         for name in ("path", "label", "split")
     )
-    return Rows(paths, labels, splits, list(lines))
+    return ManifestRows(paths, labels, splits, list(lines))
 
 
 def read_text(path: Path) -> tuple[list[str], dict[str, list[str]]]:
@@ -118,7 +118,7 @@ def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     return table.column_names, {f"row {number}": row for number, row in enumerate(texts, start=1)}
 
 
-def read_labels(rows: Rows, separator: str, path: Path) -> tuple[NDArray[Any], tuple[str, ...]]:
+def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[NDArray[Any], tuple[str, ...]]:
     """(targets, classes): numbers where every image has one plain label, else a row for each image."""
     parsed = [parse_label(text, separator, path) for text in rows.labels]
     classes = tuple(sorted({name for label in parsed for name in label}))
@@ -136,7 +136,7 @@ def read_labels(rows: Rows, separator: str, path: Path) -> tuple[NDArray[Any], t
     return class_weights(parsed, number, len(classes)), classes
 
 
-def read_numbers(rows: Rows, path: Path) -> NDArray[np.float32]:
+def read_numbers(rows: ManifestRows, path: Path) -> NDArray[np.float32]:
     """Return the numbers of the column label. Raises InputError that names a line without one."""
     numbers = [number_in(text) for text in rows.labels]
     if None in numbers:

@@ -83,7 +83,7 @@ def read_objects(data: Any, kind: Targets, classes: tuple[str, ...] | None = Non
                 f"DATA has {len(images)} images and {len(labels)} labels: give one for each image"
             )
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
-        images, labels, pairs = data, labels_of(data), True
+        images, labels, pairs = data, pair_labels(data), True
     else:
         raise InputError(f"DATA is a {name}: give {KINDS}")
     if not len(labels):
@@ -95,7 +95,7 @@ def read_objects(data: Any, kind: Targets, classes: tuple[str, ...] | None = Non
     return ObjectImages(images, targets, found, pairs=pairs, name=name)
 
 
-def labels_of(data: Any) -> list[Any]:
+def pair_labels(data: Any) -> list[Any]:
     """Return the labels of a dataset of pairs: its attribute `targets`, as torchvision has it, or from the
     items, each of which is read once."""
     targets = getattr(data, "targets", None)

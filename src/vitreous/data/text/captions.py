@@ -13,12 +13,12 @@ from vitreous.data.checking import image_findings
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import ImageDataset, Indices, Subset
 from vitreous.data.findings import DataReport, Finding, finding
-from vitreous.data.image_samples import ImageReader, image_loader
+from vitreous.data.image_samples import PixelReader, image_loader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sampling import Rows
 from vitreous.data.sources.folders import FileImages, FileTable
 from vitreous.data.sources.manifests import SUFFIXES, read_manifest
-from vitreous.data.survey import survey
+from vitreous.data.survey import survey_images
 from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.data.text.digit_lines import DIGIT_LINES, digit_lines
 from vitreous.data.text.tokenizer import END, START, Tokenizer
@@ -127,7 +127,7 @@ def encode_captions(captions: Captions, tokenizer: Tokenizer, longest: int) -> E
     return EncodedCaptions(images, [targets[row] for row in rows], len(targets) - len(rows))
 
 
-class CaptionReader(ImageReader):
+class CaptionReader(PixelReader):
     """Images at the model's size, with the token ids of their texts."""
 
     def __init__(self, encoded: EncodedCaptions, preprocessing: Preprocessing, *, processes: int = 1) -> None:
@@ -178,7 +178,7 @@ def check_texts(source: str, *, workers: int | None = None) -> DataReport:
         images = parts[name] = part.images.subset(np.arange(len(part.texts)))
         images.targets = np.array([number[text] for text in part.texts], dtype=np.int64)
         images.classes = tuple(number)
-    seen = survey(parts, workers=workers)
+    seen = survey_images(parts, workers=workers)
     return DataReport((*image_findings(seen, "texts"), *text_findings(data)), seen.images, {})
 
 

@@ -108,7 +108,7 @@ def open_parallel(spec: str, *, seed: int, test_fraction: float) -> Parallel:
     Raises:
         InputError: nothing of these, a line without two columns, files of different length, or too few pairs.
     """
-    rows = list(numbered(spec))
+    rows = list(numbered_pairs(spec))
     pairs = [pair for pair in rows if pair.source and pair.target]
     groups = sorted({pair.group for pair in pairs})
     if len(groups) < 2:
@@ -124,7 +124,7 @@ def open_parallel(spec: str, *, seed: int, test_fraction: float) -> Parallel:
     )
 
 
-def numbered(spec: str) -> Iterator[Pair]:
+def numbered_pairs(spec: str) -> Iterator[Pair]:
     """Every pair, its sides stripped, each its own group but for the numbers."""
     if spec == NUMBERS:
         yield from number_pairs()
@@ -139,7 +139,7 @@ def numbered(spec: str) -> Iterator[Pair]:
         yield Pair(source.strip(), target.strip(), group)
 
 
-def lines(path: Path) -> list[str]:
+def text_lines(path: Path) -> list[str]:
     """The lines of a text file, without their ends. Only line feeds end a line."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -152,7 +152,7 @@ def lines(path: Path) -> list[str]:
 
 def tsv(path: Path) -> Iterator[tuple[str, str]]:
     """Source, tab, target; further columns are not read. An empty line is a pair without text."""
-    for number, line in enumerate(lines(path), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         columns = line.split("\t") if line.strip() else ["", ""]
         if len(columns) < 2:
             raise InputError(
@@ -165,7 +165,7 @@ def two_files(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
     """Line i of the first file and line i of the second."""
     if len(paths) != 2:
         raise InputError(f"{','.join(map(str, paths))} are {len(paths)} files: give {KINDS}")
-    source, target = lines(paths[0]), lines(paths[1])
+    source, target = text_lines(paths[0]), text_lines(paths[1])
     if len(source) != len(target):
         raise InputError(
             f"{paths[0]} has {len(source)} lines, {paths[1]} has {len(target)}: give files whose lines "

@@ -146,7 +146,7 @@ def overfitting(rows: Rows) -> Iterator[Finding]:
         )
 
 
-def left_out(run: Path) -> Iterator[Finding]:
+def bad_file_findings(run: Path) -> Iterator[Finding]:
     """What bad_files.txt lists."""
     listed = run / "bad_files.txt"
     if listed.is_file() and (lines := listed.read_text(encoding="utf-8").splitlines()):
