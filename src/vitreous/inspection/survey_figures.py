@@ -75,9 +75,8 @@ def marked(image: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels:
     height, width = config.patch_size
     top, left = patch[0] * height, patch[1] * width
     framed = Image.fromarray(image)
-    inside = None if min(height, width) > 6 else "white"
-    corners = (left, top, left + width - 1, top + height - 1)
-    ImageDraw.Draw(framed).rectangle(corners, fill=inside, outline="white", width=2)
+    color = {"fill": "white"} if min(height, width) <= 6 else {"outline": "white"}
+    ImageDraw.Draw(framed).rectangle((left, top, left + width - 1, top + height - 1), **color, width=2)
     return np.asarray(framed)
 
 
