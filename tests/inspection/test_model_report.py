@@ -162,6 +162,16 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
         assert arrays["lens_agrees"].all()
 
 
+def test_attention_that_is_almost_even_is_said_to_be(rich: Inspection, tmp_path: Path) -> None:
+    assert "almost even" not in rich.report.read_text(encoding="utf-8")
+    model = model_of()
+    for name, parameter in model.named_parameters():
+        if "qkv" in name:
+            nn.init.zeros_(parameter)
+    page = write_model_report(model, images(1), tmp_path, MADE).report.read_text(encoding="utf-8")
+    assert "almost even (its entropy is 100 % of the largest possible)" in page
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_a_large_model_on_many_images_stays_under_4_gb(tmp_path: Path) -> None:

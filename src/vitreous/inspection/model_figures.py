@@ -109,4 +109,5 @@ def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], s
         file=contact_sheet([tile for row, _ in triples for tile in row], columns=6),
         arrays={"attention_last": last.numpy(), "attention_rollout": through.numpy()},
         readout=readout_name(config),
+        entropy=float(seen.entropy[:, -1].mean()),
     )
