@@ -162,14 +162,15 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
         assert arrays["lens_agrees"].all()
 
 
-def test_attention_that_is_almost_even_is_said_to_be(rich: Inspection, tmp_path: Path) -> None:
-    assert "almost even" not in rich.report.read_text(encoding="utf-8")
+@pytest.mark.parametrize(("scale", "even"), [(0, True), (10, False)])
+def test_attention_that_is_almost_even_is_said_to_be(tmp_path: Path, scale: float, even: bool) -> None:
     model = model_of()
-    for name, parameter in model.named_parameters():
-        if "qkv" in name:
-            nn.init.zeros_(parameter)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "qkv" in name:
+                parameter.mul_(scale)
     page = write_model_report(model, images(1), tmp_path, MADE).report.read_text(encoding="utf-8")
-    assert "almost even (its entropy is 100 % of the largest possible)" in page
+    assert ("almost even (its entropy is 100 % of the largest possible)" in page) == even
 
 
 @pytest.mark.slow
