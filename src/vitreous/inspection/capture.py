@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 import torch
@@ -16,6 +17,7 @@ Layer = Attention | CrossAttention
 Map = TypeVar("Map")
 
 
+@dataclass
 class CapturedAttention(Generic[Map]):
     """The attention of the last forward pass.
 
@@ -24,17 +26,7 @@ class CapturedAttention(Generic[Map]):
             the result of `reduce`. Detached.
     """
 
-    def __init__(self, layers: list[Layer], reduce: Callable[[Tensor], Map]) -> None:
-        self.maps: list[Map] = []
-        self.layers = layers
-        self.reduce = reduce
-
-    def record(self, layer: Layer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Compute the map of `layer` from the input of its forward pass."""
-        if len(self.maps) == len(self.layers) or self.layers[len(self.maps)] is not layer:
-            self.maps = []  # another forward pass begins
-        with torch.no_grad():
-            self.maps.append(self.reduce(layer.attention_weights(*args, **kwargs)))
+    maps: list[Map] = field(default_factory=list)
 
 
 @overload
@@ -78,8 +70,15 @@ def capture_attention(
             "attention of a compiled model cannot be captured: capture the model that it was compiled from"
         )
     layers = attention_layers(model, kind)
-    captured = CapturedAttention(layers, reduce)
-    hooks = [layer.register_forward_pre_hook(captured.record, with_kwargs=True) for layer in set(layers)]
+    captured = CapturedAttention[Any]()
+
+    def record(layer: Layer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if len(captured.maps) == len(layers) or layers[len(captured.maps)] is not layer:
+            captured.maps = []  # another forward pass begins
+        with torch.no_grad():
+            captured.maps.append(reduce(layer.attention_weights(*args, **kwargs)))
+
+    hooks = [layer.register_forward_pre_hook(record, with_kwargs=True) for layer in set(layers)]
     try:
         yield captured
     finally:
