@@ -13,10 +13,12 @@ import torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
+from torch import Tensor
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
+from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
 from vitreous.models.names import Model
@@ -76,7 +78,11 @@ def extract(model: Model, images: ImageDataset, **batching: Unpack[Batching]) ->
 def feature_outputs(model: Model, images: ImageDataset, **batching: Unpack[Batching]) -> Outputs:
     """Compute what the head of a model sees of every image, (N, D). Raises InputError where no image can be
     decoded."""
-    return compute_outputs(model, images, lambda batch: model.features(batch).flatten(1), **batching)
+
+    def features(batch: Batch) -> Tensor:
+        return model.features(batch.images).flatten(1).float()
+
+    return compute_outputs(model, images, features, **batching)
 
 
 def content_key(model: Model, images: ImageDataset, precision: str = "fp32") -> str:

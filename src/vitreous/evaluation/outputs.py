@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int, Shaped
 from PIL import Image
 from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
-from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.errors import InputError
-from vitreous.models.names import Model
+from vitreous.models.preprocessing import Preprocessing
 
 Progress = Callable[[int, int], None]
 
@@ -41,14 +41,14 @@ class Outputs(NamedTuple):
     Attributes:
         indices: the number of each image in its dataset.
         names: its name there.
-        values: float32, on the CPU.
+        values: a row for each, on the CPU.
         failed: images that could not be decoded, and why.
         seconds: from the first image to the last.
     """
 
     indices: Int[np.ndarray, " N"]
     names: tuple[str, ...]
-    values: Float[Tensor, "N ..."]
+    values: Shaped[Tensor, "N ..."]
     failed: Mapping[str, str]
     seconds: float
 
@@ -66,10 +66,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def compute_outputs(
-    model: Model,
+    model: nn.Module,
     images: ImageDataset,
-    compute: Callable[[Tensor], Tensor] | None = None,
+    compute: Callable[[Any], Tensor] | None = None,
     *,
+    preprocessing: Preprocessing | None = None,
+    reader: SampleReader | None = None,
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
@@ -78,26 +80,31 @@ def compute_outputs(
     """Pass every image through a model once, in evaluation mode; its mode is restored.
 
     Args:
-        compute: what is computed of a batch (B, C, H, W); by default the model's output.
+        compute: what is computed of a batch, a row for each image; by default the model's output in float32.
+        preprocessing: by default the model's.
+        reader: makes batches of another kind than `Batch`.
         device, batch_size, workers, progress: as in `Batching`.
 
     Raises:
-        InputError: no image can be decoded.
+        InputError: no image can be read.
     """
+    shown: Any = preprocessing or model.preprocessing
     loader = evaluation_loader(
-        images, preprocessing=model.preprocessing, batch_size=batch_size, workers=workers, device=device
+        images, preprocessing=shown, batch_size=batch_size, workers=workers, device=device, reader=reader
     )
+    compute = compute or (lambda batch: model(batch.images).float())
     started = time.perf_counter()
     indices: list[Tensor] = []
     values: list[Tensor] = []
     with evaluating(model.to(device)):
         for batch in loader:
-            values.append((compute or model)(batch.images).float().cpu())
+            values.append(compute(batch).cpu())
             indices.append(batch.indices.cpu())
             if progress:
-                progress(sum(map(len, indices)), len(images))
+                progress(sum(map(len, indices)) + len(loader.bad), len(images))
     if not values:
-        raise InputError("none of the images could be decoded: there is nothing to evaluate")
+        name, why = next(iter(loader.bad))
+        raise InputError(f"not one of {len(images)} images can be read: {name}: {why}")
     rows = torch.cat(indices).numpy()
     names = tuple(images.name(row) for row in rows.tolist())
     return Outputs(rows, names, torch.cat(values), dict(loader.bad), time.perf_counter() - started)

@@ -8,22 +8,20 @@ predicted has 0. Pixels of 255 in a mask are not evaluated.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Num
 from PIL import Image
+from torch import Tensor
 
-from vitreous.data.image_samples import evaluation_loader
-from vitreous.data.segmentation.loading import MaskReader
+from vitreous.data.segmentation.loading import MaskEvaluationBatch, MaskReader
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset
-from vitreous.errors import InputError
-from vitreous.evaluation.outputs import Progress, evaluating
+from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval, confusion_matrix, quantile_interval
 from vitreous.models.preprocessing import upright
@@ -153,52 +151,30 @@ def confusion_of(mask: Mask, found: Mask, classes: int) -> Int[np.ndarray, "clas
 
 
 def evaluate_segmenter(
-    model: Segmenter,
-    images: MaskedDataset,
-    *,
-    device: str | torch.device = "cpu",
-    batch_size: int = 32,
-    workers: int = 0,
-    progress: Progress | None = None,
+    model: Segmenter, images: MaskedDataset, **batching: Unpack[Batching]
 ) -> SegmentationEvaluation:
     """Evaluate every image once, at its mask's own size.
-
-    Args:
-        device, batch_size, workers, progress: as in `Batching`.
 
     Raises:
         InputError: not one image can be read.
     """
-    began = time.perf_counter()
-    preprocessing = model.preprocessing
-    loader = evaluation_loader(
-        images,
-        preprocessing=preprocessing,
-        batch_size=batch_size,
-        workers=workers,
-        device=device,
-        reader=MaskReader(images, preprocessing),
-    )
-    evaluated: list[int] = []
-    confusions = []
-    with evaluating(model.to(device)):
-        for batch in loader:
-            for logits, mask in zip(model(batch.images).float(), batch.masks, strict=True):
-                found = argmax_at_size(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
-                confusions.append(confusion_of(mask, found, len(images.classes)))
-            evaluated += batch.indices.tolist()
-            if progress:
-                progress(len(evaluated) + len(loader.bad), len(images))
-    if not evaluated:
-        name, why = next(iter(loader.bad))
-        raise InputError(f"not one of {len(images)} images can be read: {name}: {why}")
+
+    def confusions(batch: MaskEvaluationBatch) -> Tensor:
+        found = []
+        for logits, mask in zip(model(batch.images).float(), batch.masks, strict=True):
+            classes = argmax_at_size(logits, (mask.shape[0], mask.shape[1])).cpu().numpy()
+            found.append(confusion_of(mask, classes, len(images.classes)))
+        return torch.from_numpy(np.stack(found))
+
+    reader = MaskReader(images, model.preprocessing)
+    outputs = compute_outputs(model, images, confusions, reader=reader, **batching)
     return SegmentationEvaluation(
         classes=images.classes,
-        numbers=evaluated,
-        names=[images.name(number) for number in evaluated],
-        confusions=np.stack(confusions),
-        failed=dict(loader.bad),
-        seconds=time.perf_counter() - began,
+        numbers=outputs.indices.tolist(),
+        names=outputs.names,
+        confusions=outputs.values.numpy(),
+        failed=outputs.failed,
+        seconds=outputs.seconds,
     )
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from vitreous.checkpoints import open_model
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import Subset
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import image_loader
 from vitreous.data.loading import worker_count
@@ -131,7 +131,7 @@ class ImageTask(Task):
 
     def some_of(self, data: Any, count: int) -> Any:
         few = np.array(data.train.sample(min(count, len(data.train))))
-        return data._replace(train=Subset(data.train, few))
+        return data._replace(train=data.train.subset(few))
 
     def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
         model = trainable_model(config, data.train.classes)
@@ -223,9 +223,9 @@ def dotted(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + name, value
 
 
-def readable_images(images: Any, rows: Iterable[int]) -> Iterator[tuple[Image.Image, str]]:
-    """Yield those images, with or without masks, that can be read, and their names. The others are listed in
-    the run's bad_files.txt."""
+def readable_images(images: ImageDataset, rows: Iterable[int]) -> Iterator[tuple[Image.Image, str]]:
+    """Yield those images that can be read, and their names; the others are listed in the run's
+    bad_files.txt."""
     for row in rows:
         try:
             image = images.image(row)

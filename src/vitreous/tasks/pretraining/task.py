@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,10 @@ from torch import Tensor, nn
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.image_samples import Batch, evaluation_loader
+from vitreous.data.image_samples import Batch
 from vitreous.data.loading import worker_count
 from vitreous.evaluation.fewshot import fewshot_measure
-from vitreous.evaluation.outputs import Progress, evaluating
+from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.models.names import build_model
 from vitreous.tasks.choose import Choice
@@ -137,26 +136,22 @@ class Pretraining(ImageTask):
     def held_out_part(self, data: Splits) -> tuple[str | None, Any]:
         return ("validation", data.validation) if data.validation else super().held_out_part(data)
 
-    def evaluate(
-        self, answerer: Any, examples: ImageDataset, *, progress: Progress | None = None, **options: Any
-    ) -> PretrainingEvaluation:
+    def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> PretrainingEvaluation:
         """Measure the objective, always with the same masks or views."""
-        began, total, rows = time.perf_counter(), 0.0, []
         generator = torch.Generator().manual_seed(0)
-        loader = evaluation_loader(examples, preprocessing=answerer.encoder.preprocessing, **options)
-        with evaluating(answerer.to(options["device"])):
-            for batch in loader:
-                loss, _ = answerer(batch.images, generator)
-                total += float(loss) * len(batch.images)
-                rows += batch.indices.tolist()
-                if progress:
-                    progress(len(rows), len(examples))
+
+        def losses(batch: Batch) -> Tensor:
+            loss, _ = answerer(batch.images, generator)
+            return loss.double().expand(len(batch.images))
+
+        shown = answerer.encoder.preprocessing
+        found = compute_outputs(answerer, examples, losses, preprocessing=shown, **options)
         return PretrainingEvaluation(
             task=self.name,
-            loss=total / max(len(rows), 1),
-            names=[examples.name(row) for row in rows],
-            failed=dict(loader.bad),
-            seconds=time.perf_counter() - began,
+            loss=float(found.values.mean()),
+            names=found.names,
+            failed=found.failed,
+            seconds=found.seconds,
         )
 
     def report(

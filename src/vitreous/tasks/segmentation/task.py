@@ -131,9 +131,6 @@ class Segmentation(ImageTask):
     def reader(self, config: Any, data: MaskSplits) -> MaskReader:
         return MaskReader(data.train, config.preprocessing, config.augmentation)
 
-    def some_of(self, data: MaskSplits, count: int) -> MaskSplits:
-        return data  # images are decoded when they are read
-
     def objective(self, config: SegmentationConfig, data: MaskSplits) -> Objective:
         return segmentation(config.training)
 
