@@ -56,6 +56,8 @@ def test_describe_a_name_and_a_model(model: ViT) -> None:
     assert "macs" in own._repr_html_()
     with pytest.raises(vt.InputError, match="none of the model's settings"):
         vt.describe("ViT-Ti/16", settings={"training.epochs": 3})
+    with pytest.raises(vt.InputError, match="batch_size is 0: give at least 1"):
+        vt.describe("ViT-Ti/16", batch_size=0)
 
 
 def test_export(model: ViT, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_preprocessing_is_the_transform_of_a_dataset(model: vt.ViT) -> None:
         (torch.zeros(7, dtype=torch.uint8), r"an image of shape \(7,\) is not"),
         ("nowhere.png", "there is no image nowhere.png"),
         ([3], "an object of type int is not an image"),
+        (None, "an object of type NoneType is not an image"),
     ],
 )
 def test_what_is_not_an_image_is_one_sentence(
@@ -128,6 +129,7 @@ def test_intermediates_are_the_layers(model: vt.ViT) -> None:
         torch.testing.assert_close(last, model.encode(z))
         assert torch.equal(model.intermediates(images, [0])[0], z)
         assert len(model.intermediates(images)) == 3
+        assert model.intermediates(images, []) == []
         (maps,) = model.intermediates(images, [3], maps=True, norm=True)
         assert maps.shape == (2, 12, 2, 3)
         torch.testing.assert_close(maps[:, :, 1, 2], model.tokens(images)[:, -1])

@@ -44,5 +44,7 @@ def test_gray_images_have_one_mean_and_a_wrong_number_is_said() -> None:
     batch = create("ViT-Ti/16", image_size=32, channels=1).preprocessing([Image.new("L", (32, 32), 255)])
     assert batch.shape == (1, 1, 32, 32)
     assert batch.max() == pytest.approx(1)
+    with pytest.raises(ValidationError, match="greater than 0"):
+        Preprocessing(channels=1, std=(0.0,))
     with pytest.raises(ValidationError, match="mean has 3 numbers and std 1, but an image has 1 channels"):
         Preprocessing(channels=1, mean=(0.5, 0.5, 0.5))

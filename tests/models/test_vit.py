@@ -181,6 +181,11 @@ def test_wrong_names_and_values_say_what_to_do(name: str, overrides: dict[str, o
         create(name, **overrides)
 
 
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(InputError, match="the seed is -1"):
+        create("ViT-Ti/16", seed=-1)
+
+
 def test_images_of_another_size_or_color_are_refused() -> None:
     model = create("ViT-Ti/16", image_size=32, depth=1)
     with pytest.raises(InputError, match="48x32, the model takes 32x32"):

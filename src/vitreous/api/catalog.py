@@ -102,6 +102,8 @@ def describe(
     from vitreous.models.description import describe as describe_model
     from vitreous.models.names import change, config_of
 
+    if batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}: give at least 1")
     fields = model_fields(settings_tree(settings, config), image_size)
     if is_fresh(model):
         return describe_model(config_of(model, **fields), batch_size=batch_size)

@@ -98,12 +98,13 @@ class BiT(nn.Module):
         Raises:
             InputError: a stage that does not exist, or images of another shape.
         """
+        numbers = layer_numbers(layers, len(self.config.layers), first=1)
         check_channels(images, self.config.channels)
         cells, after = self.backbone.root_features(images), []
         for stage in self.backbone.stages:
             cells = stage(cells)
             after.append(cells)
-        return [after[number - 1] for number in layer_numbers(layers, len(after), first=1)]
+        return [after[number - 1] for number in numbers]
 
     def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
         return self.tokens(images).mean(dim=1)

@@ -142,6 +142,8 @@ def create(name: str, *, seed: int = 0, **overrides: Any) -> Model:
     Raises:
         InputError: an unknown name or field, or values that do not fit together.
     """
+    if seed < 0:
+        raise InputError(f"the seed is {seed}: give a number from 0")
     return build_model(config_of(name, **overrides), seed=seed)
 
 

@@ -39,7 +39,7 @@ class Preprocessing(Config):
     crop_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     interpolation: Interpolation = "bicubic"
     mean: tuple[float, ...] = HALF
-    std: tuple[float, ...] = HALF
+    std: tuple[Annotated[float, Field(gt=0)], ...] = HALF
 
     @model_validator(mode="before")
     @classmethod
@@ -114,7 +114,7 @@ class Preprocessing(Config):
         """
         if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
             images = list(images)
-        if isinstance(images, Image.Image | str | Path | np.ndarray | Tensor):
+        if isinstance(images, ImageLike) or not isinstance(images, Iterable):
             return self.normalize(to_tensor(self.image(as_pil(images))))
         pixels = [to_tensor(self.image(as_pil(image))) for image in images]
         if not pixels:
@@ -221,13 +221,14 @@ def check_channels(images: Tensor, channels: int) -> None:
 
 
 def layer_numbers(layers: Sequence[int] | None, depth: int, *, first: int = 0) -> list[int]:
-    """The layers that a user asks for, counted from the start; all from 1 where none are given.
+    """The layers that a user asks for, counted from the start; all from 1 for None.
 
     Raises:
         InputError: a layer that does not exist.
     """
-    numbers = [depth + 1 + layer if layer < 0 else layer for layer in layers or range(1, depth + 1)]
-    for layer, number in zip(layers or (), numbers, strict=False):
-        if not first <= number <= depth:
+    if layers is None:
+        return list(range(1, depth + 1))
+    for layer in layers:
+        if not first <= (layer if layer >= 0 else depth + 1 + layer) <= depth:
             raise InputError(f"there is no layer {layer}: the model has {first} to {depth}")
-    return numbers
+    return [layer if layer >= 0 else depth + 1 + layer for layer in layers]
