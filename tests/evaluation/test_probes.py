@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,18 +159,3 @@ def test_several_labels_cannot_be_probed(images: ArrayImages, make_model: Callab
     images.targets = np.eye(3, dtype=np.float32)[images.targets]
     with pytest.raises(InputError, match="several labels"):
         extract(make_model(), images)
-
-
-@pytest.mark.slow
-def test_ten_thousand_images_take_seconds() -> None:
-    """8,000 to fit and 2,000 to judge, 768 features, 100 classes, one core."""
-    generator = np.random.default_rng(0)
-    targets = generator.permutation(np.arange(10_000) % 100)
-    centers = 0.3 * generator.normal(size=(100, 768))
-    values = (centers[targets] + generator.normal(size=(10_000, 768))).astype(np.float32)
-    train, test = Features(values[:8000], targets[:8000]), Features(values[8000:], targets[8000:])
-    started = time.process_time()
-    fewshot(train, test, classes=100)
-    knn_hits(train, test, classes=100)
-    linear_hits(train, test, classes=100)
-    assert time.process_time() - started < 30

@@ -76,8 +76,8 @@ def test_positions_differ_only_in_positions(tmp_path: Path) -> None:
     assert len({(position["kind"], position["where"]) for position in models}) == 8
 
 
-def test_compute_is_about_equal_between_architectures(tmp_path: Path) -> None:
-    lab = laboratory(tmp_path, "hybrid")
+def test_compute_is_about_equal_between_architectures(shared_cache: Path) -> None:
+    lab = laboratory(shared_cache, "hybrid")
     macs = [lab.run(variant.trial, 0).macs for variant in study_named("hybrid").variants(lab.base())]
     assert max(macs) < 1.05 * min(macs)
 
@@ -100,8 +100,8 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert trained[2] == trained[3]
 
 
-def test_fresh_positions_are_not_resized_ones(tmp_path: Path) -> None:
-    lab = laboratory(tmp_path, "resolution")
+def test_fresh_positions_are_not_resized_ones(shared_cache: Path) -> None:
+    lab = laboratory(shared_cache, "resolution")
     start = Trial({"model": {"image_size": (4, 4)}})
     higher: dict[str, Any] = {"model": {"image_size": (8, 8)}}
     resized = lab.starting_checkpoint(Trial(higher, start=start), seed=0)
@@ -116,8 +116,8 @@ def test_fresh_positions_are_not_resized_ones(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_fine_tuned_begins_where_its_start_ended(tmp_path: Path) -> None:
-    lab = laboratory(tmp_path, "optimizer")
+def test_what_is_fine_tuned_begins_where_its_start_ended(shared_cache: Path) -> None:
+    lab = laboratory(shared_cache, "optimizer")
     trial = Trial(part=Part("second half"), start=Trial(part=Part("first half")))
     config, splits = lab.prepare(trial, 0)
     assert config.init is not None
@@ -126,8 +126,8 @@ def test_what_is_fine_tuned_begins_where_its_start_ended(tmp_path: Path) -> None
     assert config.model.num_classes == 5
 
 
-def test_but_for_its_weights_a_fine_tuned_model_learns_as_one_from_scratch(tmp_path: Path) -> None:
-    lab = laboratory(tmp_path, "optimizer")
+def test_but_for_its_weights_a_fine_tuned_model_learns_as_one_from_scratch(shared_cache: Path) -> None:
+    lab = laboratory(shared_cache, "optimizer")
     scratch, _ = lab.prepare(Trial(part=Part("second half")), 0)
     tuned, _ = lab.prepare(Trial(part=Part("second half"), start=Trial(part=Part("first half"))), 0)
     assert tuned.model_copy(update={"init": None}) == scratch
