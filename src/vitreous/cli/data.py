@@ -42,7 +42,7 @@ def check(
         print_json({"data": source, **report.to_json()})
     else:
         print_report(source, report)
-    return 1 if report.has_errors else 0
+    return 1 if report.errors else 0
 
 
 def pack(

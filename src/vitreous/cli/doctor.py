@@ -24,4 +24,4 @@ def doctor(subject: str, /, *, json: Json = False) -> int:
         print(f"{subject}: nothing found that would keep a model from learning")
     else:
         print_findings(diagnosis.findings)
-    return 1 if diagnosis.has_errors else 0
+    return 1 if diagnosis.errors else 0

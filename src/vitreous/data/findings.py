@@ -162,9 +162,9 @@ class Examination(Result):
         ]
 
     @property
-    def has_errors(self) -> bool:
-        """Whether a training or its accuracy is spoiled."""
-        return any(each.severity == "error" for each in self.findings)
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that spoil a training or its accuracy."""
+        return tuple(each for each in self.findings if each.severity == "error")
 
 
 @dataclass(frozen=True)
