@@ -17,10 +17,12 @@ LogitBias = Float[Tensor, "#B #K #T S"]  # added to the attention logits: -inf w
 
 
 def split_heads(z: Float[Tensor, "B T KE"], heads: int) -> Heads:
+    """(B, T, K D_h) -> (B, K, T, D_h)"""
     return z.reshape(*z.shape[:2], heads, -1).transpose(1, 2)
 
 
 def join_heads(heads: Heads) -> Float[Tensor, "B T KE"]:
+    """(B, K, T, D_h) -> (B, T, K D_h)"""
     return heads.transpose(1, 2).flatten(2)
 
 
@@ -110,13 +112,8 @@ class Attention(nn.Module):
         query, key, value, bias = self.project(z)
         if past is not None:
             key, value = past.extend(key, value)
-        attended = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=add_biases(bias, mask),
-            dropout_p=self.dropout if self.training else 0.0,
-        )
+        dropout = self.dropout if self.training else 0.0
+        attended = F.scaled_dot_product_attention(query, key, value, add_biases(bias, mask), dropout)
         return self.out(join_heads(attended))
 
     def attention_weights(
@@ -169,9 +166,8 @@ class CrossAttention(nn.Module):
         past: KeyValues | None = None,
     ) -> Float[Tensor, "B T D"]:
         query, (key, value) = self.project_query(z), self.project_context(context, past)
-        attended = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0
-        )
+        dropout = self.dropout if self.training else 0.0
+        attended = F.scaled_dot_product_attention(query, key, value, mask, dropout)
         return self.out(join_heads(attended))
 
     def attention_weights(

@@ -94,5 +94,5 @@ def to_maps(
     logits: Float[Tensor, "B N channels"], grid: tuple[int, int], cells: int
 ) -> Float[Tensor, "B classes h w"]:
     """Arrange the cells of each patch, and the patches, as maps."""
-    maps = logits.reshape(len(logits), *grid, cells, cells, -1)
+    maps = logits.reshape(logits.shape[0], *grid, cells, cells, -1)
     return maps.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)

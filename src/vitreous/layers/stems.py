@@ -81,7 +81,7 @@ def from_patches(
     patches: Float[Tensor, "B N patch_dim"], grid: tuple[int, int], patch: tuple[int, int]
 ) -> Float[Tensor, "B C H W"]:
     """The inverse of `to_patches`."""
-    cells = patches.reshape(len(patches), *grid, *patch, -1)
+    cells = patches.reshape(patches.shape[0], *grid, *patch, -1)
     return cells.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)
 
 
