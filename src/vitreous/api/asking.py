@@ -55,8 +55,7 @@ def evaluate(
 
     model = path_of_run(model)
     task = task_of(model) or task_named("classification")
-    given = {"--image-size": image_size, "--workers": workers, "--set": settings or None, "--config": config}
-    task.check_options("evaluate", given)
+    task.check_options("evaluate", image_size=image_size, workers=workers, set=settings, config=config)
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
     source = None if data is None else data_source(data, numbers=task.numeric)
@@ -111,15 +110,9 @@ def predict(
         raise InputError(f"--top {top} names no label: use 1 or more")
     model = path_of_run(model)
     task = task_of(model) or task_named("classification")
-    given = {
-        "--top": top,
-        "--out": out,
-        "--image-size": image_size,
-        "--workers": workers,
-        "--set": settings or None,
-        "--config": config,
-    }
-    task.check_options("predict", given)
+    task.check_options(
+        "predict", top=top, out=out, image_size=image_size, workers=workers, set=settings, config=config
+    )
     listed, missing = image_list(images)
     folder = None if out is None else Path(out)
     if folder is None and isinstance(model, str | Path):  # answers of a model itself stay in memory
@@ -264,8 +257,7 @@ def serve(
 
     model = path_of_run(model)
     if task := task_of(model):
-        given = {"--image-size": image_size, "--set": settings or None, "--config": config}
-        task.check_options("serve", given)
+        task.check_options("serve", image_size=image_size, set=settings, config=config)
     fields = model_fields(settings_tree(settings, config), image_size)
     address, chosen = running.bind(host, port), pick_device(device)
     with running.one_thread() as thread:

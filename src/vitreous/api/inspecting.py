@@ -83,8 +83,7 @@ def inspect(
     named = isinstance(model, str | Path)
     answerer = model if named else resolve_model(model, **fields)
     task = task_of(answerer) or task_named("classification")
-    given = {"--label": label, "--patch": patch, "--compare": compare, "--image-size": image_size}
-    task.check_options("inspect", {**given, "--set": tree or None})
+    task.check_options("inspect", label=label, patch=patch, compare=compare, image_size=image_size, set=tree)
     if named:
         answerer = task.open(str(model), **fields)
         task = task_of(answerer) or task

@@ -137,8 +137,8 @@ def train(
         instead = "pretrain" if named.config.command == "pretrain" else "train_translator"
         raise InputError(f"the task {named.name} is trained by vitreous.{instead}")
     particular = ("model", "init", "recipe", "image_size", "minutes", "workers", "strict")
-    given = {f"--{name.replace('_', '-')}": options[name] for name in particular}
-    named.check_options("train", {**given, "--batch-size auto": fit_memory})
+    given = {name: options[name] for name in particular}
+    named.check_options("train", **given, batch_size="auto" if fit_memory else None)
     source = None if data is None else data_source(data, numbers=named.numeric)
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 

@@ -131,11 +131,12 @@ class Task(ABC):
     no_images: ClassVar[str] = "give another model"
     numeric: ClassVar[bool] = False
 
-    def check_options(self, command: str, given: Mapping[str, object]) -> None:
-        """Raise InputError for the first option that is given (not None or False) and not understood."""
+    def check_options(self, command: str, **given: object) -> None:
+        """Raise InputError for the first option that is given (not None, False or {}) and not understood."""
         known = self.options.get(command, frozenset())
-        for option, value in given.items():
-            if value is not None and value is not False and option not in known:
+        for name, value in given.items():
+            option = f"--{name.replace('_', '-')}" + (" auto" if value == "auto" else "")
+            if value is not None and value is not False and value != {} and option not in known:
                 instead = self.instead.get(option, "leave it out") if command == "train" else "leave it out"
                 raise InputError(f"{option} does not apply to --task {self.name}: {instead}")
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -28,34 +29,15 @@ class Metrics:
     """Counters of one server, in a registry of its own."""
 
     def __init__(self, waiting: Callable[[], float]) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "vitreous_requests", "Answered requests", ["endpoint", "status"], registry=self.registry
-        )
-        self.seconds = Histogram(
-            "vitreous_request_seconds",
-            "From a request's first byte to its answer",
-            ["endpoint"],
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self.sizes = Histogram(
-            "vitreous_batch_size",
-            "Images or texts computed together",
-            ["endpoint"],
-            buckets=SIZES,
-            registry=self.registry,
-        )
-        self.computing = Histogram(
-            "vitreous_batch_seconds",
-            "Time of the model for a batch",
-            ["endpoint"],
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        queue = Gauge(
-            "vitreous_queue", "Images or texts accepted and not yet answered", registry=self.registry
-        )
+        self.registry = registry = CollectorRegistry()
+        histogram = partial(Histogram, labelnames=["endpoint"], registry=registry)
+        labels = ["endpoint", "status"]
+        self.requests = Counter("vitreous_requests", "Answered requests", labels, registry=registry)
+        arriving = "From a request's first byte to its answer"
+        self.seconds = histogram("vitreous_request_seconds", arriving, buckets=SECONDS)
+        self.sizes = histogram("vitreous_batch_size", "Images or texts computed together", buckets=SIZES)
+        self.computing = histogram("vitreous_batch_seconds", "Time of the model for a batch", buckets=SECONDS)
+        queue = Gauge("vitreous_queue", "Images or texts accepted and not yet answered", registry=registry)
         queue.set_function(waiting)
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,6 +15,7 @@ from vitreous.deployment.serving.endpoints import Limits, Refused
 from vitreous.models.settings import explain
 
 FIELDS = 32  # of a form, beside its files
+Body = TypeVar("Body", bound=BaseModel)
 
 
 class Upload(NamedTuple):
@@ -61,7 +62,7 @@ async def read_images(request: Request, limits: Limits) -> Asked:
     if kind == "multipart/form-data":
         asked = await read_form(request, limits)
     elif kind == "application/json":
-        asked = images_of(await read_json(request))
+        asked = images_of(await read_json(request, ImageBody))
     elif kind.startswith("image/") or kind == "application/octet-stream":
         data = await request.body()
         asked = Asked([Upload("image", data)] if data else [], {})
@@ -74,7 +75,7 @@ async def read_texts(request: Request, limits: Limits) -> Asked:
     """The texts of a JSON body. Raises Refused."""
     if (kind := media_type(request)) != "application/json":
         raise wrong_type(kind, 'application/json such as {"texts": ["a line"]}')
-    body = validated(TextBody, await read_json(request))
+    body = await read_json(request, TextBody)
     for text in body.texts:
         if len(text) > limits.characters:
             raise Refused(413, f"a text of {len(text)} characters is over the {limits.characters} allowed")
@@ -117,7 +118,7 @@ async def read_form(request: Request, limits: Limits) -> Asked:
     return Asked(uploads, parameters)
 
 
-async def read_json(request: Request) -> dict[str, Any]:
+async def read_json(request: Request, kind: type[Body]) -> Body:
     """The object of a JSON body."""
     try:
         content = from_json(await request.body(), allow_inf_nan=False)
@@ -125,19 +126,14 @@ async def read_json(request: Request) -> dict[str, Any]:
         raise Refused(400, "the body is not JSON, although its content type says so") from None
     if not isinstance(content, dict):
         raise Refused(400, "the body is JSON, but not an object: write {...}")
-    return content
-
-
-def validated(kind: type[Any], content: dict[str, Any]) -> Any:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
         raise Refused(400, explain(error, "body")) from None
 
 
-def images_of(content: dict[str, Any]) -> Asked:
+def images_of(body: ImageBody) -> Asked:
     """The images of a JSON body, decoded from base64."""
-    body = validated(ImageBody, content)
     uploads = []
     for number, each in enumerate(body.images):
         name, text = (f"images[{number}]", each) if isinstance(each, str) else (each.name, each.data)
