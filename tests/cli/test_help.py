@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import vitreous as vt
 from vitreous import __version__
 from vitreous.cli import COMMANDS, DATA_COMMANDS, app
 
@@ -117,6 +119,31 @@ def options_of(*command: str) -> set[str]:
 def test_a_shared_option_is_in_every_command_where_it_has_an_effect(name: str) -> None:
     lacking = {option for options in LACKING.get(name, {}) for option in options.split()}
     assert options_of(*name.split()) & SHARED == SHARED - lacking
+
+
+PYTHON = {
+    "embed": vt.embed,
+    "evaluate": vt.evaluate,
+    "predict": vt.predict,
+    "probe": vt.probe,
+    "inspect": vt.inspect,
+    "serve": vt.serve,
+    "bench": vt.benchmark,
+}
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_the_defaults_in_the_help_are_those_of_the_python_function(name: str) -> None:
+    command, parameters = app[name], inspect.signature(PYTHON[name]).parameters
+    told = 0
+    for argument in command.assemble_argument_collection():
+        option = next(iter(argument.names), "").removeprefix("--").replace("-", "_")
+        parameter = parameters.get(option)
+        if parameter and parameter.default not in (None, parameter.empty):
+            own = argument.field_info.default
+            assert own == parameter.default or str(parameter.default) in (argument.parameter.help or "")
+            told += 1
+    assert told >= 2
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

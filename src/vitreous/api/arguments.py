@@ -73,13 +73,12 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
 
 
-def resolve_model(model: Any, *, text: bool = False, **fields: Any) -> Any:
+def resolve_model(model: Any, **fields: Any) -> Any:
     """Return the model that MODEL means, in evaluation mode.
 
     Args:
         model: a run directory, a checkpoint in any format, `hf:org/name`, a model name such as "ViT-B/16", a
             `Run`, or a module of vitreous, timm, transformers ...
-        text: whether a model that writes text is loaded, too.
         fields: of the model's configuration, to be changed.
 
     Raises:
@@ -105,7 +104,7 @@ def resolve_model(model: Any, *, text: bool = False, **fields: Any) -> Any:
             f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {model!r:.60}"
         )
     check_finished(Path(model))
-    return load(model, **fields) if text and not is_fresh(str(model)) else open_model(str(model), **fields)
+    return open_model(model, **fields)
 
 
 def is_fresh(model: Any) -> bool:

@@ -24,7 +24,7 @@ class TranslateOptions(TrainingOptions, total=False):
     """A run that learns from pairs of texts, and the search of its translations."""
 
     steps: Annotated[Int, Parameter(help="training steps (total, when resuming)")]
-    batch_size: Annotated[BatchSize, Parameter(help="pairs in one step; texts translated together")]
+    batch_size: Annotated[BatchSize, Parameter(help="pairs in one step; or texts together, 128 by default")]
     beams: Annotated[Int, Parameter(help="beams of the search; 1 is greedy, 4 the default")]
     length_penalty: Annotated[float, Parameter(help="higher favors longer translations; 0.6 by default")]
 
