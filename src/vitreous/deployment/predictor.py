@@ -28,26 +28,19 @@ class Choice:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable labels of one image, in descending order."""
+    """The most probable labels of one image, in descending order, and the first of them."""
 
     path: str
+    label: str
+    probability: float
     top: tuple[Choice, ...]
 
-    @property
-    def label(self) -> str:
-        return self.top[0].label
-
-    @property
-    def probability(self) -> float:
-        return self.top[0].probability
+    @classmethod
+    def of(cls, path: str, top: tuple[Choice, ...]) -> Prediction:
+        return cls(path, top[0].label, top[0].probability, top)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "label": self.label,
-            "probability": self.probability,
-            "top": [asdict(choice) for choice in self.top],
-        }
+        return asdict(self)
 
     def line(self) -> str:
         """Return the prediction for people, in a line."""

@@ -152,7 +152,7 @@ class Classification(ImageTask):
             failed |= dict(loader.bad)
             choices = predictor.choices(batch.images, top=top)
             for index, best in zip(batch.indices.tolist(), choices, strict=True):
-                yield Prediction(images.name(index), best)
+                yield Prediction.of(images.name(index), best)
         failed |= dict(loader.bad)
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:

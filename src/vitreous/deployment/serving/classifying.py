@@ -31,20 +31,6 @@ class Top(Config):
     top: Annotated[int, Field(ge=1, description="how many of the most probable labels to return")] = 5
 
 
-class ChoiceAnswer(BaseModel):
-    label: str
-    probability: float
-
-
-class PredictionAnswer(BaseModel):
-    """As of `vitreous predict --json`."""
-
-    path: str
-    label: str
-    probability: float
-    top: list[ChoiceAnswer]
-
-
 class FeaturesAnswer(BaseModel):
     path: str
     features: list[float] = Field(description="what the head sees")
@@ -74,12 +60,13 @@ class Classifier(ServedImages):
         features = "What the head sees of images"
         maps = "Where the model looks: rollout, attention of a layer, or evidence for a class"
         look = partial(one_by_one, partial(look_at, self.model, self.device))
-        offered = [
-            Endpoint("predict", "predictions", labels, Top, PredictionAnswer, self.predict),
-            Endpoint("features", "features", features, NoParameters, FeaturesAnswer, self.features),
-            Endpoint("attention", "attention", maps, Look, LookAnswer, look, together=False),
-        ]
-        return offered[0 if self.predictor else 1 : 3 if isinstance(self.model, ViT) else 2]
+        offered = [Endpoint("features", "features", features, NoParameters, FeaturesAnswer, self.features)]
+        if self.predictor:
+            predict = Endpoint("predict", "predictions", labels, Top, Prediction, self.predict)
+            offered.insert(0, predict)
+        if isinstance(self.model, ViT):
+            offered.append(Endpoint("attention", "attention", maps, Look, LookAnswer, look, together=False))
+        return offered
 
     def decode(self, data: bytes, name: str) -> Tensor:
         """What `vitreous predict` makes of a file's bytes."""
@@ -103,7 +90,7 @@ class Classifier(ServedImages):
         most = max(each.parameters.top for each in questions)
         found = self.predictor.choices(self.images(questions), top=most)
         return [
-            Prediction(each.name, choices[: each.parameters.top]).to_json()
+            Prediction.of(each.name, choices[: each.parameters.top]).to_json()
             for each, choices in zip(questions, found, strict=True)
         ]
 

@@ -69,7 +69,7 @@ class Endpoint(NamedTuple):
     key: str
     summary: str
     parameters: type[Config]
-    item: type[BaseModel]
+    item: type
     answer: Callable[[Sequence[Question]], list[Answer]]
     together: bool = True
 
