@@ -123,6 +123,16 @@ def model_name(model: Any) -> str:
     return str(path) if isinstance(path, str | Path) else type(model).__name__
 
 
+def computation(device: str, precision: str, batch_size: int, workers: int | None) -> dict[str, Any]:
+    """Return where and how images are computed: the device, and as many threads that decode as it has cores
+    where `workers` is None."""
+    from vitreous.data.loading import worker_count
+    from vitreous.training.precision import pick_device
+
+    here, threads = pick_device(device), worker_count(workers)
+    return {"device": here, "precision": precision, "batch_size": batch_size, "workers": threads}
+
+
 def check_beams(beams: int) -> None:
     """Raise InputError where a search would follow nothing."""
     if beams < 1:

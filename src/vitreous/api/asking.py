@@ -11,6 +11,7 @@ from vitreous.api.arguments import (
     ImageSize,
     Settings,
     check_beams,
+    computation,
     model_fields,
     path_of_run,
     progress_bar,
@@ -48,10 +49,8 @@ def evaluate(
     Raises:
         InputError: no such model or data, nothing was held out, or an option that the task does not have.
     """
-    from vitreous.data.loading import worker_count
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import evaluate_model, task_of
-    from vitreous.training.precision import pick_device
 
     model = path_of_run(model)
     task = task_of(model) or task_named("classification")
@@ -60,17 +59,8 @@ def evaluate(
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
     source = None if data is None else data_source(data, numbers=task.numeric)
     with progress_bar("evaluating", progress) as advance:
-        return evaluate_model(
-            model,
-            source,
-            tree,
-            device=pick_device(device),
-            precision=precision,
-            batch_size=batch_size,
-            workers=worker_count(workers),
-            progress=advance,
-            overrides=overrides,
-        )
+        how = computation(device, precision, batch_size, workers)
+        return evaluate_model(model, source, tree, progress=advance, overrides=overrides, **how)
 
 
 def predict(
@@ -100,11 +90,9 @@ def predict(
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
     """
-    from vitreous.data.loading import worker_count
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import predict as ask
     from vitreous.tasks.answering import task_of
-    from vitreous.training.precision import pick_device
 
     if top is not None and top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
@@ -113,23 +101,16 @@ def predict(
     task.check_options(
         "predict", top=top, out=out, image_size=image_size, workers=workers, set=settings, config=config
     )
+    overrides = model_fields(settings_tree(settings, config), image_size)
     listed, missing = image_list(images)
     folder = None if out is None else Path(out)
     if folder is None and isinstance(model, str | Path):  # answers of a model itself stay in memory
         folder = task.default_out(str(model))
-    options = {name: value for name, value in (("top", top), ("out", folder)) if value is not None}
+    named: dict[str, Any] = {"top": top, "out": folder}
+    options = {name: value for name, value in named.items() if value is not None}
     with progress_bar("predicting", progress) as advance:
-        found = ask(
-            model,
-            listed,
-            device=pick_device(device),
-            precision=precision,
-            batch_size=batch_size,
-            workers=worker_count(workers),
-            progress=advance,
-            overrides=model_fields(settings_tree(settings, config), image_size),
-            **options,
-        )
+        how = computation(device, precision, batch_size, workers)
+        found = ask(model, listed, progress=advance, overrides=overrides, **how, **options)
     failed = {each.path: each.reason for each in missing}
     return replace(found, failed={**failed, **found.failed})
 

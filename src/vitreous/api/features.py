@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
+    computation,
     model_fields,
     path_of_run,
     progress_bar,
@@ -170,13 +171,11 @@ def probe(
     Raises:
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
-    from vitreous.data.loading import worker_count
     from vitreous.data.sources import open_data
     from vitreous.evaluation.fewshot import SHOTS
     from vitreous.evaluation.probing import check_draws
     from vitreous.evaluation.probing import probe as probe_features
     from vitreous.tasks.images import check_data_settings, data_config
-    from vitreous.training.precision import pick_device
 
     numbers = tuple(shots or SHOTS)
     check_draws(numbers, draws)
@@ -194,11 +193,8 @@ def probe(
             shots=numbers,
             seed=seed,
             draws=draws,
-            device=pick_device(device),
-            precision=precision,
-            batch_size=batch_size,
-            workers=worker_count(workers),
             progress=advance,
+            **computation(device, precision, batch_size, workers),
         )
 
 
