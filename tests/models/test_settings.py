@@ -33,10 +33,10 @@ def test_values_are_tomls(text: str, value: object) -> None:
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
-    assert check_names({"stem": {"norm_befor": True}}, ViTConfig) == (
-        "unknown setting stem.norm_befor: did you mean 'stem.norm_before'?"
-    )
-    assert check_names({"stem": {"norm_before": True}, "width": 3}, ViTConfig) is None
+    sentence = r"unknown setting stem\.norm_befor: did you mean 'stem\.norm_before'\?"
+    with pytest.raises(InputError, match=sentence):
+        check_names({"stem": {"norm_befor": True}}, ViTConfig)
+    check_names({"stem": {"norm_before": True}, "width": 3}, ViTConfig)
 
 
 def test_gray_images_have_one_mean_and_a_wrong_number_is_said() -> None:

@@ -143,8 +143,8 @@ def load(
     else:
         opened = open_path(source)
     chosen = FORMATS[format] if format else detect(opened)
-    if answers and chosen.overridable and (problem := check_names(answers, chosen.overridable)):
-        raise InputError(problem)
+    if answers and chosen.overridable:
+        check_names(answers, chosen.overridable)
     model = read_model(chosen.read(opened, answers), device, dtype)
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import check_outputs

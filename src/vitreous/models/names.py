@@ -81,8 +81,8 @@ def check_part(what: str, part: str, known: Collection[str], name: str) -> None:
 def build(kind: type[Any], fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
     """A validated configuration, or one sentence that says what does not fit."""
     try:
-        if overrides and (problem := check_names(overrides, kind)):
-            raise InputError(problem)
+        if overrides:
+            check_names(overrides, kind)
         return kind(**{**fields, **overrides})
     except ValidationError as error:
         raise InputError(explain(error, "model")) from None

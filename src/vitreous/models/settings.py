@@ -79,25 +79,23 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def check_names(tree: Mapping[str, Any], model: type[BaseModel]) -> str | None:
-    """The first setting of `tree` that `model` does not have, as a sentence; None if it has all."""
+def check_names(tree: Mapping[str, Any], model: type[BaseModel]) -> None:
+    """Raise InputError for the first setting of `tree` that `model` does not have."""
     known = known_fields(model)
     branches = {name[:i] for name in known for i, letter in enumerate(name) if letter == "."}
 
-    def walk(branch: Mapping[str, Any], prefix: str) -> str | None:
+    def walk(branch: Mapping[str, Any], prefix: str) -> None:
         for key, value in branch.items():
             name = prefix + key
             if name in branches and isinstance(value, Mapping):
-                if problem := walk(value, name + "."):
-                    return problem
+                walk(value, name + ".")
             elif name in branches and value not in (None, "none") and not isinstance(value, BaseModel):
                 inside = next(each for each in known if each.startswith(name + "."))
-                return f"{name} is a group of settings, not a value: set {inside}, for example"
+                raise InputError(f"{name} is a group of settings, not a value: set {inside}, for example")
             elif name not in known and name not in branches:
-                return f"unknown setting {name}: {nearest_setting(name, known)}"
-        return None
+                raise InputError(f"unknown setting {name}: {nearest_setting(name, known)}")
 
-    return walk(tree, "")
+    walk(tree, "")
 
 
 def nearest_setting(name: str, known: list[str]) -> str:

@@ -21,13 +21,13 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import image_loader
 from vitreous.data.loading import worker_count
 from vitreous.errors import InputError
-from vitreous.models.settings import explain
+from vitreous.models.settings import check_names, explain
 from vitreous.tasks.choose import Choice, choose
 from vitreous.tasks.task import HeldOut, Material, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, trainable_model
-from vitreous.training.settings import check_known, configure, without_none_words
+from vitreous.training.settings import configure, without_none_words
 
 MOST_NAMED = 6  # settings of the user's that are named
 OPENING = frozenset({"--image-size", "--set"})
@@ -44,7 +44,7 @@ class ImageTask(Task):
     def plan(
         self, source: Any | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
     ) -> Plan:
-        check_known({key: value for key, value in settings.items() if key != "model"}, self.config)
+        check_names({key: value for key, value in settings.items() if key != "model"}, self.config)
         settings = without_none_words(settings)
         source = source or settings.get("source") or self.default_source
         data = self.open_source(source, data_config(settings))
@@ -202,7 +202,7 @@ def check_data_settings(command: str, settings: Tree) -> None:
     """Raise InputError for settings of anything but data."""
     if other := [name for name in settings if name != "data"]:
         raise InputError(f"{command} has no setting {other[0]!r}: all of its settings begin with data.")
-    check_known(settings, RunConfig)
+    check_names(settings, RunConfig)
 
 
 def overruled(settings: Tree) -> tuple[str, ...]:

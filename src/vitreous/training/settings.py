@@ -36,7 +36,7 @@ def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
         override = by_epochs(override)
         if issubclass(kind, RunConfig):
             override = named_model(override, kind)
-        check_known(override, kind)
+        check_names(override, kind)
         tree = merged(tree, override)
         if issubclass(kind, RunConfig):
             tree = with_model_of_its_kind(tree, override, kind)
@@ -93,12 +93,6 @@ def with_model_of_its_kind(tree: dict[str, Any], override: Tree, run: type[RunCo
     kind = kind_of(decisive, run)
     model = {key: value for key, value in tree["model"].items() if key in kind.model_fields}
     return {**tree, "model": model}
-
-
-def check_known(tree: Tree, run: type[CommandConfig]) -> None:
-    """Raise InputError for the first setting that the configuration of a run does not have."""
-    if problem := check_names(tree, run):
-        raise InputError(problem)
 
 
 def without_none_words(tree: Tree) -> dict[str, Any]:
