@@ -25,6 +25,7 @@ from vitreous.data.dataset import ImageDataset, Indices, Splits, Subset
 from vitreous.data.sources import summarize
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.fewshot import draw_order
 from vitreous.models.description import describe
 from vitreous.models.names import change
 from vitreous.studies.study import Part, Tree, Trial
@@ -223,10 +224,8 @@ def half_of_classes(splits: Splits, *, first: bool) -> Splits:
 
 def sampled_indices(train: ImageDataset, part: Part, seed: int) -> Indices:
     """At least one image of each class."""
-    generator = np.random.default_rng(seed)
     chosen = []
-    for number in range(len(train.classes)):
-        members = generator.permutation(np.flatnonzero(train.targets == number))
+    for members in draw_order(train.targets, len(train.classes), seed):
         count = max(1, round(part.fraction * len(members)))
         chosen.append(members[: min(count, part.per_class or count)])
     return np.sort(np.concatenate(chosen))
