@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.dataset import ImageDataset, Splits, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.segmentation.folders import IMAGES, MASKS
@@ -43,8 +43,7 @@ def check(splits: Splits, *, workers: int | None = None, empty: Sequence[Path] =
     Args:
         empty: class folders without an image.
     """
-    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    seen = survey_images({name: part for name, part in parts.items() if part is not None}, workers=workers)
+    seen = survey_images(named_parts(*splits[:3]), workers=workers)
     counts = dict(zip(splits.train.classes, seen.counts.tolist(), strict=True))
     few = [f"{name}: {count}" for name, count in counts.items() if count < FEW]
     findings = [
@@ -65,12 +64,10 @@ def data_findings(splits: Splits, empty: Sequence[Path] = ()) -> Iterator[Findin
     shown = class_counts(splits.train)
     yield from label_findings(splits, dict(zip(splits.train.classes, shown.tolist(), strict=True)), empty)
     train = {digest: index for index, digest in digests(splits.train)}
-    for part in (splits.validation, splits.test):
-        if part is not None:
-            twice = [(train[digest], index) for index, digest in digests(part) if digest in train]
-            if len(twice) > LEAKED * min(len(part), LOOKED_AT):
-                names = [(splits.train.name(one), part.name(other)) for one, other in twice]
-                yield from finding("leak", names)
+    for part in filter(None, (splits.validation, splits.test)):
+        twice = [(train[digest], index) for index, digest in digests(part) if digest in train]
+        if len(twice) > LEAKED * min(len(part), LOOKED_AT):
+            yield from finding("leak", [(splits.train.name(one), part.name(other)) for one, other in twice])
 
 
 def digests(images: ImageDataset) -> Iterator[tuple[int, bytes]]:
@@ -105,13 +102,12 @@ def label_findings(
     yield from imbalance({name: count for name, count in counts.items() if count or not empty})
     if splits.train.targets.ndim > 1:
         return
-    for part, name in ((splits.train, "training"), (splits.validation, "validation"), (splits.test, "test")):
-        if part is not None and len(part):
-            low, high = int(part.targets.min()), int(part.targets.max())
-            if low < 0 or high >= len(classes):
-                values = {"low": low, "high": high, "classes": len(classes), "last": len(classes) - 1}
-                yield from finding("labels", (), 1, part=name, **values)
-            yield from sorted_split(splits.train, part, name)
+    for name, part in named_parts(*splits[:3]).items():
+        low, high = int(part.targets.min()), int(part.targets.max())
+        if low < 0 or high >= len(classes):
+            values = {"low": low, "high": high, "classes": len(classes), "last": len(classes) - 1}
+            yield from finding("labels", (), 1, part=name, **values)
+        yield from sorted_split(splits.train, part, name)
 
 
 def looks_masked(classes: Collection[str]) -> bool:

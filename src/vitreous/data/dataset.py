@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +101,14 @@ class ArrayImages(ImageDataset):
         return Image.fromarray(self.pixels[index])
 
 
+DatasetT = TypeVar("DatasetT", bound=ImageDataset)
 Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]  # train, validation, test
+
+
+def named_parts(train: DatasetT, validation: DatasetT | None, test: DatasetT | None) -> dict[str, DatasetT]:
+    """Return the parts that there are, by name."""
+    parts = {"train": train, "validation": validation, "test": test}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 class DataSummary(NamedTuple):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vitreous.data.checking import image_findings
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import BadFiles, Indices
+from vitreous.data.dataset import BadFiles, Indices, named_parts
 from vitreous.data.decoding import BadImage, upright_size
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.loading import in_threads
@@ -92,7 +92,7 @@ def open_for_checking(source: str) -> MasksToCheck:
     config = DataConfig()
     if source == DIGIT_PAGES:
         train, validation, test, *_ = open_masked(source, config)
-        return MasksToCheck(named(train, validation, test), train.classes, [], [])
+        return MasksToCheck(named_parts(train, validation, test), train.classes, [], [])
     root = existing_folder(source)
     legend = legend_of(root)
     files: dict[str, MaskedFiles] = {}
@@ -106,17 +106,10 @@ def open_for_checking(source: str) -> MasksToCheck:
             files[part] = MaskedFiles(pairs, legend or EVERY_VALUE)
     if not files.keys() & {"all", "train"}:
         raise InputError(f"{source} has no image to train on that has a mask")
-    parts = named(*split_masked(files, config, where=source))
+    parts = named_parts(*split_masked(files, config, where=source))
     return MasksToCheck(
         parts, legend.names if legend else None, list(map(str, without_mask)), list(map(str, without_image))
     )
-
-
-def named(
-    train: MaskedDataset, validation: MaskedDataset | None, test: MaskedDataset | None
-) -> dict[str, MaskedDataset]:
-    parts = {"train": train, "validation": validation, "test": test}
-    return {name: part for name, part in parts.items() if part is not None}
 
 
 def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: int | None) -> Pairs:
