@@ -24,7 +24,7 @@ from vitreous.checkpoints.resizing import with_head
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
 from vitreous.data.config import AffineConfig, AugmentationConfig
 from vitreous.data.image_samples import Batch
-from vitreous.data.segmentation.loading import MaskBatch
+from vitreous.data.segmentation.masked import MaskBatch
 from vitreous.data.text.batches import CaptionBatch, TextBatch
 from vitreous.models.captioner import Captioner
 from vitreous.models.names import config_of

@@ -14,8 +14,7 @@ from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCr
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.segmentation.digit_pages import open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
-from vitreous.data.segmentation.loading import MaskReader
-from vitreous.data.segmentation.masked import colored, mask_image, palette
+from vitreous.data.segmentation.masked import MaskReader, colored, mask_image, palette
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 

@@ -18,8 +18,7 @@ from PIL import Image
 from torch import nn
 
 import vitreous as vt
-from vitreous.data.segmentation.loading import MaskBatch
-from vitreous.data.segmentation.masked import mask_image
+from vitreous.data.segmentation.masked import MaskBatch, mask_image
 from vitreous.errors import InputError
 from vitreous.evaluation.segmentation import evaluate_segmenter
 from vitreous.models.segmenter import Segmenter

@@ -19,8 +19,7 @@ from jaxtyping import Float, Int, Num
 from PIL import Image
 from torch import Tensor
 
-from vitreous.data.segmentation.loading import MaskEvaluationBatch, MaskReader
-from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset
+from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskEvaluationBatch, MaskReader
 from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval, confusion_matrix, quantile_interval

@@ -19,11 +19,12 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
-from vitreous.data.segmentation.loading import MaskBatch, MaskReader
 from vitreous.data.segmentation.masked import (
     IGNORED,
     Mask,
+    MaskBatch,
     MaskedDataset,
+    MaskReader,
     MaskSplits,
     mask_image,
     overlaid,
