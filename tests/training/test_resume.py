@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
@@ -23,6 +24,7 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.learner import Learner, State
 from vitreous.training.run import Run
+from vitreous.training.session import locked
 from vitreous.training.settings import configure
 from vitreous.training.trainer import Interrupted, Trainer
 
@@ -304,3 +306,11 @@ def test_kill_nine_at_random_moments(trained: Fit, tiny: RunConfig, tmp_path: Pa
 @pytest.mark.slow
 def test_kill_nine_at_thirty_random_moments(trained: Fit, tiny: RunConfig, tmp_path: Path) -> None:
     assert killed_again_and_again(trained, tiny, tmp_path, kills=30, steps=2500) > 3
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(tiny: RunConfig, splits: Splits, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", configure(tiny, {"training": {"steps": 2}}))
+    cpu = torch.device("cpu")
+    with locked(run.path), pytest.raises(InputError, match="another process is training in"):
+        learn(run, splits, device=cpu)
+    assert learn(run, splits, device=cpu).model.labels == list(splits.train.classes)

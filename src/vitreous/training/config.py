@@ -196,8 +196,6 @@ class RunConfig(CommandConfig):
             for key, source in (("size", "image_size"), ("channels", "channels"))
             if source in changed and key not in override.get("preprocessing", {})
         }
-        if isinstance(found.get("size"), int):
-            found["size"] = (found["size"], found["size"])
         return {"preprocessing": found}
 
     @model_validator(mode="after")

@@ -168,7 +168,7 @@ class Learner:
             found |= {f"optimizer/{number}/{index}": p for index, p in enumerate(learning)}
         return found
 
-    def sharded_weight(self, name: str, size: torch.Size) -> Tensor | None:
+    def sharded_weight(self, name: str, size: torch.Size) -> Any:
         """Return the sharded weight that a tensor of a checkpoint belongs to and is as large as; None for a
         count of steps, the meter, and where weights are not sharded."""
         if not self.shards:
@@ -186,8 +186,12 @@ class Learner:
 
     def shard(self, name: str, tensor: Tensor) -> Tensor:
         """Return a whole tensor of a checkpoint sharded as its weight."""
-        weight = self.sharded_weight(name, tensor.shape)
-        return tensor if weight is None or not self.shards else self.shards.shard(tensor, weight)
+        from torch.distributed.tensor import distribute_tensor
+
+        if (weight := self.sharded_weight(name, tensor.shape)) is None:
+            return tensor
+        mesh, placements = weight.device_mesh, weight.placements  # every process has all of the tensor
+        return distribute_tensor(tensor.to(self.device), mesh, placements, src_data_rank=None)
 
     def check_fits(self, tensors: dict[str, Tensor]) -> None:
         """Raise InputError for another model's checkpoint: fused optimizers would read past its end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -114,7 +114,8 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) 
     decay = config.weight_decay
     if config.decay_form == "independent":
         decay /= peak_lr
-    decaying = {id(weight) for weight in decaying_weights(model)}
+    # Matrices and kernels; not biases, norms, LayerScale, tokens, positions, probes.
+    decaying = {id(each.weight) for each in model.modules() if isinstance(each, nn.Linear | nn.Conv2d)}
     layers = depth(model) if config.layer_decay else 0
     groups: dict[tuple[float, float], Group] = {}
     for name, parameter in model.named_parameters():
@@ -130,13 +131,6 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) 
     if not groups:
         raise InputError("there is nothing to train: training.freeze covers every parameter of the model")
     return list(groups.values())
-
-
-def decaying_weights(model: nn.Module) -> Iterator[Tensor]:
-    """Yield matrices and kernels; not biases, norms, LayerScale, tokens, positions, probes."""
-    for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):
-            yield module.weight
 
 
 def depth(model: nn.Module) -> int:

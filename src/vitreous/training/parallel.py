@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from vitreous.errors import InputError
 from vitreous.training.config import TrainingConfig
@@ -68,7 +68,11 @@ class Shards:
     def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
         from torch.distributed.device_mesh import init_device_mesh
 
-        self.architecture = without_weights(model)
+        meta = {
+            id(parameter): nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+            for parameter in model.parameters()
+        }
+        self.architecture = copy.deepcopy(model, meta)  # without weights
         self.config, self.device = config, device
         processes = dist.get_world_size()
         group = config.shard_group or processes
@@ -114,15 +118,6 @@ class Shards:
         full.load_state_dict({**full.state_dict(), **weights}, assign=True)
         return full.to(self.device)
 
-    def shard(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return this process's shard of a tensor that every process has, laid out as the weight `like`."""
-        from torch.distributed.tensor import DTensor, distribute_tensor
-
-        assert isinstance(like, DTensor)
-        return distribute_tensor(
-            tensor.to(self.device), like.device_mesh, like.placements, src_data_rank=None
-        )
-
 
 class Root(nn.Module):
     """Around a model: weights that belong to no layer are gathered for what is computed in `forward`."""
@@ -140,12 +135,3 @@ def encoder_layers(model: nn.Module) -> Iterator[nn.Module]:
     for module in list(model.modules()):
         if isinstance(blocks := getattr(module, "blocks", None), nn.ModuleList):
             yield from blocks
-
-
-def without_weights(model: nn.Module) -> nn.Module:
-    """Return the same modules with parameters on the meta device."""
-    empty = {
-        id(parameter): nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
-        for parameter in model.parameters()
-    }
-    return copy.deepcopy(model, empty)

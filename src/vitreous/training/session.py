@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from vitreous.data.dataset import BadFiles
+from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.training.callbacks import Callback, MetricsFile, Row, TensorBoard, Tracker
 from vitreous.training.distributed import ALONE, BadFileSync, World
@@ -62,11 +66,7 @@ def train_run(
         InputError: the processes, the precision and the optimizer cannot be combined; a file cannot be
             written; too many images cannot be read.
     """
-    config = run.config.training
-    learner = resume_learner(run, model, device=device, world=world, averaging=averaging)
-    if on_resume:
-        on_resume(learner)
-    before, sync = learner.seconds, BadFileSync(bad, images, world)
+    config, sync = run.config.training, BadFileSync(bad, images, world)
 
     def finish(trained: nn.Module) -> nn.Module:
         result = finished(trained)
@@ -75,6 +75,16 @@ def train_run(
         return result
 
     with ExitStack() as stack:
+        if world.first:
+            stack.enter_context(locked(run.path))
+        learner = resume_learner(run, model, device=device, world=world, averaging=averaging)
+        if on_resume:
+            on_resume(learner)
+        step, before = learner.step, learner.seconds
+        if world.first:
+            trackers = [Tracker(name, run.path.name, run.config) for name in config.track]
+            metrics = MetricsFile(run.path / "metrics.jsonl", step=step)
+            callbacks = [metrics, TensorBoard(run.path, step=step), *trackers, *callbacks]
         stack.callback(sync.write, run.path)
         if config.checkpointing:
             stack.enter_context(activation_checkpointing(model))
@@ -86,7 +96,7 @@ def train_run(
             seed=run.config.seed,
             world=world,
             checkpointer=run.states,
-            callbacks=[*(run_callbacks(run, learner.step) if world.first else ()), *callbacks],
+            callbacks=callbacks,
             validate=validate,
             validate_every=validate_every,
             bad=sync,
@@ -97,14 +107,29 @@ def train_run(
             # The mean of the last checkpoints is still to come.
             finish(learner.full_model(learner.model) if averaging else learner.result)
             raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
-    spent = learner.seconds - before
-    return finish(learner.result), learner.seconds, trainer.waited / spent if spent else 0.0
+        spent = learner.seconds - before
+        return finish(learner.result), learner.seconds, trainer.waited / spent if spent else 0.0
 
 
-def run_callbacks(run: Run, step: int) -> list[Callback]:
-    """Open what records the metrics of a run."""
-    trackers = [Tracker(name, run.path.name, run.config) for name in run.config.training.track]
-    return [MetricsFile(run.path / "metrics.jsonl", step=step), TensorBoard(run.path, step=step), *trackers]
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from training in a folder, where the file system has locks.
+
+    Raises:
+        InputError: another process trains in it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"another process is training in {folder}: wait until it has ended, or stop it"
+                ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def resume_learner(
