@@ -53,6 +53,12 @@ def test_a_pre_training_run_says_what_it_is(words: tuple[str, ...], command: Cal
     )
 
 
+def test_a_pre_training_run_is_probed_on_what_it_was_trained_on(command: Call) -> None:
+    code, out, err = command("probe", "runs/pre", "--shots", "1", "--draws", "1", "--json")
+    assert code == 0, err
+    assert json.loads(out)["data"] == "digits"
+
+
 def test_pre_training_does_not_go_on_with_a_classifier(command: Call) -> None:
     code, _, err = command("pretrain", "--resume", "runs/mine")
     assert code == 2

@@ -1,4 +1,4 @@
-"""Data parallelism: one process, replicas of the model (DDP), or weights in shards (FSDP2).
+"""Weights in shards: data parallelism for models that do not fit into one process (FSDP2).
 
 Sharding (ZeRO, 1910.02054; FSDP, 2304.11277) is PyTorch's `fully_shard`, applied to a model from outside.
 The weights of an encoder layer are gathered when it is computed and freed after it; all other weights are one
