@@ -26,7 +26,7 @@ from vitreous.tasks.choose import Choice, choose
 from vitreous.tasks.task import HeldOut, Material, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
-from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, trainable_model
+from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, starting_model
 from vitreous.training.settings import configure, without_none_words
 
 MOST_NAMED = 6  # settings of the user's that are named
@@ -134,7 +134,7 @@ class ImageTask(Task):
         return data._replace(train=data.train.subset(few))
 
     def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
-        model = trainable_model(config, data.train.classes)
+        model = starting_model(config, data.train.classes)
         model.task = self.name
         return model
 

@@ -28,7 +28,8 @@ from vitreous.training.settings import AnyRun, configure
 
 
 def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
-    """Build the model of `config`, its weights drawn from `config.seed` or taken from `config.init`."""
+    """Build the model of `config` as it is trained: its weights sampled or from a checkpoint, some of them
+    frozen, with low-rank changes where they are configured."""
     model = build_model(
         config.model, preprocessing=config.preprocessing, labels=list(labels), seed=config.seed
     )
@@ -39,12 +40,6 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     freeze(model, config.training.freeze)
     if config.training.loss == "sigmoid":
         model.task = "multilabel"
-    return model
-
-
-def trainable_model(config: RunConfig, labels: Sequence[str]) -> Model:
-    """Return the model of `config` as it is trained: with low-rank changes where they are configured."""
-    model = starting_model(config, labels)
     if config.training.lora.rank:
         add_lora(model, config.training.lora, seed=config.seed)
     return model

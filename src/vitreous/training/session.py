@@ -17,7 +17,7 @@ from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.training.callbacks import Callback, MetricsFile, Row, TensorBoard, Tracker
 from vitreous.training.distributed import ALONE, BadFileSync, World
-from vitreous.training.initial_model import merge_lora, trainable_model
+from vitreous.training.initial_model import merge_lora, starting_model
 from vitreous.training.learner import AverageWeight, Learner
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.parallel import shards_for
@@ -153,7 +153,7 @@ def resume_learner(
 def model_so_far(run: Run, classes: Sequence[str]) -> Model:
     """Return the model of a run's newest checkpoint, on the CPU; the initial one where nothing is saved."""
     run = run.with_training(precision="fp32")  # fp8 needs its own GPU
-    model = trainable_model(run.config, classes)
+    model = starting_model(run.config, classes)
     return finished(resume_learner(run, model, device=torch.device("cpu")).result)  # type: ignore[return-value]
 
 

@@ -39,7 +39,7 @@ from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask, image_facts
 from vitreous.tasks.task import Card, Material, Measure, Tree
 from vitreous.training.config import RunConfig
-from vitreous.training.initial_model import trainable_model
+from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Objective
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
@@ -209,7 +209,7 @@ class Regression(ImageTask):
         return found
 
     def build(self, config: RegressionConfig, data: Splits, *, steps: int) -> nn.Module:
-        model = trainable_model(config, ())
+        model = starting_model(config, ())
         model.labels, model.task = None, self.name
         return model
 
