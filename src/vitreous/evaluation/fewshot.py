@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -135,10 +135,10 @@ def fewshot_measure(splits: Splits, *, batch_size: int) -> Callable[[nn.Module],
     shown = Subset(splits.train, np.concatenate([indices[: max(MONITORED)] for indices in order]))
 
     def measure(model: nn.Module) -> Mapping[str, float]:
+        encoder: Any = getattr(model, "encoder", model)  # of an objective of pre-training
         device = next(model.parameters()).device
         train, test = (
-            extract(model, part, device=device, batch_size=batch_size)  # type: ignore[arg-type]
-            for part in (shown, validating)
+            extract(encoder, part, device=device, batch_size=batch_size) for part in (shown, validating)
         )
         results = fewshot(train, test, classes=classes, shots=MONITORED, seeds=(0,))
         return {f"validation_fewshot_{shots}": result.mean for shots, result in results.items()}

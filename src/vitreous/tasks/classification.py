@@ -14,19 +14,17 @@ from vitreous.data.config import DataConfig
 from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import evaluation_loader
-from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
 from vitreous.deployment.predictor import Prediction, Predictor
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.baselines import Baseline, digits_baselines
 from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.fewshot import fewshot_measure
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask, image_facts
-from vitreous.tasks.task import Card, Material, Measure, Tree
+from vitreous.tasks.task import Card, Material, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
@@ -76,28 +74,15 @@ class Classification(ImageTask):
             teacher = Teacher(checkpoint(name), config.preprocessing, data.train.classes)
         return classification(config.training, teacher)
 
-    def validation(self, config: RunConfig, data: Splits) -> Measure | None:
-        """Return what measures loss and accuracy on the validation part, and few-shot accuracy there if
-        `evaluation.fewshot` is set."""
-        images, asked, loss = data.validation, config.evaluation, LOSSES[config.training.loss]
-        few = fewshot_measure(data, batch_size=asked.batch_size) if asked.fewshot else None
-        if images is None:
-            return None
-        workers = worker_count(config.data.workers)
-
-        def measure(model: Any) -> Mapping[str, float]:
-            device = next(model.parameters()).device
-            found = compute_outputs(
-                model, images, device=device, batch_size=asked.batch_size, workers=workers
-            )
-            targets = torch.from_numpy(images.targets[found.indices])
-            scores = {
-                "validation_loss": float(loss(found.values, targets, 0.0)),
-                "validation_accuracy": float(accuracy(found.values, targets)),
-            }
-            return {**scores, **(few(model) if few else {})}
-
-        return measure
+    def validation_scores(
+        self, config: RunConfig, model: Any, images: ImageDataset, **options: Any
+    ) -> Mapping[str, float]:
+        found = compute_outputs(model, images, **options)
+        targets, loss = torch.from_numpy(images.targets[found.indices]), LOSSES[config.training.loss]
+        return {
+            "validation_loss": float(loss(found.values, targets, 0.0)),
+            "validation_accuracy": float(accuracy(found.values, targets)),
+        }
 
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> Evaluation:
         return evaluate(answerer, examples, **options)

@@ -21,9 +21,10 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import image_loader
 from vitreous.data.loading import worker_count
 from vitreous.errors import InputError
+from vitreous.evaluation.fewshot import fewshot_measure
 from vitreous.models.settings import check_names, explain
 from vitreous.tasks.choose import Choice, choose
-from vitreous.tasks.task import HeldOut, Material, Plan, Task, Tree, config_of_run
+from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, starting_model
@@ -137,6 +138,31 @@ class ImageTask(Task):
         model = starting_model(config, data.train.classes)
         model.task = self.name
         return model
+
+    def validation(self, config: Any, data: Any) -> Measure | None:
+        """Return what measures the model on the validation part, and the few-shot accuracy of its features
+        there if `evaluation.fewshot` is set."""
+        asked, images = config.evaluation, self.validation_images(data)
+        few = fewshot_measure(data, batch_size=asked.batch_size) if asked.fewshot else None
+        if not images:
+            return None
+        workers = worker_count(config.data.workers)
+
+        def measure(model: Any) -> Mapping[str, float]:
+            device = next(model.parameters()).device
+            options = {"device": device, "batch_size": asked.batch_size, "workers": workers}
+            found = self.validation_scores(config, model, images, **options)
+            return {**found, **(few(model) if few else {})}
+
+        return measure
+
+    def validation_images(self, data: Any) -> Any:
+        """Return what the model is measured on while it learns; None: nothing."""
+        return data.validation
+
+    @abstractmethod
+    def validation_scores(self, config: Any, model: Any, images: Any, **options: Any) -> Mapping[str, float]:
+        """Measure a model while it learns; `options` are those of `Batching`."""
 
     def held_out_part(self, data: Any) -> tuple[str | None, Any]:
         if data.test:

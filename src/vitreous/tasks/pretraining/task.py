@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
-from vitreous.data.loading import worker_count
-from vitreous.evaluation.fewshot import fewshot_measure
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.models.names import build_model
@@ -33,7 +31,7 @@ from vitreous.tasks.pretraining.config import (
 )
 from vitreous.tasks.pretraining.dino import DINO
 from vitreous.tasks.pretraining.mae import MAE, load_decoder
-from vitreous.tasks.task import Card, Material, Measure, Tree
+from vitreous.tasks.task import Card, Material, Tree
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
@@ -114,21 +112,11 @@ class Pretraining(ImageTask):
     def objective(self, config: PretrainingRunConfig, data: Splits) -> Objective:
         return self_supervised
 
-    def validation(self, config: PretrainingRunConfig, data: Splits) -> Measure | None:
-        """Return what measures the objective on held-out images, and the encoder's few-shot accuracy if
-        `evaluation.fewshot` is set."""
-        images, batch_size = data.validation or data.test, config.evaluation.batch_size
-        few = fewshot_measure(data, batch_size=batch_size) if config.evaluation.fewshot else None
-        if not images:
-            return None
-        workers = worker_count(config.data.workers)
+    def validation_images(self, data: Splits) -> ImageDataset | None:
+        return data.validation or data.test
 
-        def measure(objective: Any) -> Mapping[str, float]:
-            device = next(objective.parameters()).device
-            found = self.evaluate(objective, images, device=device, batch_size=batch_size, workers=workers)
-            return {"validation_loss": found.loss, **(few(objective.encoder) if few else {})}
-
-        return measure
+    def validation_scores(self, config: Any, model: Any, images: Any, **options: Any) -> Mapping[str, float]:
+        return {"validation_loss": self.evaluate(model, images, **options).loss}
 
     def save(self, run: Run, result: Any, material: Material) -> None:
         run.save_model(result.encoder)

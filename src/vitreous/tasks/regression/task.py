@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, evaluation_loader
-from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import (
@@ -37,7 +36,7 @@ from vitreous.evaluation.scores import quantile_interval
 from vitreous.models.config import Config
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask, image_facts
-from vitreous.tasks.task import Card, Material, Measure, Tree
+from vitreous.tasks.task import Card, Material, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Objective
@@ -216,22 +215,13 @@ class Regression(ImageTask):
     def objective(self, config: RegressionConfig, data: Splits) -> Objective:
         return regression_loss(config.regression)
 
-    def validation(self, config: RegressionConfig, data: Splits) -> Measure | None:
-        images, numbers = data.validation, config.regression
-        if images is None:
-            return None
-        workers = worker_count(config.data.workers)
-
-        def measure(model: Any) -> Mapping[str, float]:
-            device = next(model.parameters()).device
-            found = compute_outputs(
-                model, images, device=device, batch_size=config.evaluation.batch_size, workers=workers
-            )
-            values = found.values.flatten().numpy() * numbers.scale + numbers.center
-            r2, error, _ = scores_of(np.asarray(images.targets)[found.indices], values)
-            return {"validation_r2": r2, "validation_mean_error": error}
-
-        return measure
+    def validation_scores(
+        self, config: RegressionConfig, model: Any, images: ImageDataset, **options: Any
+    ) -> Mapping[str, float]:
+        found, numbers = compute_outputs(model, images, **options), config.regression
+        values = found.values.flatten().numpy() * numbers.scale + numbers.center
+        r2, error, _ = scores_of(np.asarray(images.targets)[found.indices], values)
+        return {"validation_r2": r2, "validation_mean_error": error}
 
     def save(self, run: Run, result: Any, material: Material) -> None:
         """Write the model, whose head gives numbers in the unit of the labels."""

@@ -47,7 +47,7 @@ from vitreous.tasks.segmentation.config import (
     fine_tuning_config,
     masks_config,
 )
-from vitreous.tasks.task import Card, Material, Measure, Tree
+from vitreous.tasks.task import Card, Material, Tree
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Objective
@@ -135,18 +135,11 @@ class Segmentation(ImageTask):
     def objective(self, config: SegmentationConfig, data: MaskSplits) -> Objective:
         return segmentation(config.training)
 
-    def validation(self, config: SegmentationConfig, data: MaskSplits) -> Measure | None:
-        """Return what measures mean IoU and pixel accuracy on the validation part."""
-        images, batch_size = data.validation, config.evaluation.batch_size
-        if images is None:
-            return None
-
-        def measure(model: Any) -> Mapping[str, float]:
-            device = next(model.parameters()).device
-            found = evaluate_segmenter(model, images, device=device, batch_size=batch_size)
-            return {"validation_miou": found.miou, "validation_accuracy": found.pixel_accuracy}
-
-        return measure
+    def validation_scores(
+        self, config: SegmentationConfig, model: Any, images: MaskedDataset, **options: Any
+    ) -> Mapping[str, float]:
+        found = evaluate_segmenter(model, images, **options)
+        return {"validation_miou": found.miou, "validation_accuracy": found.pixel_accuracy}
 
     def unsplit(self, source: str) -> dict[str, Any]:
         """The bundled pages are made of digits that are always split."""
