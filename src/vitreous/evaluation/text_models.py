@@ -40,6 +40,9 @@ class WrittenText(NamedTuple):
 class TextModel:
     """A model that writes text, and the tokenizer that it was trained with.
 
+    Attributes:
+        kind: the class of the model.
+
     Raises:
         InputError: the tokenizer has tokens that the model does not know.
     """
@@ -79,12 +82,7 @@ class TextModel:
 
 
 class Reader(TextModel):
-    """Writes the text of images, many at a time.
-
-    Attributes:
-        model: the captioner.
-        tokenizer: the one that it was trained with.
-    """
+    """A captioner: writes the text of images, many at a time."""
 
     kind = Captioner
     model: Captioner
@@ -103,12 +101,7 @@ class Reader(TextModel):
 
 
 class Translator(TextModel):
-    """Translates texts with a beam (or greedily), many at a time.
-
-    Attributes:
-        model: the Transformer.
-        tokenizer: the one that it was trained with.
-    """
+    """Translates texts with a beam (or greedily), many at a time."""
 
     kind = Transformer
     model: Transformer
