@@ -75,7 +75,7 @@ def test_a_wrong_normalization(broken: Broken) -> None:
 
 
 def test_a_standard_deviation_of_zero(broken: Broken) -> None:
-    findings = found(broken({"preprocessing": {"std": [0.0]}}))
+    findings = found(broken({"preprocessing": {"std": [1e-300]}}))
     assert "the images themselves are not finite" in findings["origin of NaN"][0]
 
 
@@ -284,6 +284,6 @@ def test_a_run_that_has_only_begun_is_not_blamed_for_it(broken: Broken) -> None:
 
 
 def test_a_loss_that_was_never_finite_is_named(broken: Broken) -> None:
-    findings = found(broken({"preprocessing": {"std": [0.0]}}))
+    findings = found(broken({"preprocessing": {"std": [1e-300]}}))
     assert "before the first line" in findings["not finite"][0]
     assert "course" not in findings

@@ -111,7 +111,7 @@ def test_a_run_goes_on_in_shards_where_that_is_asked(folder, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(folder, tmp_path):
-    settings = {**TINY, "preprocessing": {"std": [0.0, 0.0, 0.0]}}
+    settings = {**TINY, "preprocessing": {"std": [1e-300, 1e-300, 1e-300]}}
     run, splits = planned(folder, tmp_path / "run", {**settings, "training": {"steps": 99, "batch_size": 4}})
     with (
         pytest.warns(UserWarning, match="not finite"),
