@@ -175,7 +175,7 @@ def test_a_loss_that_is_not_finite_is_one_sentence_and_keeps_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    broken = ["--set", "preprocessing.std=[0.0]", "--set", "training.epochs=2"]
+    broken = ["--set", "preprocessing.std=[1e-300]", "--set", "training.epochs=2"]
     assert command(["train", "--out", str(out), *SMALL, *broken]) == 2
     said = capsys.readouterr().err
     assert "not finite since step 1" in said

@@ -74,7 +74,7 @@ def test_a_wrong_normalization(broken: Broken) -> None:
     assert "preprocessing.mean=[90.0] and std=[120.0]" in problem
 
 
-def test_a_standard_deviation_of_zero(broken: Broken) -> None:
+def test_a_standard_deviation_too_small_to_divide_by(broken: Broken) -> None:
     findings = found(broken({"preprocessing": {"std": [1e-300]}}))
     assert "the images themselves are not finite" in findings["origin of NaN"][0]
 
