@@ -57,10 +57,11 @@ def saved_and_opened(module: Any) -> Source:
 
 def timm_config(module: Any, cfg: dict[str, Any]) -> dict[str, Any]:
     """The config.json that timm would write, with the arguments that the module was made with."""
+    parts = [type(part).__name__.lower() for part in module.blocks.modules()]
     args: dict[str, Any] = {
         "num_heads": next(attributes(module, HEADS), None),
         "img_size": next(attributes(module, ("img_size",)), None),
-        "act_layer": next((name for name in class_names(module.blocks) if name in ACTIVATION_NAMES), None),
+        "act_layer": next((name for name in parts if name in ACTIVATION_NAMES), None),
         "no_embed_class": getattr(module, "no_embed_class", None),
         "pool_include_prefix": getattr(module, "pool_include_prefix", None),
     }
@@ -78,10 +79,6 @@ def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[Any]:
         for name in names:
             if isinstance(value := getattr(each, name, None), int | tuple):
                 yield value
-
-
-def class_names(module: nn.Module) -> Iterator[str]:
-    return (type(each).__name__.lower() for each in module.modules())
 
 
 def norm_eps(module: nn.Module) -> float | None:

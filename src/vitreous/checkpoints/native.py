@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -35,21 +35,12 @@ from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
 from vitreous.models.settings import explain
 from vitreous.models.transformer import Transformer
 
-
-class Kind(NamedTuple):
-    """A class of models: its configuration, and what its files hold beside the weights."""
-
-    config: type[AnyConfig]
-    images: bool = True  # has preprocessing
-    text: bool = False  # has a tokenizer
-
-
-KINDS = {
-    "ViT": Kind(ViTConfig),
-    "BiT": Kind(BiTConfig),
-    "Segmenter": Kind(SegmenterConfig),
-    "Captioner": Kind(CaptionerConfig, text=True),
-    "Transformer": Kind(TransformerConfig, images=False, text=True),
+KINDS: dict[str, type[AnyConfig]] = {
+    "ViT": ViTConfig,
+    "BiT": BiTConfig,
+    "Segmenter": SegmenterConfig,
+    "Captioner": CaptionerConfig,
+    "Transformer": TransformerConfig,
 }
 # Of a folder written by version 0.1, which did not store the task.
 TASKS = {"Segmenter": "segmentation", "Captioner": "captioning", "Transformer": "translation"}
@@ -108,11 +99,12 @@ def read_native(source: Source, overrides: Overrides) -> Reading:
         raise InputError(
             f"{source.where} is not a model folder of vitreous: it has no config.json that says so"
         )
-    if kind.text:
+    if kind in (CaptionerConfig, TransformerConfig):
         check_no_overrides(source, overrides)
     try:
-        config = kind.config.model_validate(described.get("model"))
-        preprocessing = Preprocessing.model_validate(described.get("preprocessing")) if kind.images else None
+        config = kind.model_validate(described.get("model"))
+        images = described.get("preprocessing")
+        preprocessing = None if kind is TransformerConfig else Preprocessing.model_validate(images)
     except ValidationError as error:
         raise InputError(f"{where}: {explain(error, 'model')}") from None
     labels = described.get("labels")
@@ -121,7 +113,7 @@ def read_native(source: Source, overrides: Overrides) -> Reading:
     ):
         raise InputError(f"{where}: labels must be a list of names")
     if changes := {name: value for name, value in overrides.items() if name not in AFTERWARDS}:
-        config = build(kind.config, config.model_dump(), changes)
+        config = build(kind, config.model_dump(), changes)
     task = stored_task(source.where, described)
     rows = [same(name, name) for name in source.tensors]
     if "task" not in described:  # version 0.1

@@ -114,16 +114,8 @@ SIGLIP = CLIP._replace(
     activation="gelu_pytorch_tanh",
 )
 
-PREFIXES = (
-    "",
-    "vit.",
-    "deit.",
-    "dinov2.",
-    "dinov2_with_registers.",
-    "vision_model.",
-    "vision_tower.",
-    "encoder.",
-)
+TOWERS = ("vit", "deit", "dinov2", "dinov2_with_registers", "vision_model", "vision_tower", "encoder")
+PREFIXES = ("", *(f"{name}." for name in TOWERS))
 # The other half of a model with two towers or a decoder, and buffers.
 OTHERS = ("text_model.", "text_projection.", "logit_scale", "logit_bias", "decoder.")
 UNUSED = ("embeddings.mask_token", "embeddings.position_ids")
