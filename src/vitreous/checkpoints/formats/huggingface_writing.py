@@ -72,7 +72,8 @@ def write_huggingface(model: Model, path: Path) -> None:
     config, weights = held(model, "huggingface", form.limits, keep=form.keep)
     config, weights, described = form.adapt(config, weights)
     tensors = write_rows(huggingface_rows(config, form.family), weights)
-    prefix = described.pop("prefix", "")
+    prefix = "vision_model." if form.family is CLIP else f"{described['model_type']}."
+    prefix = "" if config.num_classes is None else prefix
     named = {
         name if name.startswith(HEADS) else prefix + name: tensor.contiguous().clone()
         for name, tensor in tensors.items()
@@ -123,8 +124,7 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
         name = "ViTForImageClassification" if headed else "ViTModel"
     if config.representation_size:
         described |= {"pooler_output_size": config.representation_size, "pooler_act": "tanh"}
-    prefix = {"prefix": f"{kind}."} if headed else {}
-    return config, weights, described | {"architectures": [name]} | prefix
+    return config, weights, described | {"architectures": [name]}
 
 
 def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
@@ -153,7 +153,7 @@ def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
         zeros = torch.zeros_like(weight)
         weights["head.weight"] = torch.cat([weight, zeros] if pooling == "class" else [zeros, weight], dim=1)
     config = config.model_copy(update={"layer_scale": config.layer_scale or 1.0, "pooling": "class+mean"})
-    return config, weights, described | ({"prefix": f"{kind}."} if headed else {})
+    return config, weights, described
 
 
 def mlp_ratio(config: ViTConfig) -> int:
@@ -181,7 +181,7 @@ def clip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
     if weights.pop("head.bias").any():
         raise InputError("huggingface's CLIP cannot hold head_bias=True; drop the head with --drop head")
     described |= {"architectures": ["CLIPVisionModelWithProjection"], "projection_dim": config.num_classes}
-    return config, weights, described | {"prefix": "vision_model."}
+    return config, weights, described
 
 
 def siglip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
