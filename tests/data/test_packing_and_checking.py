@@ -80,6 +80,7 @@ def test_an_empty_class_folder_is_one_finding_among_the_others(tmp_path, make, c
     assert findings["empty"]["severity"] == "error"
     assert findings["broken"]["found"] == 1
     assert "imbalance" not in findings
+    assert findings["few"]["images"] == ["cat: 3", "dog: 3"]  # and not the empty one again
     with pytest.raises(InputError, match="emu holds no image"):
         open_data(str(tmp_path), DataConfig())
 
@@ -89,7 +90,9 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):
     paths = [f"{name}/{index}.jpg" for name in ("cat", "dog") for index in range(10)]
     rows = [f"{path},text {number}\n" for number, path in enumerate(paths)]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
-    assert "--task captioning" in found(tmp_path / "m.csv")["texts"].fix
+    findings = found(tmp_path / "m.csv")
+    assert "--task captioning" in findings["texts"].fix
+    assert "few" not in findings
     rows = [f"{path},{path[:3]}\n" for path in paths[5:15]]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
     findings = found(tmp_path / "m.csv")

@@ -45,9 +45,12 @@ def check(splits: Splits, *, workers: int | None = None, empty: Sequence[Path] =
     """
     seen = survey_images(named_parts(*splits[:3]), workers=workers)
     counts = dict(zip(splits.train.classes, seen.counts.tolist(), strict=True))
-    few = [f"{name}: {count}" for name, count in counts.items() if count < FEW]
+    found = list(label_findings(splits, counts, empty))
+    few = [f"{name}: {count}" for name, count in counts.items() if 0 < count < FEW]
+    if any(each.kind == "texts" for each in found):
+        few = []  # each text is a class of its own
     findings = [
-        *label_findings(splits, counts, empty),
+        *found,
         *image_findings(seen, "labels"),
         *finding("few", few, least=FEW),
         *suspects(seen),
