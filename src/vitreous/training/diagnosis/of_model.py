@@ -94,7 +94,7 @@ def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fi
             "origin of NaN",
             "error",
             "the images themselves are not finite once they are normalized",
-            "fix preprocessing.mean and preprocessing.std: no std may be 0",
+            "fix preprocessing.mean and preprocessing.std: no std may be next to 0",
         )
         return
     for name, parameter in model.named_parameters():
