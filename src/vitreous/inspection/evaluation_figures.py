@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
@@ -19,6 +19,7 @@ from vitreous.inspection.images import rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 from vitreous.results import percent
+from vitreous.training.callbacks import read_metrics
 
 SERIES = {"": "training", "validation_": "validation"}
 # The panels of the learning curves of each kind of run: their titles by the keys in metrics.jsonl.
@@ -31,13 +32,13 @@ PANELS = {
 MOST_CLASSES = 40  # in a readable chart
 
 
-def curves_figure(rows: Sequence[Mapping[str, Any]], kind: str = "curves") -> Exhibit | LeftOut:
-    """Plot loss, accuracy and learning rate over the epochs.
+def curves_figure(run: Path, kind: str = "curves") -> Exhibit | LeftOut:
+    """Plot the loss, accuracy and learning rate of a run's metrics.jsonl over the epochs.
 
     Args:
-        rows: of metrics.jsonl.
         kind: of `PANELS`.
     """
+    rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
     panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
     for key, panel in PANELS[kind].items():
         for prefix, words in SERIES.items():

@@ -51,12 +51,13 @@ OBJECTIVES = {
 
 def write_run_report(
     run: Path,
+    model: Model,
     parts: Sequence[Exhibit | LeftOut],
     *,
     eyebrow: str = "Training report",
-    lead: str,
-    facts: Mapping[str, str],
+    lead: str = "",
     headline: Headline | None = None,
+    facts: Mapping[str, str] | None = None,
     command: str = "train",
 ) -> Path:
     """Write report.html into the directory of a run, with its config.toml on it.
@@ -64,11 +65,18 @@ def write_run_report(
     Args:
         parts: exhibits in their order, and what is left out.
         eyebrow: the kind of report, above the name of the run.
-        lead: a sentence on what was trained.
-        facts: numbers below it, by their names.
+        lead: a sentence on what was trained; by default the model in a line.
         headline: the result, if there is one.
+        facts: numbers below it, by their names, besides the model's size and the length of the training.
         command: that reproduces the run.
     """
+    shown = {"parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}"}
+    if model.labels:
+        shown["classes"] = f"{len(model.labels):,}"
+    if rows := read_metrics(run / "metrics.jsonl"):
+        shown["epochs"] = f"{rows[-1]['epoch']:g}"
+        shown["steps"] = f"{rows[-1]['step']:,}"
+        shown["training time"] = f"{rows[-1]['seconds']:,.0f} s"
     return write_page(
         run / "report.html",
         "run.html.j2",
@@ -76,8 +84,8 @@ def write_run_report(
         title=f"Report of {run.name}",
         run=run.name,
         eyebrow=eyebrow,
-        lead=lead,
-        facts=facts,
+        lead=lead or f"{model_summary(model)}.",
+        facts={**shown, **(facts or {})},
         headline=headline,
         command=f"vitreous {command} --config config.toml",
         configuration=(run / "config.toml").read_text(encoding="utf-8"),
@@ -102,8 +110,7 @@ def write_training_report(
         sheet: augmented images, as training saw them.
     """
     batch, names = sample_batch(model, images)
-    rows = read_metrics(run / "metrics.jsonl")
-    parts: list[Exhibit | LeftOut] = [figures.curves_figure(rows)]
+    parts: list[Exhibit | LeftOut] = [figures.curves_figure(run)]
     count = f"{evaluation.count:,} held-out images"
     if isinstance(evaluation, ClassificationEvaluation):
         parts = [
@@ -132,13 +139,7 @@ def write_training_report(
         figures.augmented_figure(sheet),
         figures.classes_table(evaluation),
     ]
-    return write_run_report(
-        run,
-        parts,
-        lead=f"{model_summary(model)}.",
-        headline=headline,
-        facts=training_facts(model, rows, classes=evaluation.classes),
-    )
+    return write_run_report(run, model, parts, headline=headline)
 
 
 def write_segmentation_report(
@@ -149,7 +150,6 @@ def write_segmentation_report(
     Args:
         images: the held-out images of `evaluation`.
     """
-    rows = read_metrics(run / "metrics.jsonl")
     segmented = sample_masks(model, evaluation, images)
     encoder, some = model.encoder, segmented[-SAMPLES:]
     batch = model.preprocessing([each.image for each in some])
@@ -162,11 +162,12 @@ def write_segmentation_report(
         foreground = f" Background or not: {percent(evaluation.foreground_miou)} mean IoU."
     return write_run_report(
         run,
+        model,
         [
             masks_figure(segmented, evaluation.classes, count=count),
             iou_figure(evaluation),
             figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
-            figures.curves_figure(rows, "curves.segmentation"),
+            figures.curves_figure(run, "curves.segmentation"),
             attention_figure(encoder, batch, [each.words.split(":")[0] for each in some]),
             positions_figure(encoder),
         ],
@@ -179,7 +180,6 @@ def write_segmentation_report(
             f"{foreground} Predicting {evaluation.classes[0]} everywhere gives "
             f"{percent(evaluation.always_first)} mean IoU.",
         ),
-        facts=training_facts(model, rows, classes=evaluation.classes),
     )
 
 
@@ -198,15 +198,15 @@ def write_pretraining_report(
     last = rows[-1] if rows else {}
     return write_run_report(
         run,
+        encoder,
         [
             objective_figure(objective, config, batch, names),
-            figures.curves_figure(rows),
+            figures.curves_figure(run),
             *model_exhibits(encoder, batch, names),
         ],
         eyebrow="Pre-training report",
         lead=f"{model_summary(encoder)}, trained without labels by {OBJECTIVES[config.task]}.",
         facts={
-            **training_facts(encoder, rows),
             "loss": f"{last.get('loss', float('nan')):.4f}",
             "validation loss": f"{last.get('validation_loss', float('nan')):.4f}",
         },
@@ -259,18 +259,3 @@ def label_of(images: ImageDataset, index: int) -> str:
     if target.ndim > 0:
         return images.name(index)
     return f"{target:.4g}" if target.dtype.kind == "f" else images.classes[int(target)]
-
-
-def training_facts(
-    model: Model, rows: Sequence[Mapping[str, Any]], *, classes: Sequence[str] | None = None
-) -> dict[str, str]:
-    """Return the numbers below the headline."""
-    facts = {"parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}"}
-    if classes is not None:
-        facts["classes"] = f"{len(classes):,}"
-    if rows:
-        last = rows[-1]
-        facts["epochs"] = f"{last['epoch']:g}"
-        facts["steps"] = f"{last['step']:,}"
-        facts["training time"] = f"{last['seconds']:,.0f} s"
-    return facts

@@ -21,7 +21,6 @@ from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_ar
 from vitreous.layers.attention import CrossAttention
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
-from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
     from vitreous.evaluation.text_models import Reader, Translator
@@ -154,8 +153,9 @@ def write_sequence_page(
     Args:
         examples: `source` and `text` of each, and what else the page needs if it is interactive.
     """
-    rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
-    curves = [curves_figure(rows, "curves.text")] if rows else []  # a folder without a run has none
+    curves = curves_figure(run, "curves.text")
+    if isinstance(curves, Exhibit):  # a folder without a run has none
+        parts = [curves, *parts]
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {
         f"{kind}_{number}": each.numpy()
@@ -170,7 +170,7 @@ def write_sequence_page(
         name=run.name,
         lead=lead,
         examples=examples if interactive else None,
-        parts=[*curves, *parts],
+        parts=parts,
     )
     written = [{key: example[key] for key in ("source", "text")} for example in examples]
     return Inspection(page, numbers, (), {"written": written})

@@ -9,9 +9,9 @@ import numpy as np
 
 from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
 from vitreous.inspection.evaluation_figures import curves_figure
-from vitreous.inspection.model_figures import model_exhibits, model_summary
+from vitreous.inspection.model_figures import model_exhibits
 from vitreous.inspection.page import Exhibit, Headline, exhibit
-from vitreous.inspection.run_report import sample_batch, training_facts, write_run_report
+from vitreous.inspection.run_report import sample_batch, write_run_report
 from vitreous.tasks.regression.task import RegressionEvaluation
 from vitreous.training.run import Run
 
@@ -23,24 +23,23 @@ def write_regression_report(run: Run, answerer: Any, evaluation: RegressionEvalu
         examples: the held-out images; some are shown with the model's attention.
     """
     batch, names = sample_batch(answerer, examples)
-    rows, metrics = run.metrics(), evaluation.metrics
+    metrics = evaluation.metrics
     low, high = metrics["r2"].interval or (float("nan"),) * 2
     error = metrics["mean_absolute_error"]
     return write_run_report(
         run.path,
+        answerer,
         [
             scatter_figure(evaluation),
-            curves_figure(rows, "curves.regression"),
+            curves_figure(run.path, "curves.regression"),
             *model_exhibits(answerer, batch, names),
         ],
         eyebrow="Training report, regression",
-        lead=f"{model_summary(answerer)}.",
         headline=Headline(
             metrics["r2"].text(),
             f"R2 on {evaluation.count:,} held-out images; 95 % confidence interval (bootstrap): "
             f"{low:.4g} to {high:.4g}. Mean absolute error: {error.text()}.",
         ),
-        facts=training_facts(answerer, rows),
     )
 
 
