@@ -1,8 +1,10 @@
 """The one error that a user can cause and fix."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
+from pathlib import Path
 
 
 class InputError(Exception):
@@ -10,6 +12,17 @@ class InputError(Exception):
 
     The command line prints the message alone and exits with 2; it never shows a traceback for it.
     """
+
+
+@contextmanager
+def writing_to(path: Path, advice: str = "choose another --out") -> Iterator[None]:
+    """Raise InputError, with what to do, where `path` cannot be written or the disk is full."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise InputError(f"{error.filename} is a file, not a folder: choose another name") from error
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

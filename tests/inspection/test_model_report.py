@@ -247,7 +247,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     asked = ["inspect", str(checkpoint), str(tmp_path / "photo.png"), "--out"]
     assert run([*asked, "/proc/nowhere"]) == 2
     error = capsys.readouterr().err
-    assert "cannot write into /proc/nowhere: No such file or directory; choose another --out" in error
+    assert "cannot write /proc/nowhere: No such file or directory; choose another --out" in error
     assert error.strip().count("\n") == 0
 
     def full(*_: object) -> None:

@@ -195,7 +195,7 @@ def test_a_folder_that_takes_no_files_is_told_before_anything_is_measured(
     monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained"))
     assert run(["study", study, "--quick", "--out", "/proc/folder"]) == 2
     assert capsys.readouterr().err == (
-        "vitreous: cannot write to /proc/folder: No such file or directory; "
+        "vitreous: cannot write /proc/folder: No such file or directory; "
         "free some space, or choose another --out\n"
     )
 
@@ -212,7 +212,7 @@ def test_results_come_together_or_not_at_all(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(InputError, match=r"^cannot write to .*: File too large; free some space"):
+        with pytest.raises(InputError, match=r"^cannot write .*: File too large; free some space"):
             write_results()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))

@@ -21,7 +21,7 @@ from vitreous.api.arguments import (
     settings_tree,
 )
 from vitreous.data.image_list import Failure, image_list
-from vitreous.errors import InputError, is_installed
+from vitreous.errors import InputError, is_installed, writing_to
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Embeddings(Result):
         """
         path = Path(path)
         check_features_file(path)
-        try:
+        with writing_to(path):
             if path.suffix == ".npz":
                 np.savez(path, features=self.values, paths=np.array(self.paths, dtype=str))
             else:
@@ -75,8 +75,6 @@ class Embeddings(Result):
 
                 columns = {"path": list(self.paths), "features": list(self.values)}
                 pyarrow.parquet.write_table(pyarrow.table(columns), path)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from error
         return path
 
 

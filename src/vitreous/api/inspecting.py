@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,7 @@ from vitreous.api.arguments import (
     settings_tree,
 )
 from vitreous.data.image_list import Failure, image_list
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, require_packages, writing_to
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -92,7 +91,7 @@ def inspect(
     folder = Path(out) if out else default_folder(model)
     with (
         computing(answering_precision(precision, here), here),
-        written_into(folder),
+        writing_to(folder),
         progress_bar("inspecting", progress) as advance,
     ):
         shown = examples_to_show(task, model, answerer, images)
@@ -115,16 +114,6 @@ def default_folder(model: Any) -> Path:
     from vitreous.training.run import default_path
 
     return default_path(model_name(model), root=Path("inspection"))
-
-
-@contextmanager
-def written_into(folder: Path) -> Iterator[None]:
-    """Raise InputError where the folder cannot be written, or the disk is full."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot write into {folder}: {reason}; choose another --out") from None
 
 
 def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown:

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.checkpoints.saving import on_cpu
-from vitreous.errors import InputError, nearest, require_packages
+from vitreous.errors import InputError, nearest, require_packages, writing_to
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 from vitreous.results import Result
@@ -83,13 +83,11 @@ def export(model: Model, path: Path, format: str | None = None) -> Exported:
     outputs = Outputs(on_cpu(model)).eval()
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{ending}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), quiet(), writing_to(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             write(outputs, traced(outputs), unfinished)
             difference = checked(outputs, lambda images: run(unfinished, images))
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from error
+            os.replace(unfinished, path)
     finally:
         if unfinished.exists():
             unfinished.unlink()

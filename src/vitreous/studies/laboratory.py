@@ -6,8 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from vitreous.checkpoints.native import save_native
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset, Indices, Splits, Subset
 from vitreous.data.sources import summarize
-from vitreous.errors import InputError
+from vitreous.errors import InputError, writing_to
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.fewshot import draw_order
 from vitreous.models.description import describe
@@ -35,6 +34,8 @@ from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import fitted_to_checkpoint
 from vitreous.training.run import Run
 from vitreous.training.settings import merged
+
+RESUME = "free some space; the same command resumes"
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Laboratory:
             return folder, TrialResult(**json.loads(cached.read_text(encoding="utf-8")))
         run = Run(folder, config) if (folder / "config.toml").is_file() else Run.create(folder, config)
         result = self.trained(run, splits, supervised=trial.objective is None)
-        with self.cache_errors():
+        with writing_to(self.cache, RESUME):
             write_text(cached, json.dumps(asdict(result)))
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # only an unfinished run needs them
         return folder, result
@@ -116,17 +117,6 @@ class Laboratory:
             accuracy, count = evaluation.metrics["accuracy"].value, evaluation.count
         parameters = sum(parameter.numel() for parameter in model.parameters())
         return TrialResult(accuracy, count, parameters, describe(run.config.model).macs, trained.seconds)
-
-    @contextmanager
-    def cache_errors(self) -> Iterator[None]:
-        """Raise InputError where the cache cannot be written."""
-        try:
-            yield
-        except OSError as error:
-            raise InputError(
-                f"cannot write results to {self.cache} ({error.strerror}): free some space; the same command "
-                "resumes"
-            ) from error
 
     def prepare(self, trial: Trial, seed: int) -> tuple[RunConfig, Splits]:
         """A trial's configuration and data. Each seed draws its own split, weights and order, the same for
@@ -158,7 +148,7 @@ class Laboratory:
             generator = torch.Generator().manual_seed(seed)
             for parameter in model.get_submodule("position").parameters():
                 nn.init.normal_(parameter, std=0.02, generator=generator)
-            with self.cache_errors():
+            with writing_to(self.cache, RESUME):
                 save_native(model, fresh)
         return str(fresh)
 

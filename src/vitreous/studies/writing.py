@@ -15,7 +15,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from vitreous.errors import InputError
+from vitreous.errors import writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.results import percent
 from vitreous.studies.findings import Findings, Row
@@ -51,17 +51,12 @@ def atomic_files(folder: Path) -> Iterator[Path]:
     Raises:
         InputError: the disk is full, or the folder takes no files.
     """
-    try:
+    with writing_to(folder, "free some space, or choose another --out"):
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=".unfinished-") as beside:
             yield Path(beside)
             for file in sorted(Path(beside).iterdir()):
                 os.replace(file, folder / file.name)
-    except FileExistsError as error:
-        raise InputError(f"{error.filename} is a file, not a folder: choose another --out") from error
-    except OSError as error:
-        reason = f"{error.strerror}; free some space, or choose another --out"
-        raise InputError(f"cannot write to {folder}: {reason}") from error
 
 
 def write_results(folder: Path, table: str, numbers: Mapping[str, Any], plot: Chart) -> tuple[Path, ...]:

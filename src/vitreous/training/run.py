@@ -9,7 +9,7 @@ from typing import Any
 
 from vitreous.checkpoints.runs import read_tree
 from vitreous.checkpoints.whole_files import write_text
-from vitreous.errors import InputError
+from vitreous.errors import InputError, writing_to
 from vitreous.models.names import Model
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
@@ -43,11 +43,9 @@ class Run:
             InputError: there is something at `path` already, or it cannot be written.
         """
         check_free(path, config.command)
-        try:
+        with writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
             write_text(path / "config.toml", to_toml(config))
-        except OSError as error:
-            raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
         return cls(path, config)
 
     @classmethod

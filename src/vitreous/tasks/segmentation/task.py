@@ -32,7 +32,7 @@ from vitreous.data.segmentation.masked import (
 )
 from vitreous.deployment.predictor import class_names, class_shares
 from vitreous.deployment.serving.endpoints import Limits, Served
-from vitreous.errors import InputError
+from vitreous.errors import InputError, writing_to
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter, masks_of
 from vitreous.models.preprocessing import upright
@@ -253,12 +253,10 @@ def mask_files(paths: Sequence[str], folder: Path) -> list[Path]:
 
 def save_png(image: Image.Image, path: Path) -> None:
     """Write a PNG, atomically."""
-    try:
+    with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as partial:
             image.save(partial, format="PNG")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from None
 
 
 def segmentation(config: TrainingConfig) -> Objective:
