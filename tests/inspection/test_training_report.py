@@ -122,7 +122,7 @@ def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
 
 def test_what_stands_in_the_report(run: Path) -> None:
     baseline = Baseline("tuned kernel SVM", 0.9, Interval(0.8, 0.95), "C 10", 1.0)
-    sheet = ContactSheet(torch.zeros(2, 3, 16, 24, dtype=torch.uint8), ("cat", "cat 70% + dog 30%"))
+    sheet = ContactSheet(torch.zeros(2, 3, 16, 24, dtype=torch.uint8), ("cat", "cat 70.0 % + dog 30.0 %"))
     path = write_training_report(
         run,
         model=model_of(),
@@ -134,7 +134,7 @@ def test_what_stands_in_the_report(run: Path) -> None:
     page = path.read_text(encoding="utf-8")
     assert {"baselines", "positions", "filters", "augmented", "configuration"} <= sections(page)
     assert page.count("<figure><img") == 2 + 2  # mistakes and augmented images
-    assert "cat 70% + dog 30%" in page
+    assert "cat 70.0 % + dog 30.0 %" in page
     assert "predicted &lt;b&gt;bold&lt;/b&gt; (80.0 %), is dog" in page
     assert "<b>bold" not in page
     assert "epochs = 5 # &lt;not a tag&gt;" in page
@@ -159,7 +159,7 @@ def test_a_validation_curve_is_explained_where_there_is_one(run: Path) -> None:
 def test_labels_of_mixed_images() -> None:
     """Two images of one class, mixed, weigh a little less than one: they show that class alone."""
     assert label_of(torch.tensor([0.9999, 0.0, 0.0]), CLASSES) == "cat"
-    assert label_of(torch.tensor([0.7, 0.3, 0.0]), CLASSES) == "cat 70% + dog 30%"
+    assert label_of(torch.tensor([0.7, 0.3, 0.0]), CLASSES) == "cat 70.0 % + dog 30.0 %"
 
 
 def test_figures_that_do_not_exist_are_left_out_with_a_reason(run: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_split_that_was_cut_from_a_sorted_list() -> None:
     findings = {f.kind: f for f in data_findings(split([0, 0, 1, 1, 2, 2] * 4, [3] * 6))}
     assert set(findings) == {"split", "imbalance"}
     finding = findings["split"]
-    assert "100% of the test part" in finding.problem
+    assert "100.0 % of the test part" in finding.problem
     assert "never trained on: d" in finding.problem
 
 
@@ -142,7 +142,7 @@ def test_a_loader_that_starves_the_device(tiny: RunConfig) -> None:
     ]
     (finding,) = course_findings(tiny.training, rows, classes=10, data=tiny.data)
     assert finding.kind == "loader"
-    assert "60% of the time" in finding.problem
+    assert "60.0 % of the time" in finding.problem
 
 
 def test_skipped_steps_and_overfitting(tiny: RunConfig) -> None:
@@ -156,7 +156,7 @@ def test_skipped_steps_and_overfitting(tiny: RunConfig) -> None:
     }
     assert "3 steps" in checks["not finite"]
     assert "before step 80" in checks["not finite"]
-    assert "99% right in training but 50%" in checks["overfitting"]
+    assert "99.0 % right in training but 50.0 %" in checks["overfitting"]
 
 
 def model_of(**overrides: Any) -> Any:

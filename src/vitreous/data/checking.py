@@ -18,6 +18,7 @@ from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.sources import open_data
 from vitreous.data.survey import DataSurvey, exact_duplicates, near_duplicates, survey_images
+from vitreous.results import percent
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
@@ -136,7 +137,7 @@ def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator
     unseen = [train.classes[c] for c in np.flatnonzero((theirs > 0) & (ours == 0))]
     if unseen or distance > OTHER_CLASSES:
         named = f"; never trained on: {', '.join(unseen[:5])}" if unseen else ""
-        yield from finding("split", unseen, 1, share=distance, part=name, unseen=named)
+        yield from finding("split", unseen, 1, share=percent(distance), part=name, unseen=named)
 
 
 def class_counts(images: ImageDataset) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from vitreous.data.image_samples import Batch
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.results import percent
 
 LEAST = 0.05  # weight of a label that is worth naming
 
@@ -40,7 +41,7 @@ class ContactSheet(NamedTuple):
 
 
 def target_in_words(target: Tensor, classes: Sequence[str]) -> str:
-    """ "cat", "cat 70 % + dog 30 %", or "none"."""
+    """ "cat", "cat 70.0 % + dog 30.0 %", or "none"."""
     if target.ndim == 0:
         return classes[int(target)]
     weights = sorted(zip(target.tolist(), classes, strict=True), key=lambda pair: -pair[0])
@@ -48,4 +49,4 @@ def target_in_words(target: Tensor, classes: Sequence[str]) -> str:
     # Of images of one class that were mixed, rounding leaves a little less than all.
     if all(round(weight, 2) == 1 for weight, _ in named):
         return " + ".join(name for _, name in named) or "none"
-    return " + ".join(f"{name} {weight:.0%}" for weight, name in named)
+    return " + ".join(f"{name} {percent(weight)}" for weight, name in named)

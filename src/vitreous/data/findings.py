@@ -50,7 +50,7 @@ ERRORS = {
         "number the classes from 0 to {last}",
     ),
     "split": (
-        "{share:.0%} of the {part} part is in classes that the training part shows less often{unseen}: the "
+        "{share} of the {part} part is in classes that the training part shows less often{unseen}: the "
         "list was probably sorted by class when it was cut",
         "sample the split at random: leave it to data.test_fraction, or shuffle the list first",
     ),
@@ -114,7 +114,7 @@ NOTES = {
     ),
     "without image": ("{found} masks have no image", "no harm, unless images are missing"),
     "rare": (
-        "{found} classes have less than {share:.1%} of the pixels",
+        "{found} classes have less than {share} of the pixels",
         "look at the IoU of each class, and add images that show them",
     ),
 }

@@ -101,7 +101,7 @@ def data_size_variants(base: RunConfig) -> list[Variant]:
     """Return a variant for each model and fraction; small parts have more epochs, for equal steps."""
     return [
         Variant(
-            f"{name}, {fraction:.0%}",
+            f"{name}, {100 * fraction:.0f} %",
             Trial(
                 {**tree, "training": {"epochs": base.training.epochs / fraction}},
                 part=Part(fraction=fraction),

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import InputError, require_packages
+from vitreous.results import percent
 from vitreous.training.config import CommandConfig
 from vitreous.training.settings import leaves
 
@@ -185,12 +186,13 @@ class Display(Callback):
 
 def metrics_line(row: Row) -> str:
     """Format loss, accuracy and speed, those that a row has."""
-    wording = {
-        "loss": "loss {:.4f}",
-        "accuracy": "accuracy {:.1%}",
-        "miou": "mean IoU {:.1%}",
-        "validation_accuracy": "validation {:.1%}",
-        "validation_miou": "validation mean IoU {:.1%}",
-        "images_per_second": "{:,.0f} images/s",
+    rates = {
+        "accuracy": "accuracy",
+        "miou": "mean IoU",
+        "validation_accuracy": "validation",
+        "validation_miou": "validation mean IoU",
     }
-    return "  ".join(words.format(row[name]) for name, words in wording.items() if name in row)
+    parts = [f"loss {row['loss']:.4f}"] if "loss" in row else []
+    parts += [f"{label} {percent(row[name])}" for name, label in rates.items() if name in row]
+    parts += [f"{row['images_per_second']:,.0f} images/s"] if "images_per_second" in row else []
+    return "  ".join(parts)

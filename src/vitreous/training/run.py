@@ -11,6 +11,7 @@ from vitreous.checkpoints.runs import read_tree
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import InputError, writing_to
 from vitreous.models.names import Model
+from vitreous.results import percent
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import CommandConfig, RunConfig, TrainingConfig
@@ -170,7 +171,7 @@ def rate_change(old: TrainingConfig, new: TrainingConfig, done: int, per_epoch: 
     before, after = (learning_rate(done, each.total_steps(per_epoch), each.schedule) for each in (old, new))
     return (
         f"schedule: from step {done} on the learning rate follows the curve of the new length: it is "
-        f"{after:.1%} of its peak there instead of {before:.1%}"
+        f"{percent(after)} of its peak there instead of {percent(before)}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding
+from vitreous.results import percent
 from vitreous.training.config import TrainingConfig
 
 Rows = Sequence[Mapping[str, Any]]
@@ -119,7 +120,7 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
     long = rows[-1].get("seconds", 0) > WORTH_A_WORD
     if not (later and long and (mean := sum(later) / len(later)) > STARVING):
         return
-    seen = f"training waited for data {mean:.0%} of the time"
+    seen = f"training waited for data {percent(mean)} of the time"
     if data is None:
         yield Finding(
             "loader", "warning", seen, "show fewer or smaller images, or train where there are more cores"
@@ -141,7 +142,8 @@ def overfitting(rows: Rows) -> Iterator[Finding]:
         yield Finding(
             "overfitting",
             "warning",
-            f"{last['accuracy']:.0%} right in training but {last['validation_accuracy']:.0%} in validation",
+            f"{percent(last['accuracy'])} right in training but "
+            f"{percent(last['validation_accuracy'])} in validation",
             "add images or augmentation, use a smaller model, or begin from a checkpoint (--init)",
         )
 
