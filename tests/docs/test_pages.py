@@ -28,8 +28,11 @@ PAGES = sorted(
 LESSONS = [page for page in PAGES if (DOCS / "en" / f"{page}.ipynb").exists()]
 TEXTS = [page for page in PAGES if page not in LESSONS]
 LANGUAGES = ("en", "ko")
+README = "the README"
 # A block after such a line is not run, for the reason given; everything else is.
-NOT_RUN = re.compile(r"^% not run: ([^\n]+)\n+```(?:sh|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+NOT_RUN = re.compile(
+    r"^(?:%|<!--) not run: ([\w\- ]+?)(?: -->)?\n+```(?:sh|python)\n(.*?)^```", re.DOTALL | re.MULTILINE
+)
 REASONS = {
     "installs packages",
     "needs the network",
@@ -43,6 +46,10 @@ REASONS = {
 @cache
 def text_of(page: str, language: str = "en") -> str:
     path = DOCS / language / page
+    if page == README:
+        return (DOCS.parent / ("README.md" if language == "en" else "README.ko.md")).read_text(
+            encoding="utf-8"
+        )
     if (notebook := path.with_suffix(".ipynb")).exists():
         cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
         return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
@@ -87,7 +94,7 @@ def test_korean_pages_are_korean(page: str) -> None:
     assert hangul > latin, f"{hangul} syllables, {latin} letters"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [README, *PAGES])
 def test_commands_exist_with_their_options(page: str) -> None:
     """Every option that a page names, in a block or in a sentence, is one of the command's help."""
     named = [line for line in commands(page) if line.startswith("vitreous ")]
@@ -123,7 +130,7 @@ def test_files_that_a_page_points_to_exist(page: str, language: str) -> None:
     assert not [path for path in pointed if not (folder / path).exists()]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [README, *PAGES])
 def test_what_is_not_run_has_a_known_reason(page: str) -> None:
     for reason, _ in NOT_RUN.findall(text_of(page)):
         assert reason in REASONS, f"{page}: {reason!r}"
@@ -171,7 +178,7 @@ def world(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("page", [page for page in TEXTS if blocks(page, all_of_them=False)])
+@pytest.mark.parametrize("page", [README, *(page for page in TEXTS if blocks(page, all_of_them=False))])
 def test_commands_and_programs_run_as_printed(page: str, world: Path, tmp_path: Path) -> None:
     """Each page on its own, in a folder with photos/ and runs/photos; its blocks one after the other."""
     here = tmp_path / "here"
@@ -180,7 +187,7 @@ def test_commands_and_programs_run_as_printed(page: str, world: Path, tmp_path: 
     environment = {**os.environ, "PATH": f"{binary}:{os.environ['PATH']}", "VITREOUS_CACHE": str(tmp_path)}
     if any("--out runs/photos\n" in text for _, text in blocks(page)):
         shutil.rmtree(here / "runs" / "photos")
-    for kind, text in blocks(page, all_of_them=False):
+    for kind, text in blocks(page, all_of_them=False)[page == README :]:  # the first one is `make`
         call = ["bash", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
         done = subprocess.run(call, cwd=here, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{page}:\n{text}\n{done.stderr}"
