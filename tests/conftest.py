@@ -67,9 +67,12 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="session")
-def torchvision_operators() -> Iterator[None]:
-    """The operators that torchvision asks for, where its compiled half does not fit this PyTorch."""
+@pytest.fixture(scope="session", autouse=True)
+def _torchvision_operators() -> Iterator[None]:
+    """The operators that torchvision asks for, where its compiled half does not fit this PyTorch.
+
+    The package index has a torchvision for CUDA; without CUDA timm and transformers could not be imported.
+    """
     found = importlib.util.find_spec("torchvision")
     if found is None or not found.submodule_search_locations:
         yield

@@ -77,7 +77,6 @@ class ForTrainer(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("torchvision_operators")
 def test_hugging_face_trainer(
     model: ViT, pixels: NDArray[np.uint8], labels: list[str], tmp_path: Path
 ) -> None:
@@ -109,7 +108,6 @@ def test_hugging_face_trainer(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("torchvision_operators")
 def test_timm_transforms(model: ViT, pixels: NDArray[np.uint8], labels: list[str]) -> None:
     pytest.importorskip("torchvision", reason="torchvision, which timm's transforms need, is not installed")
     timm_data = pytest.importorskip("timm.data", reason="the package timm is not installed")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import vitreous as vt
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("torchvision_operators")]
+pytestmark = pytest.mark.slow
 TOLERANCE = 2e-5
 
 

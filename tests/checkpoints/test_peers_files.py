@@ -15,7 +15,7 @@ import vitreous as vt
 from vitreous.checkpoints.files import Source, Tensors
 from vitreous.checkpoints.formats import timm as timm_format
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("torchvision_operators")]
+pytestmark = pytest.mark.slow
 TOLERANCE = 2e-5
 
 

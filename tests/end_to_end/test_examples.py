@@ -42,7 +42,7 @@ NOTEBOOKS = [
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
-@pytest.mark.usefixtures("_place", "torchvision_operators")
+@pytest.mark.usefixtures("_place")
 def test_the_cells_of_a_notebook_run(notebook: Path) -> None:
     if missing := [name for name in NEEDED.get(notebook.stem, ()) if find_spec(name) is None]:
         pytest.skip(f"the package {missing[0]} is not installed")
