@@ -145,7 +145,10 @@ class TrainStep:
         """Compute the clipped gradient of a batch into `.grad`."""
         gradient, radius = partial(self.gradient, batch), self.config.optimizer.sam_radius
         self.measured = sharpness_aware(gradient, self.parameters, radius) if radius else gradient()
-        self.finite = torch.isfinite(self.clip())
+        norm, limit = global_norm([p.grad for p in self.parameters]), self.config.optimizer.clip_norm
+        if limit is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
+        self.finite = torch.isfinite(norm)
 
     def take(self) -> None:
         """Change the weights by the gradient, if that is finite."""
@@ -182,7 +185,10 @@ class TrainStep:
         self.learner.model.zero_grad()
         key = (self.world.rank, self.learner.step)  # so that a resumed run draws what it would have drawn
         generator = torch_generator(self.seed, "objective", *key)
-        measured = []
+        measured: Measures = []
+        half: AbstractContextManager[Any] = nullcontext()
+        if self.config.precision != "fp32":  # layers in float8 take bf16, too, and return it
+            half = torch.autocast(self.device.type, dtype=torch.bfloat16)
         parts = micro_batches(batch, self.config.grad_accum_steps, self.device)
         # Around the backward pass, too, which computes checkpointed layers again.
         with (
@@ -190,20 +196,12 @@ class TrainStep:
             sdpa_kernel(SDPBackend.MATH) if self.unfused else nullcontext(),
         ):
             for part, share, last in parts:
-                with self.autocast(), self.loss.micro_batch(last=last):
+                with half, self.loss.micro_batch(last=last):
                     loss, measures = self.loss(part, generator)
                 torch.autograd.backward(loss * share)
                 measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
         self.loss.finish()
         return measured
-
-    def clip(self) -> Tensor:
-        """Clip the gradient's global norm. Return the norm before."""
-        norm = global_norm([p.grad for p in self.parameters if p.grad is not None])
-        limit = self.config.optimizer.clip_norm
-        if limit is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
-        return norm
 
     def add(self, measured: Measures) -> None:
         """Add to the sums of the meter, on the device: nothing waits for it."""
@@ -212,12 +210,6 @@ class TrainStep:
             for name, mean in {**means, "images": torch.ones((), device=self.device)}.items():
                 total = meter.setdefault(name, torch.zeros((), dtype=torch.float64, device=self.device))
                 total.add_(mean, alpha=images)
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """bf16 around everything; layers in float8 take bf16 and return it."""
-        if self.config.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
 @contextmanager
@@ -269,9 +261,9 @@ def micro_batches(batch: Any, count: int, device: torch.device) -> Iterator[tupl
         yield moved, len(part[0]) / len(batch[0]), number == len(parts)
 
 
-def global_norm(gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
+def global_norm(gradients: Sequence[Tensor | None]) -> Float[Tensor, ""]:
     """Return the norm of all gradients as one vector; of shards the whole vector's: all processes call it."""
-    norm = torch.nn.utils.get_total_norm(gradients)
+    norm = torch.nn.utils.get_total_norm([each for each in gradients if each is not None])
     return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
