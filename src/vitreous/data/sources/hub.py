@@ -14,8 +14,8 @@ random than a full shuffle, but as deterministic; a resumed run fetches nothing 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -87,8 +87,7 @@ class StreamedImages(ImageDataset):
         self.starts = np.cumsum([0, *counts])
         self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         self.classes, self.targets = column_labels(labels, columns, name, classes=classes)
-        self.held: OrderedDict[int, list[Any]] = OrderedDict()
-        self.lock = Lock()
+        self.fetched = lru_cache(maxsize=HELD)(self.fetch)
         self.fetching = [Lock() for _ in counts]
 
     def encoded(self, index: int) -> bytes:
@@ -104,19 +103,15 @@ class StreamedImages(ImageDataset):
     def rows(self, block: int) -> list[Any]:
         """Return a row group's images, fetched by the first thread that needs them; the longest unused go."""
         with self.fetching[block]:
-            with self.lock:
-                if block in self.held:
-                    self.held.move_to_end(block)
-                    return self.held[block]
-            file, group = self.groups[block]
-            with self.system.open(file, "rb") as opened:
-                table = parquet_file(opened, file)
-                rows: list[Any] = table.read_row_group(group, [self.columns.image]).column(0).to_pylist()
-            with self.lock:
-                self.held[block] = rows
-                while len(self.held) > HELD:
-                    self.held.popitem(last=False)
-            return rows
+            return self.fetched(block)
+
+    def fetch(self, block: int) -> list[Any]:
+        """Read a row group's images."""
+        file, group = self.groups[block]
+        with self.system.open(file, "rb") as opened:
+            table = parquet_file(opened, file)
+            rows: list[Any] = table.read_row_group(group, [self.columns.image]).column(0).to_pylist()
+        return rows
 
 
 def open_hub(spec: str, config: DataConfig, kind: Targets = "classes") -> Parts:
