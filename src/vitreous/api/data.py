@@ -6,15 +6,14 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, writing_to
 
 if TYPE_CHECKING:
     from vitreous.data.dataset import ImageDataset
@@ -45,20 +44,15 @@ def data_source(data: Any, *, numbers: bool = False) -> str:
     splits = open_data(data, whole, "numbers" if numbers else "classes")
     parts = {"train": splits.train, "val": splits.validation, "test": splits.test}
     home = cache_folder() / "data"
-    try:
+    with writing_to(home, "make room, or set VITREOUS_CACHE"):
         home.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(mkdtemp(dir=home, prefix=".unfinished-"))
-    except OSError as error:
-        raise InputError(f"cannot write data into {home}: {error.strerror}; set VITREOUS_CACHE") from error
-    try:
-        digest = write_manifest(unfinished, {name: part for name, part in parts.items() if part is not None})
-        folder = home / digest
-        if not folder.exists():
-            os.replace(unfinished, folder)
-    except OSError as error:
-        raise InputError(f"cannot write data into {home}: {error.strerror}; make room") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        with TemporaryDirectory(dir=home, prefix=".unfinished-") as unfinished:
+            written = Path(unfinished, "data")
+            written.mkdir()
+            digest = write_manifest(written, {name: part for name, part in parts.items() if part is not None})
+            folder = home / digest
+            if not folder.exists():
+                os.replace(written, folder)
     return str(folder / "manifest.csv")
 
 

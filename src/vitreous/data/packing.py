@@ -21,7 +21,7 @@ from vitreous.data.dataset import BadFiles, ImageDataset, Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import in_threads, one_core
 from vitreous.data.sources.shards import CLASSES
-from vitreous.errors import InputError
+from vitreous.errors import InputError, writing_to
 from vitreous.results import Result
 
 Sample = dict[str, bytes]  # an image and its label: files by their names
@@ -67,13 +67,8 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     """
     if any("\n" in name for name in splits.train.classes):
         raise InputError(f"{splits.name} has a class with a line break in its name: rename it")
-    try:
-        with begun(folder):
-            return write_shards(splits, folder, packing, BadFiles(strict=strict))
-    except OSError as error:
-        raise InputError(
-            f"cannot pack into {folder}: {error.strerror}; make room, or name another folder"
-        ) from error
+    with writing_to(folder, "make room, or name another folder"), begun(folder):
+        return write_shards(splits, folder, packing, BadFiles(strict=strict))
 
 
 @contextmanager
