@@ -22,7 +22,7 @@ import vitreous as vt
 from vitreous.cli import run
 from vitreous.errors import InputError
 from vitreous.inspection.charts import STYLE, WIDE_FONTS, installed
-from vitreous.inspection.model_report import Question, class_number, write_model_report
+from vitreous.inspection.model_report import InspectionRequest, class_number, write_model_report
 from vitreous.inspection.page import EXHIBITS, Inspection
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
@@ -37,7 +37,7 @@ TINY: dict[str, Any] = {
     "mlp_dim": 24,
     "num_classes": 3,
 }
-MADE = Question("made")
+MADE = InspectionRequest("made")
 HYBRID = {"image_size": 32, "patch_size": 16, "stem": {"kind": "resnet", "layers": (1,), "width_factor": 0.5}}
 KINDS: dict[str, dict[str, Any]] = {
     "registers, mean": {"pooling": "mean", "class_token": False, "registers": 2},
@@ -73,8 +73,8 @@ def images(count: int) -> list[tuple[Image.Image, str]]:
     return [(Image.fromarray(each), f"image {i}") for i, each in enumerate(pixels)]
 
 
-def report_of(folder: Path, count: int = 2, question: Question = MADE, **changes: Any) -> Inspection:
-    return write_model_report(model_of(**changes), images(count), folder, question)
+def report_of(folder: Path, count: int = 2, request: InspectionRequest = MADE, **changes: Any) -> Inspection:
+    return write_model_report(model_of(**changes), images(count), folder, request)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,8 +93,10 @@ def test_a_report_for_every_kind_of_model(tmp_path: Path, kind: str) -> None:
 @pytest.fixture(scope="module")
 def rich(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
     """Ten images, a class, a patch, another model."""
-    question = Question("made", label="dog", patch=(2, 4), other=model_of(depth=2), other_name="another")
-    return report_of(tmp_path_factory.mktemp("rich"), count=10, question=question)
+    request = InspectionRequest(
+        "made", label="dog", patch=(2, 4), other=model_of(depth=2), other_name="another"
+    )
+    return report_of(tmp_path_factory.mktemp("rich"), count=10, request=request)
 
 
 def test_what_the_summary_says(rich: Inspection) -> None:
@@ -183,10 +185,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 import vitreous as vt
-from vitreous.inspection.model_report import Question, write_model_report
+from vitreous.inspection.model_report import InspectionRequest, write_model_report
 pixels = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 3), dtype=np.uint8)
 images = [(Image.fromarray(each), str(i)) for i, each in enumerate(pixels)]
-report = write_model_report(vt.create("ViT-L/16", image_size=384), images, Path(sys.argv[1]), Question("L"))
+model, request = vt.create("ViT-L/16", image_size=384), InspectionRequest("L")
+report = write_model_report(model, images, Path(sys.argv[1]), request)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, report.report.stat().st_size)
 """
     done = subprocess.run(
@@ -199,7 +202,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, report.report.s
 
 def test_a_bit_has_filters_only(tmp_path: Path) -> None:
     bit = build_model(BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5))
-    report = write_model_report(bit, images(1), tmp_path, Question("BiT"))
+    report = write_model_report(bit, images(1), tmp_path, InspectionRequest("BiT"))
     assert [each.name for each in report.drawings] == ["filters.png"]
     assert "convolutional" in report.summary["left_out"][0]["reason"]
 
@@ -269,15 +272,18 @@ def test_a_class_by_label_or_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "message"),
+    ("asked", "message"),
     [
-        (Question("made", label="dgo"), "no class 'dgo': did you mean 'dog'"),
-        (Question("made", patch=(3, 0)), "no patch in row 4, column 1: the grid has 3 rows and 5 columns"),
+        (InspectionRequest("made", label="dgo"), "no class 'dgo': did you mean 'dog'"),
+        (
+            InspectionRequest("made", patch=(3, 0)),
+            "no patch in row 4, column 1: the grid has 3 rows and 5 columns",
+        ),
     ],
 )
-def test_questions_that_cannot_be_answered(tmp_path: Path, question: Question, message: str) -> None:
+def test_questions_that_cannot_be_answered(tmp_path: Path, asked: InspectionRequest, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        report_of(tmp_path / "new", question=question)
+        report_of(tmp_path / "new", request=asked)
     assert not (tmp_path / "new").exists()
 
 

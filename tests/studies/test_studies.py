@@ -21,7 +21,7 @@ from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 from vitreous.studies import STUDIES, complexity, study_named
 from vitreous.studies import laboratory as laboratory_module
-from vitreous.studies.findings import Findings, Row, refuse_overwritten, run_study, run_variants, verdict
+from vitreous.studies.findings import Findings, TableRow, refuse_overwritten, run_study, run_variants, verdict
 from vitreous.studies.laboratory import Laboratory, TrialResult, select_part
 from vitreous.studies.study import Effect, Part, Trial, Variant, settings_of
 from vitreous.studies.writing import atomic_files, markdown, results_folder, write_study
@@ -78,7 +78,7 @@ def test_positions_differ_only_in_positions(tmp_path: Path) -> None:
 
 def test_compute_is_about_equal_between_architectures(shared_cache: Path) -> None:
     lab = laboratory(shared_cache, "hybrid")
-    macs = [lab.run(variant.trial, 0).macs for variant in study_named("hybrid").variants(lab.base())]
+    macs = [lab.run(variant.trial, 0)[1].macs for variant in study_named("hybrid").variants(lab.base())]
     assert max(macs) < 1.05 * min(macs)
 
 
@@ -254,7 +254,7 @@ def test_two_that_should_be_alike() -> None:
 def test_data_that_are_too_small_are_said_to_be() -> None:
     study = study_named("positions")
     results = [TrialResult(accuracy, 360, 10, 10, 1.0) for accuracy in (0.9, 0.8)]
-    rows = [Row(Variant(each.name, each.trial, each.paper), results) for each in some_variants()]
+    rows = [TableRow(Variant(each.name, each.trial, each.paper), results) for each in some_variants()]
     table = markdown(Findings(study, "digits", 2, 1.0, rows))
     assert "too small to show it" in table
     assert "| none | 0.61382 | 85.0 % |" in table

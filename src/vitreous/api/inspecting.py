@@ -71,7 +71,7 @@ def inspect(
             folder that is not empty or cannot be written.
     """
     require_packages("matplotlib", extra="train", what="inspect")
-    from vitreous.inspection.model_report import Question
+    from vitreous.inspection.model_report import InspectionRequest
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
     from vitreous.training.precision import answering_precision, computing, pick_device
@@ -96,7 +96,7 @@ def inspect(
     ):
         shown = examples_to_show(task, model, answerer, images)
         fresh = "Its weights are fresh: it has learned nothing yet. " if is_fresh(model) else ""
-        question = Question(
+        request = InspectionRequest(
             name=model_name(model),
             about=fresh + shown.about,
             label=label,
@@ -105,7 +105,7 @@ def inspect(
             other_name="" if compare is None else model_name(compare),
             progress=advance,
         )
-        found: Inspection = task.inspect(answerer, shown.examples, folder, question)
+        found: Inspection = task.inspect(answerer, shown.examples, folder, request)
     return replace(found, failed=shown.failed)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.layers.attention import Attention, CrossAttention
 
-Layer = Attention | CrossAttention
+AttentionLayer = Attention | CrossAttention
 Map = TypeVar("Map")
 
 
@@ -31,19 +31,22 @@ class CapturedAttention(Generic[Map]):
 
 @overload
 def capture_attention(
-    model: nn.Module, *, kind: type[Layer] = ...
+    model: nn.Module, *, kind: type[AttentionLayer] = ...
 ) -> AbstractContextManager[CapturedAttention[Tensor]]: ...
 
 
 @overload
 def capture_attention(
-    model: nn.Module, *, reduce: Callable[[Tensor], Map], kind: type[Layer] = ...
+    model: nn.Module, *, reduce: Callable[[Tensor], Map], kind: type[AttentionLayer] = ...
 ) -> AbstractContextManager[CapturedAttention[Map]]: ...
 
 
 @contextmanager
 def capture_attention(
-    model: nn.Module, *, reduce: Callable[[Tensor], Any] = Tensor.detach, kind: type[Layer] = Attention
+    model: nn.Module,
+    *,
+    reduce: Callable[[Tensor], Any] = Tensor.detach,
+    kind: type[AttentionLayer] = Attention,
 ) -> Iterator[CapturedAttention[Any]]:
     """Capture the attention maps of every encoder layer while the model runs as usual.
 
@@ -72,7 +75,7 @@ def capture_attention(
     layers = attention_layers(model, kind)
     captured = CapturedAttention[Any]()
 
-    def record(layer: Layer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def record(layer: AttentionLayer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if len(captured.maps) == len(layers) or layers[len(captured.maps)] is not layer:
             captured.maps = []  # another forward pass begins
         with torch.no_grad():
@@ -86,7 +89,7 @@ def capture_attention(
             hook.remove()
 
 
-def attention_layers(model: nn.Module, kind: type[Layer]) -> list[Any]:
+def attention_layers(model: nn.Module, kind: type[AttentionLayer]) -> list[Any]:
     """Return the attention module of each layer, in order; a shared module once for each layer."""
     layers = [module for _, module in model.named_modules(remove_duplicate=False) if isinstance(module, kind)]
     if not layers:

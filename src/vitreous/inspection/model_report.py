@@ -34,7 +34,7 @@ CLOSE = 8  # images that are shown; the others enter the averages
 
 
 @dataclass(frozen=True)
-class Question:
+class InspectionRequest:
     """What a report is asked to show.
 
     Attributes:
@@ -60,7 +60,7 @@ def write_model_report(
     model: Model,
     images: Sequence[tuple[Image.Image, str]],
     folder: Path,
-    question: Question,
+    request: InspectionRequest,
     *,
     more: Sequence[Exhibit] = (),
     classes: int | None = None,
@@ -82,16 +82,16 @@ def write_model_report(
         raise InputError(
             f"the model takes {model.preprocessing.channels} channels: only gray and RGB images can be read"
         )
-    name = Path(question.name).name if Path(question.name).exists() else question.name
+    name = Path(request.name).name if Path(request.name).exists() else request.name
     model.eval()
     parts: list[Exhibit | LeftOut] = list(more)
     interactive: dict[str, Any] | None = None
     summary: dict[str, Any] = {}
     if isinstance(model, ViT):
-        found, interactive, summary = vit_exhibits(model, images, question)
+        found, interactive, summary = vit_exhibits(model, images, request)
         parts += found
     else:
-        given = {"--label": question.label, "--patch": question.patch, "--compare": question.other}
+        given = {"--label": request.label, "--patch": request.patch, "--compare": request.other}
         if asked := [option for option, value in given.items() if value is not None]:
             raise InputError(
                 f"{asked[0]} does not go with a convolutional network, which has no attention: leave it out"
@@ -108,7 +108,7 @@ def write_model_report(
         title=f"Inspection of {name}",
         name=name,
         kind=model_summary(model),
-        images=question.about,
+        images=request.about,
         facts={
             "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
             "classes": f"{classes or model.config.num_classes or 0:,}",
@@ -128,7 +128,7 @@ def write_model_report(
 
 
 def vit_exhibits(
-    model: ViT, images: Sequence[tuple[Image.Image, str]], question: Question
+    model: ViT, images: Sequence[tuple[Image.Image, str]], request: InspectionRequest
 ) -> tuple[list[Exhibit | LeftOut], dict[str, Any], dict[str, Any]]:
     """Return the figures of a Vision Transformer with images (and their names), the explorer, and the main
     numbers; layers and heads count from 1.
@@ -137,14 +137,14 @@ def vit_exhibits(
         InputError: an unknown class, or a patch outside the grid.
     """
     config = model.config
-    patch = patch_in_grid(config, question.patch)
+    patch = patch_in_grid(config, request.patch)
     labels = model.labels or [f"class {number}" for number in range(config.num_classes or 0)]
-    wanted = None if question.label is None else class_number(labels, question.label)
+    wanted = None if request.label is None else class_number(labels, request.label)
     names = [name for _, name in images]
     batch = model.preprocessing([image for image, _ in images])
     close = batch[:CLOSE]
 
-    seen = survey(model, batch, patch=patch, close=CLOSE, progress=question.progress)
+    seen = survey(model, batch, patch=patch, close=CLOSE, progress=request.progress)
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     answers = figures.predicted_labels(seen.lens, labels)
     words = [f"{name}, predicted {answer}" for name, answer in zip(names, answers, strict=False)] or names
@@ -153,7 +153,7 @@ def vit_exhibits(
 
     parts: list[Exhibit | LeftOut] = [
         attention_triples(config, named, seen),
-        *relevance_figures(evidence, named, question.label),
+        *relevance_figures(evidence, named, request.label),
         figures.heads_figure(seen, config),
         figures.distance_figure(seen),
         figures.patch_figure(seen, shown, config, patch),
@@ -165,14 +165,14 @@ def vit_exhibits(
         figures.alignment_figure(seen.features),
         figures.norms_figure(seen.norms, config),
     ]
-    if isinstance(question.other, ViT):  # each with its own preprocessing of the same images
+    if isinstance(request.other, ViT):  # each with its own preprocessing of the same images
         others = layer_features(
-            question.other.eval(), question.other.preprocessing([image for image, _ in images])
+            request.other.eval(), request.other.preprocessing([image for image, _ in images])
         )
-        parts.append(figures.alignment_figure(seen.features, others, question.other_name))
-    elif question.other is not None:
+        parts.append(figures.alignment_figure(seen.features, others, request.other_name))
+    elif request.other is not None:
         reason = "a convolutional network has no tokens to compare"
-        parts.append(left_out("alignment.with-other", reason, other=question.other_name))
+        parts.append(left_out("alignment.with-other", reason, other=request.other_name))
     summary = {
         "answers": [{"image": name, "answer": each} for name, each in zip(names, answers, strict=False)],
         "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),

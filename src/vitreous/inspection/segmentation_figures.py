@@ -19,7 +19,7 @@ from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
 from vitreous.inspection.evaluation_figures import MOST_CLASSES
 from vitreous.inspection.images import Pixels, overlay, rgb
-from vitreous.inspection.model_report import Question, write_model_report
+from vitreous.inspection.model_report import InspectionRequest, write_model_report
 from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out
 from vitreous.layers.segmentation import MaskTransformer
 from vitreous.models.preprocessing import to_tensor, upright
@@ -34,7 +34,7 @@ WORST = 3  # of the images with masks, those with the lowest IoU
 CLASSES = 6  # of each, the largest ones
 
 
-class Segmented(NamedTuple):
+class MaskSample(NamedTuple):
     """An image with its true (if known) and its predicted mask, and words for it."""
 
     image: Image.Image
@@ -65,7 +65,7 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
 
 
 def masks_figure(
-    segmented: Sequence[Segmented], classes: Sequence[str], *, count: int | None = None
+    segmented: Sequence[MaskSample], classes: Sequence[str], *, count: int | None = None
 ) -> Exhibit:
     """Show each image in a row with its masks, below the colors of the classes that occur in them.
 
@@ -82,7 +82,7 @@ def masks_figure(
     return exhibit("masks" if count is None else "masks.compared", html, count=count)
 
 
-def mask_tiles(segmented: Segmented, classes: int) -> dict[str, Pixels]:
+def mask_tiles(segmented: MaskSample, classes: int) -> dict[str, Pixels]:
     """Return image, true mask, predicted mask and errors; without a true mask image and prediction alone."""
     image = upright(segmented.image)
     scale = min(LARGEST / max(image.size), 1)
@@ -116,7 +116,7 @@ def resized_mask(mask: Mask, size: tuple[int, int]) -> Mask:
 
 def sample_masks(
     model: Segmenter, evaluation: SegmentationEvaluation, images: MaskedDataset
-) -> list[Segmented]:
+) -> list[MaskSample]:
     """Return the images with the lowest IoU, and others evenly up to the highest."""
     order = np.argsort(np.nan_to_num(evaluation.image_mious, nan=1.0), kind="stable")
     places = [*range(WORST), *np.linspace(WORST, len(order) - 1, SHOWN - WORST).astype(int).tolist()]
@@ -128,27 +128,27 @@ def sample_masks(
         except BadImage:
             continue  # it was readable during the evaluation; the file may be gone since
         words = f"{evaluation.names[which]}: mean IoU {percent(float(evaluation.image_mious[which]))}"
-        found.append(Segmented(image, true, masks_of(model, [image])[0], words))
+        found.append(MaskSample(image, true, masks_of(model, [image])[0], words))
     return found
 
 
 def write_segmenter_report(
-    model: Segmenter, images: Sequence[tuple[Image.Image, str]], folder: Path, question: Question
+    model: Segmenter, images: Sequence[tuple[Image.Image, str]], folder: Path, request: InspectionRequest
 ) -> Inspection:
     """Write the report of the encoder, after the predicted masks, and what the class embeddings attend to if
     the decoder has any."""
     model.eval()
     classes = model.labels or [str(number) for number in range(model.config.num_classes)]
-    segmented = [Segmented(image, None, masks_of(model, [image])[0], name) for image, name in images[:SHOWN]]
+    segmented = [MaskSample(image, None, masks_of(model, [image])[0], name) for image, name in images[:SHOWN]]
     figures = [masks_figure(segmented, classes)]
     if isinstance(model.head, MaskTransformer):
         figures.append(class_attention_figure(model, segmented[:ATTENDED], classes))
-    question = replace(question, about=f"Below, the encoder of a segmenter. {question.about}".strip())
-    return write_model_report(model.encoder, images, folder, question, more=figures, classes=len(classes))
+    request = replace(request, about=f"Below, the encoder of a segmenter. {request.about}".strip())
+    return write_model_report(model.encoder, images, folder, request, more=figures, classes=len(classes))
 
 
 def class_attention_figure(
-    model: Segmenter, segmented: Sequence[Segmented], classes: Sequence[str]
+    model: Segmenter, segmented: Sequence[MaskSample], classes: Sequence[str]
 ) -> Exhibit:
     """Show a row of maps for each image."""
     images = model.preprocessing([each.image for each in segmented])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A variant and its results, one for each seed."""
 
     variant: Variant
@@ -85,7 +85,7 @@ class Findings(Result):
     source: str
     seeds: int
     epochs: float
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
     files: tuple[Path, ...] = ()
 
     @property
@@ -137,7 +137,7 @@ class Findings(Result):
                 "macs": row.results[0].macs,
                 "seconds": sum(result.seconds for result in row.results),
                 "group": row.variant.group or None,
-                "x": row.variant.x,
+                "x": row.variant.x or None,
             }
             for row in self.rows
         ]
@@ -228,11 +228,11 @@ def run_variants(
     results: list[list[TrialResult]] = [[] for _ in variants]
     for seed in range(seeds):
         for place, variant in enumerate(variants):
-            result = laboratory.run(variant.trial, seed)
+            _, result = laboratory.run(variant.trial, seed)
             results[place].append(result)
             done, whole = seed * len(variants) + place + 1, seeds * len(variants)
             assert result.accuracy is not None  # variants are evaluated; what they start from need not be
             accuracy = percent(result.accuracy)
             progress(f"{done}/{whole}  {variant.name}, seed {seed}: {accuracy}, {result.seconds:.0f} s")
-    rows = [Row(variant, each) for variant, each in zip(variants, results, strict=True)]
+    rows = [TableRow(variant, each) for variant, each in zip(variants, results, strict=True)]
     return Findings(study, laboratory.source, seeds, base.training.epochs, rows)

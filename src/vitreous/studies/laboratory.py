@@ -82,17 +82,13 @@ class Laboratory:
         config: RunConfig = planned.config
         return config
 
-    def run(self, trial: Trial, seed: int) -> TrialResult:
-        """The result of a trial, from the cache or new.
+    def run(self, trial: Trial, seed: int) -> tuple[Path, TrialResult]:
+        """The run directory of a trial, and its result, from the cache or new.
 
         Raises:
             Interrupted: Ctrl-C or SIGTERM came; the same call goes on from the saved state.
             InputError: settings that do not fit, or data without a held-out part.
         """
-        return self.perform(trial, seed)[1]
-
-    def perform(self, trial: Trial, seed: int) -> tuple[Path, TrialResult]:
-        """(the run directory, the result)."""
         config, splits = self.prepare(trial, seed)
         folder = self.cache / cache_key(config, splits)
         cached = folder / "result.json"
@@ -138,7 +134,7 @@ class Laboratory:
     def starting_checkpoint(self, trial: Trial, seed: int) -> str:
         """The checkpoint that a trial is fine-tuned from."""
         assert trial.start is not None
-        folder, _ = self.perform(trial.start, seed)
+        folder, _ = self.run(trial.start, seed)
         if not trial.fresh_positions:
             return str(folder)
         size = trial.settings["model"]["image_size"]

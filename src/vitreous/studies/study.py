@@ -59,7 +59,7 @@ class Variant:
     trial: Trial
     paper: str = ""
     group: str = ""
-    x: float | None = None
+    x: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from vitreous.errors import writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.results import percent
-from vitreous.studies.findings import Findings, Row
+from vitreous.studies.findings import Findings, TableRow
 
 TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
@@ -83,7 +83,7 @@ def write_study(findings: Findings, folder: Path) -> Findings:
     return replace(findings, files=files)
 
 
-def study_cells(row: Row) -> tuple[str, str, str, str]:
+def study_cells(row: TableRow) -> tuple[str, str, str, str]:
     """(variant, paper, ours, 95 % interval)."""
     low, high = row.interval
     several = len(row.accuracies) > 1
@@ -137,7 +137,7 @@ def study_plot(findings: Findings) -> Chart:
     return Chart(figure)
 
 
-def error_bars(rows: Sequence[Row]) -> list[list[float]]:
+def error_bars(rows: Sequence[TableRow]) -> list[list[float]]:
     """Below and above the mean, in %; none for a single seed."""
     if len(rows[0].accuracies) < 2:
         return [[0.0] * len(rows)] * 2
@@ -147,7 +147,7 @@ def error_bars(rows: Sequence[Row]) -> list[list[float]]:
     ]
 
 
-def dots(axes: Axes, rows: Sequence[Row]) -> None:
+def dots(axes: Axes, rows: Sequence[TableRow]) -> None:
     places = range(len(rows))
     means = [100 * row.mean for row in rows]
     axes.errorbar(means, places, xerr=error_bars(rows), fmt="o", color=FIRST, ecolor=MUTED, ms=5, lw=1.2)
@@ -160,19 +160,19 @@ def dots(axes: Axes, rows: Sequence[Row]) -> None:
 
 def curves(axes: Axes, findings: Findings) -> None:
     """One for each group; a group of a single point is a point of every curve."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[TableRow]] = {}
     for row in findings.rows:
         groups.setdefault(row.variant.group, []).append(row)
     shared = [rows[0] for rows in groups.values() if len(rows) == 1]
     several = {group: [*rows, *shared] for group, rows in groups.items() if len(rows) > 1}
     for (group, rows), color in zip(several.items(), COLORS, strict=False):
-        rows.sort(key=place)
-        places, means = [place(row) for row in rows], [100 * row.mean for row in rows]
+        rows.sort(key=lambda row: row.variant.x)
+        places, means = [row.variant.x for row in rows], [100 * row.mean for row in rows]
         axes.plot(places, means, marker="o", ms=5, lw=1.4, color=color, label=group)
         axes.errorbar(places, means, yerr=error_bars(rows), fmt="none", ecolor=color, elinewidth=1, alpha=0.6)
     for row in shared:
         axes.annotate(
-            row.variant.name, (place(row), 100 * row.mean), xytext=(5, -11), textcoords="offset points"
+            row.variant.name, (row.variant.x, 100 * row.mean), xytext=(5, -11), textcoords="offset points"
         )
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -181,7 +181,3 @@ def curves(axes: Axes, findings: Findings) -> None:
     axes.set_xlabel(findings.study.axis or "")
     axes.set_ylabel("held-out accuracy, %")
     axes.legend(labelcolor="linecolor")
-
-
-def place(row: Row) -> float:
-    return row.variant.x or 0.0

@@ -172,10 +172,10 @@ class ImageTask(Task):
     def sample_images(self, data: Any, count: int) -> list[Image.Image]:
         return [image for image, _ in readable_images(data.train, data.train.sample(count))]
 
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Any) -> Any:
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
         from vitreous.inspection.model_report import write_model_report
 
-        return write_model_report(answerer, examples, folder, question)
+        return write_model_report(answerer, examples, folder, request)
 
     def open(self, spec: str, **overrides: Any) -> Any:
         return open_model(spec, **overrides)

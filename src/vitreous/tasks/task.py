@@ -25,7 +25,7 @@ from vitreous.training.step import Objective
 from vitreous.training.trainer import Loader
 
 if TYPE_CHECKING:
-    from vitreous.inspection.model_report import Question
+    from vitreous.inspection.model_report import InspectionRequest
     from vitreous.inspection.page import Inspection
 
 Measure = Callable[[nn.Module], Mapping[str, float]]
@@ -253,11 +253,13 @@ class Task(ABC):
         return examples
 
     @abstractmethod
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Question) -> Inspection:
+    def inspect(
+        self, answerer: Any, examples: Sequence[Any], folder: Path, request: InspectionRequest
+    ) -> Inspection:
         """Write the page of `vitreous inspect` on images with their names, or on texts.
 
         Raises:
-            InputError: a question that cannot be answered, or `folder` is not empty.
+            InputError: a request that cannot be answered, or `folder` is not empty.
         """
 
     def default_out(self, model: str) -> Path | None:

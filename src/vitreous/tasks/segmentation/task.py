@@ -201,10 +201,10 @@ class Segmentation(ImageTask):
                 save_png(Image.fromarray(over), overlay)
                 yield Segmented(images.name(row), shares, files=(file, overlay))
 
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Any) -> Any:
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
         from vitreous.inspection.segmentation_figures import write_segmenter_report
 
-        return write_segmenter_report(answerer, examples, folder, question)
+        return write_segmenter_report(answerer, examples, folder, request)
 
     def default_out(self, model: str) -> Path:
         return default_path(Path(model).name, root=Path("segmented"))

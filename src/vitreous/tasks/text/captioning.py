@@ -109,11 +109,11 @@ class Captioning(TextTask):
     def to_inspect(self, examples: Captions) -> ImageDataset:
         return examples.images
 
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Any) -> Any:
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
         from vitreous.inspection.sequence_report import write_reading_report
 
         self.check_tokenizer(answerer)
-        return write_reading_report(answerer, examples, folder, Path(question.name))
+        return write_reading_report(answerer, examples, folder, Path(request.name))
 
     def sample_images(self, data: CaptionSplits, count: int) -> list[Image.Image]:
         return [image for image, _ in first_images(data.test, count)]

@@ -81,11 +81,11 @@ class Translation(TextTask):
         few = [source for source in sources if len(source) <= SHORT] or sources
         return few[:: max(len(few) // self.inspected, 1)][: self.inspected]
 
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, question: Any) -> Any:
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
         from vitreous.inspection.sequence_report import write_translation_report
 
         self.check_tokenizer(answerer)
-        return write_translation_report(answerer, examples, folder, Path(question.name))
+        return write_translation_report(answerer, examples, folder, Path(request.name))
 
     def more(self, run: Run, answerer: Any, material: Material, data: Parallel) -> dict[str, Any]:
         return {**super().more(run, answerer, material, data), "example": data.test[0].source}
