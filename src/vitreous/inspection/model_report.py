@@ -10,6 +10,7 @@ from typing import Any
 from PIL import Image
 
 from vitreous.errors import InputError, nearest
+from vitreous.evaluation.outputs import Progress
 from vitreous.inspection import survey_figures as figures
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.explorer import explorer_data
@@ -23,7 +24,7 @@ from vitreous.inspection.model_figures import (
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.representations import unusual_norms
-from vitreous.inspection.survey import Progress, layer_features, relevances, survey
+from vitreous.inspection.survey import layer_features, relevances, survey
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT

@@ -6,7 +6,7 @@ of a map, so that memory does not grow with the number of layers or images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from vitreous.evaluation.outputs import Progress
 from vitreous.inspection.attention_metrics import (
     attention_distance,
     flow,
@@ -31,7 +32,6 @@ from vitreous.models.vit import ViT
 
 MAP_BYTES = 1 << 25  # of one layer's maps for one batch; reducing them takes four times as much
 FOLLOWED = 5  # classes followed through the layers
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

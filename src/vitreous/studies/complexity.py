@@ -29,7 +29,7 @@ PLACE = "Table 1 of arXiv 1706.03762"
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerKind:
     """A row of the table.
 
     Attributes:
@@ -61,9 +61,9 @@ def convolution(width: int) -> Callable[[Tensor], Tensor]:
 
 
 LAYERS = (
-    Layer("self-attention", "n² d", "1", "1", (2, 1), attention),
-    Layer("recurrent", "n d²", "n", "n", (1, 2), recurrent),
-    Layer("convolution", "k n d²", "1", "log_k n", (1, 2), convolution),
+    LayerKind("self-attention", "n² d", "1", "1", (2, 1), attention),
+    LayerKind("recurrent", "n d²", "n", "n", (1, 2), recurrent),
+    LayerKind("convolution", "k n d²", "1", "log_k n", (1, 2), convolution),
 )
 
 
@@ -85,10 +85,10 @@ QUICK = Range((256, 512, 1024, 2048), (64, 128, 256, 512), held_length=256, held
 
 
 @dataclass(frozen=True)
-class Measured:
+class TimedLayer:
     """Seconds of one layer over n (d held) and over d (n held), and the exponents that fit them best."""
 
-    layer: Layer
+    layer: LayerKind
     over_n: Sequence[float]
     over_d: Sequence[float]
     exponents: tuple[float, float]
@@ -110,7 +110,7 @@ class Measured:
 class Complexity(Result):
     """The time of layers over length and width, beside the formula, and the files of the table and plot."""
 
-    layers: tuple[Measured, ...]
+    layers: tuple[TimedLayer, ...]
     files: tuple[Path, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Complexity(Result):
         return [each.to_json() for each in self.layers]
 
 
-def measure(values: Range) -> list[Measured]:
+def measure(values: Range) -> list[TimedLayer]:
     """Every layer over both ranges, on one thread: the growth is measured, not the speed."""
     threads, found = torch.get_num_threads(), []
     torch.set_num_threads(1)
@@ -130,14 +130,14 @@ def measure(values: Range) -> list[Measured]:
             over_n = [seconds(layer, n, values.held_width, values.repeats) for n in values.lengths]
             over_d = [seconds(layer, values.held_length, d, values.repeats) for d in values.widths]
             exponents = exponent(values.lengths, over_n), exponent(values.widths, over_d)
-            found.append(Measured(layer, over_n, over_d, exponents))
+            found.append(TimedLayer(layer, over_n, over_d, exponents))
     finally:
         torch.set_num_threads(threads)
     return found
 
 
 @torch.inference_mode()
-def seconds(layer: Layer, length: int, width: int, repeats: int) -> float:
+def seconds(layer: LayerKind, length: int, width: int, repeats: int) -> float:
     """Return the minimum processor time of several calls: other work on the machine can only add to it."""
     run, z = layer.make(width), torch.randn(1, length, width)
     run(z)
@@ -167,7 +167,7 @@ def time_layers(folder: Path, values: Range) -> Complexity:
     return Complexity(tuple(layers), files)
 
 
-def cells(each: Measured) -> tuple[str, ...]:
+def cells(each: TimedLayer) -> tuple[str, ...]:
     """(layer, work, steps, path, growth with n, growth with d): formula and what was measured."""
     layer, (n, d) = each.layer, each.exponents
     growth = (f"{layer.growth[0]} / {n:.2f}", f"{layer.growth[1]} / {d:.2f}")
@@ -177,8 +177,8 @@ def cells(each: Measured) -> tuple[str, ...]:
 HEADER = ("layer", "work", "sequential", "longest path", "power of n: formula / measured", "of d")
 
 
-def complexity_plot(results: Sequence[Measured], values: Range) -> Chart:
-    """Measured times (dots) and the formula (lines), through the last dot."""
+def complexity_plot(results: Sequence[TimedLayer], values: Range) -> Chart:
+    """TimedLayer times (dots) and the formula (lines), through the last dot."""
     with canvas(7.2, 3.4, columns=2) as (figure, (left, right)):
         left.set_title(f"length n, width {values.held_width}")
         right.set_title(f"width d, length {values.held_length}")

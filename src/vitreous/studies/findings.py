@@ -16,8 +16,9 @@ from vitreous.evaluation.fewshot import summary
 from vitreous.evaluation.scores import Interval
 from vitreous.results import Result, percent
 from vitreous.studies.laboratory import Laboratory, TrialResult
-from vitreous.studies.study import Effect, Study, Tree, Variant, settings_of
+from vitreous.studies.study import Effect, Study, Variant, settings_of
 from vitreous.tasks.images import dotted
+from vitreous.training.settings import Tree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,13 +27,13 @@ from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.fewshot import draw_order
 from vitreous.models.description import describe
 from vitreous.models.names import change
-from vitreous.studies.study import Part, Tree, Trial
+from vitreous.studies.study import Part, Trial
 from vitreous.tasks import task_named
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import fitted_to_checkpoint
 from vitreous.training.run import Run
-from vitreous.training.settings import merged
+from vitreous.training.settings import Tree, merged
 
 RESUME = "free some space; the same command resumes"
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vitreous.tasks.pretraining.config import ObjectiveName
 from vitreous.training.config import RunConfig
-from vitreous.training.settings import merged
-
-Tree = Mapping[str, Any]
+from vitreous.training.settings import Tree, merged
 
 
 @dataclass(frozen=True)
