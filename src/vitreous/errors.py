@@ -19,10 +19,11 @@ def writing_to(path: Path, advice: str = "choose another --out") -> Iterator[Non
     """Raise InputError, with what to do, where `path` cannot be written or the disk is full."""
     try:
         yield
-    except FileExistsError as error:
-        raise InputError(f"{error.filename} is a file, not a folder: choose another name") from error
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
+        reason = error.strerror or error
+        if isinstance(error, FileExistsError):
+            reason = f"{error.filename} is a file, not a folder"
+        raise InputError(f"cannot write {path}: {reason}; {advice}") from error
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
