@@ -149,7 +149,7 @@ def vit_exhibits(
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     answers = figures.predicted_labels(seen.lens, labels)
     words = [f"{name}, predicted {answer}" for name, answer in zip(names, answers, strict=False)] or names
-    shown = [rgb(each) for each in model.preprocessing.denormalize(model.sized(close))]
+    shown = [rgb(each) for each in model.preprocessing.denormalize(model.pad_images(close))]
     named = list(zip(shown, words[:CLOSE], strict=True))
 
     parts: list[Exhibit | LeftOut] = [

@@ -74,10 +74,10 @@ class ViT(nn.Module):
             "head": ("head", "3.1"),
         }
         if self.config.pad:
-            steps["sized"] = ("padding to whole patches", "")
+            steps["pad_images"] = ("padding to whole patches", "")
         if count:
             named = "class token" if count == 1 else f"{count} tokens"
-            steps["with_prefix"] = (f"{named} prepended", "x_class, Eq. 1")
+            steps["prepend_tokens"] = (f"{named} prepended", "x_class, Eq. 1")
         if self.config.final_norm == "pooled":
             steps["pool.norm"] = ("LayerNorm", "LN, Eq. 4")
         return steps
@@ -90,17 +90,17 @@ class ViT(nn.Module):
 
     def embed(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
         """z_0: patches projected, prefix tokens prepended, positions added (Eq. 1)."""
-        return self.positioned(self.stem(self.sized(images)))
+        return self.add_positions(self.prepend_tokens(self.stem(self.pad_images(images))))
 
-    def positioned(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
-        """Put the prefix tokens before the patches and add positions."""
-        return self.dropout(self.embedding_norm(self.position(self.with_prefix(patches))))
-
-    def with_prefix(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
-        """Put the class token and the other prefix tokens, where there are any, before the patches."""
+    def prepend_tokens(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
+        """Prepend the class token and the other prefix tokens, where there are any."""
         if self.prefix is None:
             return patches
         return torch.cat([self.prefix.expand(patches.shape[0], -1, -1), patches], dim=1)
+
+    def add_positions(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Add positions; then LayerNorm and dropout where they are configured."""
+        return self.dropout(self.embedding_norm(self.position(z)))
 
     def encode(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """z_L: every encoder layer (Eq. 2 and 3)."""
@@ -152,8 +152,12 @@ class ViT(nn.Module):
         """Class logits; the features where the model has no head."""
         return self.head(self.features(images))
 
-    def sized(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H2 W2"]:
-        """The same images, padded where the configuration says so; an error for any other size."""
+    def pad_images(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H2 W2"]:
+        """Pad images to whole patches where the configuration says so.
+
+        Raises:
+            InputError: images of another size or number of channels.
+        """
         if tuple(images.shape[1:]) != (self.config.channels, *self.config.image_size):
             check_channels(images, self.config.channels)
             (height, width), (rows, columns) = images.shape[2:], self.config.image_size

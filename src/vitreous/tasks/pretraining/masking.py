@@ -61,7 +61,7 @@ class MaskedPrediction(nn.Module):
 
     def patches(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N patch_dim"]:
         """Return the pixels of each patch."""
-        return to_patches(self.model.sized(images), self.model.config.patch_size)
+        return to_patches(self.model.pad_images(images), self.model.config.patch_size)
 
     def reconstruction(
         self, masked: Float[Tensor, "B N patch_dim"], filled: Float[Tensor, "B N patch_dim"]
@@ -73,7 +73,8 @@ class MaskedPrediction(nn.Module):
     def encode_patches(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Return the patch tokens after the last layer and the final norm, from (corrupted) outputs of the
         stem: Eq. 1-4 of the ViT paper as `ViT.tokens` computes them, entered after the stem."""
-        tokens = self.model.norm(self.model.encode(self.model.positioned(patches)))
+        z = self.model.add_positions(self.model.prepend_tokens(patches))
+        tokens = self.model.norm(self.model.encode(z))
         return tokens[:, self.model.config.num_prefix_tokens :]
 
 

@@ -52,7 +52,7 @@ class SimMIM(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B N"]
     ) -> Float[Tensor, "B N patch_dim"]:
         """Pixels of every patch, (row, column, channel) in each."""
-        embeddings = self.model.stem(self.model.sized(images))
+        embeddings = self.model.stem(self.model.pad_images(images))
         embeddings = torch.where(hidden.bool().unsqueeze(-1), self.mask, embeddings)
         return self.prediction(self.encode_patches(embeddings))
 
