@@ -5,6 +5,8 @@ import tomllib
 
 import pytest
 
+from vitreous.tasks.text.config import images_config, pairs_config
+
 SMALL = (
     "--set", "training.steps=2", "--set", "model.encoder.depth=1", "--set", "model.decoder.depth=1",
     "--set", "training.batch_size=4", "--set", "model.decoder.max_length=24",
@@ -29,6 +31,13 @@ def reader(manifest, command, workplace):
         result = json.loads(done.out)
         assert {"test_line_accuracy", "test_character_accuracy", "test_count", "run"} <= set(result)
     return run
+
+
+@pytest.mark.parametrize("count", [2, 23])
+def test_the_recipe_fits_a_few_images(count):
+    assert images_config(count).training.batch_size == count
+    assert images_config(1000).training.batch_size == 32
+    assert pairs_config(count).training.batch_size == count
 
 
 def test_a_run_holds_what_it_needs(reader):

@@ -132,7 +132,7 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -
     gray = {"size": (8, 24), "channels": 1, "mean": (0.5,), "std": (0.5,)}
     small = {"encoder": {**TINY, "image_size": (8, 24), "channels": 1}, "decoder": TINY}
     images = configure(
-        images_config(), ALIKE, {"source": str(manifest), "preprocessing": gray, "model": small}
+        images_config(1000), ALIKE, {"source": str(manifest), "preprocessing": gray, "model": small}
     )
     configs: dict[str, Config] = {
         "translation": translation(),

@@ -75,7 +75,7 @@ class Captioning(TextTask):
         return open_captions(source, seed=config.seed, test_fraction=config.test_fraction)
 
     def recipe(self, source: str, data: CaptionSplits) -> CaptioningConfig:
-        return digit_lines_config() if source == DIGIT_LINES else images_config()
+        return digit_lines_config() if source == DIGIT_LINES else images_config(len(data.train.texts))
 
     def training_texts(self, data: CaptionSplits) -> list[str]:
         return list(data.train.texts)

@@ -173,7 +173,7 @@ def pairs_config(count: int) -> TranslationConfig:
             dropout=dropout,
             never=(0, 1),
         ),
-        training=paper_training(width, steps=steps, batch_size=64, warmup=min(4000, steps // 10)),
+        training=paper_training(width, steps=steps, batch_size=min(64, count), warmup=min(4000, steps // 10)),
         averaging=AveragingConfig(every=max(steps // 100, 1)),
     )
 
@@ -218,7 +218,7 @@ def digit_lines_config() -> CaptioningConfig:
     )
 
 
-def images_config() -> CaptioningConfig:
+def images_config(count: int) -> CaptioningConfig:
     """For a user's own images of lines of text: scaled to a height of 32 and a width of 256 pixels."""
     vocabulary, size = 2 * SMALLEST, (32, 256)
     shape: dict[str, Any] = {"width": 192, "heads": 6, "mlp_dim": 768, "dropout": 0.1}
@@ -232,7 +232,7 @@ def images_config() -> CaptioningConfig:
         preprocessing=Preprocessing(size=size, resize="fit"),
         training=TrainingConfig(
             epochs=30,
-            batch_size=32,
+            batch_size=min(32, count),
             peak_lr=5e-4,
             optimizer=CAPTIONING_OPTIMIZER,
             schedule=ScheduleConfig(warmup=0.1),
