@@ -46,7 +46,13 @@ def training(photos: Path) -> None:
         print(run.evaluation.metrics["accuracy"].value + 1.0)
     longer: vt.Run = run.resume(epochs=90)
     print(vt.evaluate(longer).evaluation.count, len(vt.predict(longer, [photos / "a.jpg"], top=3)))
-    print(vt.pretrain(photos, objective="dino").task.upper())
+    print(vt.pretrain(photos, objective="dino", epochs=3, settings={"model.depth": 6}).task.upper())
+
+
+def translation(pairs: Path) -> None:
+    run = vt.train_translator(str(pairs), steps=100, batch_size=32, device="cpu")
+    for each in vt.translate(run, ["<de> twenty-one"], beams=1):
+        print(each.source, each.text.upper(), each.score)
 
 
 def results(pixels: NDArray[np.uint8]) -> None:
@@ -55,6 +61,7 @@ def results(pixels: NDArray[np.uint8]) -> None:
     print(vt.probe("runs/mine", shots=[1, 5]).knn + 1.0)
     print(vt.describe("ViT-B/16").parameters + 1)
     print([finding.fix for finding in vt.doctor("photos/").findings])
+    print(vt.convert("runs/mine", "model.npz", drop=["head"]).max_abs_difference < 2e-5)
     print(vt.export("runs/mine", "model.onnx").max_abs_difference < 1e-4)
     names: list[str] = vt.list_models("ViT-*")
     print(names, vt.inspect("runs/mine", "a.jpg").report.name)

@@ -110,6 +110,13 @@ def test_describe_knows_runs_checkpoints_and_names(command: Call) -> None:
     assert {"stages", "memory", "layer_costs"} <= named.keys()
 
 
+def test_describe_shows_the_memory_of_a_batch(command: Call) -> None:
+    sizes = ("describe", "ViT-Ti/16", "--image-size", "32", "--json", "--batch-size")
+    one, eight = (json.loads(command(*sizes, count)[1]) for count in ("1", "8"))
+    assert eight["memory"]["activations"] == pytest.approx(8 * one["memory"]["activations"], rel=0.2)
+    assert eight["memory"]["weights"] == one["memory"]["weights"]
+
+
 @pytest.mark.parametrize("model", ["ViT-B/16", "R50+ViT-B/16", "BiT-R50x1", "ViT-G/14"])
 def test_describe_keeps_within_100_columns(model: str, command: Call) -> None:
     code, out, _ = command("describe", model)

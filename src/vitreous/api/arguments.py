@@ -87,7 +87,6 @@ def resolve_model(model: Any, **fields: Any) -> Any:
     from torch import nn
 
     from vitreous.checkpoints import load, open_model
-    from vitreous.checkpoints.runs import check_finished
 
     model = path_of_run(model)
     if isinstance(model, nn.Module):
@@ -103,7 +102,6 @@ def resolve_model(model: Any, **fields: Any) -> Any:
         raise InputError(
             f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {model!r:.60}"
         )
-    check_finished(Path(model))
     return open_model(model, **fields)
 
 

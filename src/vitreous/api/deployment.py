@@ -52,13 +52,11 @@ def convert(
         InputError: no such source, a destination that is taken, or a part that the format cannot hold.
     """
     from vitreous.checkpoints import open_model, save
-    from vitreous.checkpoints.runs import check_finished
     from vitreous.checkpoints.saving import check_free
 
     fields = model_fields(settings_tree(settings, config), image_size)
     path = Path(destination)
     check_free(path, "nothing is overwritten")
-    check_finished(Path(source))
     format = format or ("google" if path.suffix == ".npz" else "vitreous")
     difference = save(open_model(source, format=source_format, **fields), path, format=format, drop=drop)
     return Converted(path, format, tuple(drop), difference)
