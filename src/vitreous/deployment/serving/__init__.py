@@ -1,7 +1,6 @@
 """Serving a model over HTTP: an API, dynamic batching, and a web page.
 
-opening    from MODEL to what is served: a classifier, a reader, a translator, a segmenter
-endpoints  what a served model can be asked, and in which words
+endpoints  what a served model can be asked; classifying, segmenting, writing: the models of each kind
 batching   requests that arrive together are computed together; a full server says so
 uploads    from a request's body to images or texts, within limits
 app        the HTTP side; `running` starts and stops it

@@ -12,14 +12,7 @@ from torch import Tensor
 
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.deployment.predictor import Prediction, Predictor
-from vitreous.deployment.serving.endpoints import (
-    Answer,
-    Endpoint,
-    NoParameters,
-    Question,
-    Words,
-    one_by_one,
-)
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, NoParameters, Question, Words
 from vitreous.deployment.serving.looking import Look, LookAnswer, look_at
 from vitreous.deployment.serving.pixels import ServedImages
 from vitreous.models.config import Config
@@ -59,7 +52,7 @@ class Classifier(ServedImages):
         labels = "The most probable labels of images, as vitreous predict --json gives them"
         features = "What the head sees of images"
         maps = "Where the model looks: rollout, attention of a layer, or evidence for a class"
-        look = partial(one_by_one, partial(look_at, self.model, self.device))
+        look = partial(look_at, self.model, self.device)
         offered = [Endpoint("features", "features", features, NoParameters, FeaturesAnswer, self.features)]
         if self.predictor:
             predict = Endpoint("predict", "predictions", labels, Top, Prediction, self.predict)

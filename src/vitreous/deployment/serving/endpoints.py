@@ -62,7 +62,7 @@ class Endpoint(NamedTuple):
         parameters: from the query, from fields of a form, or from beside the images or texts in JSON.
         item: the form of one answer.
         answer: from a batch of questions to their answers.
-        together: whether questions of several requests are answered in one batch.
+        together: whether questions are answered in batches; else one at a time, as attention is.
     """
 
     name: str
@@ -112,11 +112,6 @@ class Served(ABC):
     @abstractmethod
     def sample(self) -> bytes:
         """Something to ask about, to warm up."""
-
-
-def one_by_one(answer: Callable[[Question], Answer], questions: Sequence[Question]) -> list[Answer]:
-    """The answers to questions that each need all of the model, such as its attention."""
-    return [answer(question) for question in questions]
 
 
 class NoParameters(Config):

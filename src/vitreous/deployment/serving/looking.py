@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
@@ -55,8 +56,9 @@ class LookAnswer(BaseModel):
     seen: str | None = Field(default=None, description="the image as the model sees it")
 
 
-def look_at(model: ViT, device: torch.device, question: Question) -> Answer:
+def look_at(model: ViT, device: torch.device, questions: Sequence[Question]) -> list[Answer]:
     """The map of one image; as a PNG, or as numbers."""
+    (question,) = questions
     wanted: Look = question.parameters
     images = model.preprocessing.normalize(question.what[None].to(device))
     of = readout_name(model.config)
@@ -68,15 +70,15 @@ def look_at(model: ViT, device: torch.device, question: Question) -> Answer:
         case "evidence":
             values, of = evidence(model, images, wanted.label)
     if wanted.format == "png":
-        return heat_png(question.what, values)
-    return {
+        return [heat_png(question.what, values)]
+    found = {
         "path": question.name,
         "kind": wanted.kind,
         "of": of,
         "grid": list(model.config.grid),
         "values": rounded(values),
-        **({"seen": data_uri(rgb(question.what))} if wanted.seen else {}),
     }
+    return [{**found, "seen": data_uri(rgb(question.what))} if wanted.seen else found]
 
 
 @torch.inference_mode()

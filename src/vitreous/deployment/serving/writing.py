@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -19,7 +18,6 @@ from vitreous.deployment.serving.endpoints import (
     Question,
     Served,
     Words,
-    one_by_one,
     selected_map,
 )
 from vitreous.deployment.serving.looking import Heat, Seen
@@ -48,7 +46,7 @@ class LookAtImage(Layer):
     format: Heat = "json"
 
 
-class ImageTokensAnswer(BaseModel):
+class ImageTokens(BaseModel):
     path: str
     text: str
     tokens: list[str] = Field(description="what was written, the end mark last")
@@ -69,7 +67,7 @@ class TranslationAnswer(BaseModel):
     score: float | None = Field(description="null where beams is 1")
 
 
-class TextTokensAnswer(BaseModel):
+class TextTokens(BaseModel):
     source: str
     text: str
     read: list[str] = Field(description="the tokens of the source")
@@ -93,10 +91,9 @@ class ImageReader(ServedImages):
         self.reader = reader
         text = "The text in images, as vitreous predict --json gives it"
         maps = "Where in the image each token was read"
-        look = partial(one_by_one, self.look_at)
         self.endpoints = (
             Endpoint("predict", "predictions", text, Beams, ReadAnswer, self.read),
-            Endpoint("attention", "attention", maps, LookAtImage, ImageTokensAnswer, look, together=False),
+            Endpoint("attention", "attention", maps, LookAtImage, ImageTokens, self.look, together=False),
         )
 
     def facts(self) -> dict[str, Any]:
@@ -113,8 +110,9 @@ class ImageReader(ServedImages):
             for each, text in zip(questions, found, strict=True)
         ]
 
-    def look_at(self, question: Question) -> Answer:
+    def look(self, questions: Sequence[Question]) -> list[Answer]:
         """Cross-attention over the image for each token that is written."""
+        (question,) = questions
         wanted: LookAtImage = question.parameters
         (found,) = self.reader.read([question.what], beams=wanted.beams)
         preprocessing, config = self.model.preprocessing, self.model.config.encoder
@@ -125,15 +123,15 @@ class ImageReader(ServedImages):
         if wanted.format == "png":
             if wanted.token > len(values):
                 raise InputError(f"token {wanted.token} is not there: {len(values)} were written")
-            return heat_png(pixels, values[wanted.token - 1])
-        return {
+            return [heat_png(pixels, values[wanted.token - 1])]
+        answer = {
             "path": question.name,
             "text": found.text,
             "tokens": token_labels(self.reader.tokenizer, found.ids[1:]),
             "grid": list(config.grid),
             "values": rounded(values),
-            **({"seen": data_uri(rgb(pixels))} if wanted.seen else {}),
         }
+        return [{**answer, "seen": data_uri(rgb(pixels))} if wanted.seen else answer]
 
 
 class TextTranslator(Served):
@@ -152,10 +150,9 @@ class TextTranslator(Served):
         self.model = translator.model
         text = "Translations of texts, as vitreous translate --json gives them"
         maps = "Which token of the source each written token looked at"
-        look = partial(one_by_one, self.look_at)
         self.endpoints = (
             Endpoint("translate", "translations", text, Translating, TranslationAnswer, self.translate),
-            Endpoint("attention", "attention", maps, Layer, TextTokensAnswer, look, together=False),
+            Endpoint("attention", "attention", maps, Layer, TextTokens, self.look, together=False),
         )
 
     def decode(self, data: bytes, name: str) -> list[int]:
@@ -195,19 +192,22 @@ class TextTranslator(Served):
         limit = min(source.shape[1] + 50, self.model.config.max_length)
         return self.translator.decode(source, beams, length_penalty, limit)
 
-    def look_at(self, question: Question) -> Answer:
+    def look(self, questions: Sequence[Question]) -> list[Answer]:
         """Cross-attention over the source for each token that is written."""
+        (question,) = questions
         wanted: Layer = question.parameters
-        source = self.source([question])
+        source = self.source(questions)
         (found,) = self.decoded(source, wanted.beams, Translating().length_penalty)
         cross = text_attention(self.model, source, padded([found.ids]).to(source.device)).cross
-        return {
-            "source": question.name,
-            "text": found.text,
-            "read": token_labels(self.translator.tokenizer, question.what),
-            "tokens": token_labels(self.translator.tokenizer, found.ids[1:]),
-            "values": rounded(selected_map(list(cross), wanted)),
-        }
+        return [
+            {
+                "source": question.name,
+                "text": found.text,
+                "read": token_labels(self.translator.tokenizer, question.what),
+                "tokens": token_labels(self.translator.tokenizer, found.ids[1:]),
+                "values": rounded(selected_map(list(cross), wanted)),
+            }
+        ]
 
 
 def in_groups(
