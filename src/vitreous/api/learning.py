@@ -131,7 +131,7 @@ def train(
         "callbacks": callbacks,
         "progress": progress,
     }
-    tree = settings_of(options)
+    tree = run_settings(options)
     named = task_named(str(task or tree.get("task", "classification")))
     if named.config.command != "train":
         instead = "pretrain" if named.config.command == "pretrain" else "train_translator"
@@ -159,7 +159,7 @@ def pretrain(
     """
     from vitreous.tasks.pretraining.config import OBJECTIVES
 
-    tree = settings_of(options)
+    tree = run_settings(options)
     name = str(objective or tree.get("task", "mae"))
     if name not in OBJECTIVES:
         raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
@@ -187,12 +187,12 @@ def train_translator(
         InputError, Interrupted: see `train`.
     """
     check_beams(beams)
-    tree = settings_of({**options, "steps": steps})
+    tree = run_settings({**options, "steps": steps})
     source = None if pairs is None else data_source(pairs)
     return start_training("translation", source, tree, options, beams=beams, length_penalty=length_penalty)
 
 
-def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
+def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run: those of the file, `settings` over them, then the options."""
     from vitreous.models.settings import set_leaf
 

@@ -116,7 +116,7 @@ class LoadingOptions(DeviceOptions, total=False):
     workers: Workers
 
 
-class TrainingOptions(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
     """A run of any task."""
 
     out: Annotated[Path, Parameter(name="--out", help="the run directory; by default a new one in runs/")]
@@ -140,7 +140,7 @@ class TrainingOptions(TypedDict, total=False):
     config: ConfigFile
 
 
-class ImageTrainingOptions(TrainingOptions, total=False):
+class ImageRunOptions(RunOptions, total=False):
     """A run that learns from images."""
 
     model: Annotated[

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSize, ImageTrainingOptions, Json
+from vitreous.cli.options import BatchSize, ImageRunOptions, Json
 from vitreous.cli.training import Resume, train_or_resume
 
 if TYPE_CHECKING:
     from vitreous.tasks.running import RunResult
 
 
-class PretrainOptions(ImageTrainingOptions, total=False):
+class PretrainOptions(ImageRunOptions, total=False):
     """A run that learns from images alone."""
 
     objective: Annotated[str, Parameter(help="masked-patch, mae (the default), simmim or dino")]

@@ -7,11 +7,11 @@ from typing import Annotated, Literal, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import ImageTrainingOptions, Json
+from vitreous.cli.options import ImageRunOptions, Json
 from vitreous.cli.training import Resume, train_or_resume
 
 
-class TrainOptions(ImageTrainingOptions, total=False):
+class TrainOptions(ImageRunOptions, total=False):
     """A run that learns from images and what they show."""
 
     task: Annotated[

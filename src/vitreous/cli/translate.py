@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSize, Int, Json, TrainingOptions
+from vitreous.cli.options import BatchSize, Int, Json, RunOptions
 from vitreous.cli.printing import print_json
 from vitreous.cli.training import Resume, train_or_resume
 from vitreous.errors import InputError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
 
 
-class TranslateOptions(TrainingOptions, total=False):
+class TranslateOptions(RunOptions, total=False):
     """A run that learns from pairs of texts, and the search of its translations."""
 
     steps: Annotated[Int, Parameter(help="training steps (total, when resuming)")]

@@ -48,7 +48,7 @@ class Prediction:
         return f"{self.path}  {self.label}  {percent(self.probability)}  ({others})"
 
 
-def class_names(model: Model) -> list[str]:
+def output_labels(model: Model) -> list[str]:
     """Return the labels of a model's classes, or their numbers where it has no labels.
 
     Raises:
@@ -81,7 +81,7 @@ class Predictor:
     def __init__(self, model: Model, device: str | torch.device = "cpu") -> None:
         if isinstance(model, Segmenter):
             raise InputError("the model gives each pixel a class, not the image: use vitreous.predict")
-        self.labels = class_names(model)
+        self.labels = output_labels(model)
         self.model = model.to(device).eval()
         self.device = device
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from vitreous.deployment.predictor import class_names
+from vitreous.deployment.predictor import output_labels
 from vitreous.deployment.serving.endpoints import Answer, LayerAndHead, Question, selected_map
 from vitreous.deployment.serving.pixels import heat_png, rounded
 from vitreous.errors import InputError, nearest
@@ -110,7 +110,7 @@ def evidence(
     Raises:
         InputError: there is no such class, or the model has no classes.
     """
-    labels = class_names(model)
+    labels = output_labels(model)
     if label is None:
         with torch.inference_mode():
             label = labels[int(model(images).argmax(dim=-1))]

@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel, Field
 
 from vitreous.data.segmentation.masked import mask_image, palette
-from vitreous.deployment.predictor import class_names, class_shares
+from vitreous.deployment.predictor import class_shares, output_labels
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question, Words
 from vitreous.deployment.serving.pixels import ServedImages
 from vitreous.evaluation.segmentation import masks_of
@@ -47,7 +47,7 @@ class ImageSegmenter(ServedImages):
 
     def __init__(self, model: Segmenter, device: torch.device, *, most_pixels: int) -> None:
         super().__init__(model.to(device).eval(), min(most_pixels, MOST_PIXELS))
-        self.classes = class_names(model)
+        self.classes = output_labels(model)
         summary = "The class of each pixel, and the share of each class"
         self.endpoints = (Endpoint("predict", "predictions", summary, MaskFormat, MaskAnswer, self.predict),)
 

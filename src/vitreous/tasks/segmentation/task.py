@@ -30,7 +30,7 @@ from vitreous.data.segmentation.masked import (
     overlaid,
     palette,
 )
-from vitreous.deployment.predictor import class_names, class_shares
+from vitreous.deployment.predictor import class_shares, output_labels
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError, writing_to
 from vitreous.evaluation.outputs import image_batches
@@ -185,7 +185,7 @@ class Segmentation(ImageTask):
         Args:
             options: `out`, the folder for masks and overlays; without one masks are in the answers.
         """
-        classes = class_names(answerer)
+        classes = output_labels(answerer)
         batch_size, out = options["batch_size"], options.get("out")
         files = mask_files([images.name(row) for row in range(len(images))], out) if out else []
         for some in image_batches(images, batch_size, failed):
@@ -210,7 +210,7 @@ class Segmentation(ImageTask):
         return default_path(Path(model).name, root=Path("segmented"))
 
     def about_answers(self, answerer: Any) -> dict[str, Any]:
-        classes = class_names(answerer)
+        classes = output_labels(answerer)
         return {"classes": classes, "palette": palette(len(classes)).tolist()}
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
