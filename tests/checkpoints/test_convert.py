@@ -44,6 +44,13 @@ def test_python_converts_as_the_command_does(tiny: Any, tmp_path: Path) -> None:
     assert run(["convert", str(tmp_path / "mine"), str(tmp_path / "b"), "--config", "nowhere.toml"]) == 2
 
 
+def test_several_parts_are_left_out(tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vt.save(tiny(mlp="gelu", norm_eps=1e-5), tmp_path / "mine")
+    words = ["convert", str(tmp_path / "mine"), str(tmp_path / "a.npz"), "--json"]
+    assert run([*words, "--drop", "norm_eps", "mlp"]) == 0, capsys.readouterr().err
+    assert json.loads(capsys.readouterr().out)["dropped"] == ["norm_eps", "mlp"]
+
+
 def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = str(GOLDEN / "google_vit_i21k" / "weights.npz"), str(tmp_path / "m")
     assert run(["convert", source, target, "--format", "timm"]) == 2

@@ -20,7 +20,7 @@ def convert(
     *,
     format: str | None = None,
     source_format: Annotated[str | None, Parameter(name="--from")] = None,
-    drop: Annotated[list[str] | None, Parameter(name="--drop", negative=())] = None,
+    drop: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
     json: Json = False,
     **options: Unpack[ModelOptions],
 ) -> None:
@@ -38,7 +38,7 @@ def convert(
     source_format
         The format of the source, where it is not to be detected.
     drop
-        A part that the format cannot hold and that is left out: representation_size, head, norm_eps, mlp.
+        Parts that the format cannot hold and that are left out: representation_size, head, norm_eps, mlp.
     """
     converted = vt.convert(
         source, destination, format=format, source_format=source_format, drop=drop or (), **options

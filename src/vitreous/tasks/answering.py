@@ -30,12 +30,17 @@ from vitreous.training.run import of_another_command
 
 @dataclass(frozen=True)
 class Evaluated(Result):
-    """An evaluation, and what it was made on."""
+    """An evaluation, whose attributes (`accuracy` ...) are this one's, too; and what it was made on."""
 
     model: str
     source: str
     part: str
     evaluation: Evaluation
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "evaluation":  # it is copied, and not there yet
+            raise AttributeError(name)
+        return getattr(self.evaluation, name)
 
     def to_json(self) -> dict[str, Any]:
         return {"run": self.model, "data": self.source, "part": self.part, **self.evaluation.to_json()}
