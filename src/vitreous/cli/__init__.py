@@ -1,4 +1,4 @@
-"""The command line: `vitreous COMMAND`. One file for each command; each is imported when it is called.
+"""The command line: `vitreous COMMAND`. A module is imported when one of its commands is called.
 
 Results go to stdout, progress and logs to stderr. Exit codes: 0 done, 1 findings (doctor, data check) or
 files that failed, 2 the user's input is wrong (one sentence), 130 interrupted with the state saved, 141
@@ -24,12 +24,10 @@ PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
 
 
 class Command(NamedTuple):
-    """A row of `vitreous --help`, two examples that run (a test runs them), and the module of this package
-    that has the function, where its name is another."""
+    """A row of `vitreous --help`, and two examples that run (a test runs them)."""
 
     summary: str
     examples: tuple[str, str]
-    module: str | None = None
 
 
 COMMANDS = {
@@ -40,7 +38,6 @@ COMMANDS = {
     "recipe": Command(
         "List the training recipes, or show the settings of one.",
         ("vitreous recipe deit", "vitreous recipe deit --diff s16-baseline"),
-        module="catalog",
     ),
     "doctor": Command(
         "Diagnose a run or a dataset: why a model does not learn, and what to change.",
@@ -116,12 +113,10 @@ COMMANDS = {
     "list-models": Command(
         "List the model names, with their parameters.",
         ("vitreous list-models", "vitreous list-models 'ViT-*' --json"),
-        module="catalog",
     ),
     "cache": Command(
         "Show the size of the cache of features and studies, or clear it.",
         ("vitreous cache", "vitreous cache --clear features --json"),
-        module="catalog",
     ),
     "translate": Command(
         "Train the Transformer of 2017 on pairs of texts, or translate with it.",
@@ -141,13 +136,23 @@ DATA_COMMANDS = {
     "check": Command(
         "Find broken files, duplicates, leaks, imbalance and doubtful labels of a dataset.",
         ("vitreous data check photos/", "vitreous data check digits --json"),
-        module="data",
     ),
     "pack": Command(
         "Write tar shards of images resized once, which train reads fast.",
         ("vitreous data pack photos/ packed/", "vitreous data pack photos/ packed/ --size 320 --json"),
-        module="data",
     ),
+}
+
+# The module with the commands, each a function of its name.
+MODULES = {
+    "asking": ("evaluate", "predict", "serve"),
+    "catalog": ("cache", "describe", "list-models", "recipe"),
+    "checking": ("check", "doctor", "pack"),
+    "deployment": ("bench", "convert", "export"),
+    "features": ("embed", "probe"),
+    "inspecting": ("inspect",),
+    "learning": ("pretrain", "train", "translate"),
+    "studying": ("study",),
 }
 
 
@@ -165,8 +170,8 @@ def add_commands(parent: App, commands: dict[str, Command]) -> None:
             add_commands(data, DATA_COMMANDS)
             parent.command(data)
         else:
-            function = name.replace("-", "_")
-            parent.command(f"vitreous.cli.{command.module or function}:{function}", **about)
+            module = next(module for module, names in MODULES.items() if name in names)
+            parent.command(f"vitreous.cli.{module}:{name.replace('-', '_')}", **about)
 
 
 add_commands(app, COMMANDS)

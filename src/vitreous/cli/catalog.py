@@ -1,17 +1,39 @@
-"""`vitreous list-models`, `vitreous recipe` and `vitreous cache`: what there is."""
+"""`vitreous describe`, `list-models`, `recipe` and `cache`: what there is."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json
+from vitreous.cli.options import BatchSize, Json, ModelOptions
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
 from vitreous.results import byte_size, si
+
+
+def describe(
+    model: str,
+    /,
+    *,
+    batch_size: Annotated[BatchSize, Parameter(help="images in memory at once")] = 1,
+    json: Json = False,
+    **options: Unpack[ModelOptions],
+) -> None:
+    """Print every stage of the forward pass of a model: shape, parameters, operations, equation, and memory.
+
+    Parameters
+    ----------
+    model
+        A name such as ViT-B/16 or R50+ViT-B/16, a checkpoint of any format, or a run directory.
+    """
+    description = vt.describe(model, batch_size=batch_size, **options)
+    if json:
+        print_json({"model": model, **description.to_json()})
+    else:
+        print(f"{model}: the forward pass of one image\n\n{description}")
 
 
 def list_models(pattern: str = "*", /, *, json: Json = False) -> None:

@@ -1,4 +1,4 @@
-"""`vitreous data check SRC` and `vitreous data pack SRC DST`."""
+"""`vitreous doctor`, `data check` and `data pack`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,27 @@ from vitreous.cli.printing import print_findings, print_json
 
 if TYPE_CHECKING:
     from vitreous.data.findings import DataReport
+
+
+def doctor(subject: str, /, *, json: Json = False) -> int:
+    """Why is it not learning? Findings about a run or a dataset, each with its fix.
+
+    The exit code is 1 where a finding is an error.
+
+    Parameters
+    ----------
+    subject
+        a run directory, or DATA as `vitreous train` takes it
+    """
+    diagnosis = vt.doctor(subject)
+    if json:
+        print_json(diagnosis.to_json())
+    elif not diagnosis.findings:
+        print(f"{subject}: nothing found that would keep a model from learning")
+    else:
+        print_findings(diagnosis.findings)
+    return 1 if diagnosis.errors else 0
+
 
 RAW = "pixels instead of JPEGs: nothing to decode, and nearly ten times as large"
 

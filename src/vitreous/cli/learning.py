@@ -1,0 +1,230 @@
+"""`vitreous train`, `pretrain` and `translate`: start or resume a run, and print what it gave."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+
+from cyclopts import Parameter
+
+import vitreous as vt
+from vitreous.cli.options import BatchSize, ImageRunOptions, Int, Json, RunOptions
+from vitreous.cli.printing import print_json, print_metrics
+from vitreous.errors import InputError
+from vitreous.results import percent
+
+if TYPE_CHECKING:
+    from vitreous.api.run import Run
+    from vitreous.tasks.running import RunResult
+
+
+STOPPED = 130  # the exit code of what Ctrl-C has ended
+RESUMED = {"task", "epochs", "steps", "shard", "device", "beams", "length_penalty"}  # go with --resume
+
+Resume = Annotated[
+    Path | None, Parameter(name="--resume", help="a run directory: resume from its last checkpoint")
+]
+
+
+def train_or_resume(
+    train: Callable[..., Run],
+    data: str | None,
+    options: Mapping[str, Any],
+    resume: Path | None,
+    *,
+    command: str,
+    json: bool,
+    after: Callable[[RunResult], None] | None = None,
+) -> int:
+    """Train, and print the result in the first of the processes that torchrun has started.
+
+    Args:
+        train: the function of the Python API.
+        after: prints what else the command has to say.
+
+    Returns:
+        The exit code.
+    """
+    if resume:
+        if data is not None or not options.keys() <= RESUMED:
+            raise InputError("--resume goes on with the run's own configuration: give no other settings")
+        start = partial(vt.Run(resume).resume, command=command, **options)
+    else:
+        start = partial(train, data, **options)
+    from vitreous.training.trainer import Interrupted
+
+    try:
+        result = start().result
+    except Interrupted as stopped:
+        for note in getattr(stopped, "__notes__", ()):  # in the first process
+            print(f"vitreous: {note}", file=sys.stderr)
+        return STOPPED
+    if result is None:
+        return 0
+    if json:
+        print_json(result.to_json())
+        return 0
+    print_result(result)
+    if after:
+        after(result)
+    return 0
+
+
+def print_result(result: RunResult) -> None:
+    """Print what came out, for people."""
+    from vitreous.tasks import task_named
+
+    numbers = result.to_json()
+    if result.evaluation:
+        print_metrics(result.evaluation, numbers.get("baselines", ()))
+    for line in task_named(result.task).summary(numbers):
+        print(line)
+    waiting = f" ({percent(result.waiting)} of them waiting for data)" if result.waiting >= 0.001 else ""
+    print(
+        f"\ntrained in {result.seconds:.1f} s{waiting}, {result.train_count} examples, "
+        f"{result.parameters:,} parameters"
+    )
+    if result.bad:
+        listed = f"{result.run.path}/bad_files.txt"
+        print(f"images that could not be read and were left out: {len(result.bad)}, see {listed}")
+    print(f"run     {result.run.path}")
+    if result.report:
+        print(f"report  {result.report}")
+
+
+class TrainOptions(ImageRunOptions, total=False):
+    """A run that learns from images and what they show."""
+
+    task: Annotated[
+        str, Parameter(help="classification (the default), multilabel, regression, segmentation, captioning")
+    ]
+    recipe: Annotated[str, Parameter(help="a recipe's name; by default the data decide")]
+    minutes: Annotated[float, Parameter(help="as many steps as fit into this time, instead of epochs")]
+    batch_size: Annotated[
+        int | Literal["auto"],
+        Parameter(
+            name="--batch-size",
+            help="images in one step; auto: the recipe's, in micro-batches that fit the memory",
+        ),
+    ]
+    strict: Annotated[bool, Parameter(help="an image that cannot be read is an error")]
+
+
+def train(
+    data: str | None = None,
+    /,
+    *,
+    resume: Resume = None,
+    json: Json = False,
+    **options: Unpack[TrainOptions],
+) -> int:
+    """Train or fine-tune a model on images.
+
+    Parameters
+    ----------
+    data
+        digits (the default), a folder with a sub-folder for each class, a manifest, shards, cifar10:PATH;
+        with --task captioning a manifest whose label is the text (default: lines of handwritten digits); with
+        --task segmentation a folder with images/ and masks/ (default: pages of handwritten digits)
+    """
+    return train_or_resume(vt.train, data, options, resume, command="train", json=json)
+
+
+class PretrainOptions(ImageRunOptions, total=False):
+    """A run that learns from images alone."""
+
+    objective: Annotated[str, Parameter(help="masked-patch, mae (the default), simmim or dino")]
+    batch_size: Annotated[BatchSize, Parameter(help="images in one step")]
+
+
+def pretrain(
+    data: str | None = None,
+    /,
+    *,
+    resume: Resume = None,
+    json: Json = False,
+    **options: Unpack[PretrainOptions],
+) -> int:
+    """Pre-train an encoder on images alone. Labels, where there are any, are not used.
+
+    Fine-tune the result with vitreous train --init RUN, measure it with vitreous probe RUN DATA.
+
+    Parameters
+    ----------
+    data
+        digits, any folder of images, a manifest, shards, cifar10:PATH
+    """
+    return train_or_resume(
+        vt.pretrain, data, options, resume, command="pretrain", json=json, after=print_next
+    )
+
+
+def print_next(result: RunResult) -> None:
+    """Print what to do with the encoder."""
+    print(f"next    vitreous train DATA --init {quote(str(result.run.path))}")
+
+
+ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
+
+
+class TranslateOptions(RunOptions, total=False):
+    """A run that learns from pairs of texts, and the search of its translations."""
+
+    steps: Annotated[Int, Parameter(help="training steps (total, when resuming)")]
+    batch_size: Annotated[BatchSize, Parameter(help="pairs in one step; or texts together, 128 by default")]
+    beams: Annotated[Int, Parameter(help="beams of the search; 1 is greedy, 4 the default")]
+    length_penalty: Annotated[float, Parameter(help="higher favors longer translations; 0.6 by default")]
+
+
+def translate(
+    *words: str,
+    resume: Resume = None,
+    json: Json = False,
+    **options: Unpack[TranslateOptions],
+) -> int:
+    """Train the Transformer of 2017 on pairs of texts, or translate with it.
+
+    Parameters
+    ----------
+    words
+        train, then a TSV file, two text files, or hf:NAME (nothing: numbers in words between Korean, English
+        and German); or a run, then texts (nothing: a text in each line of standard input)
+    """
+    if not words:
+        raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
+    run, *texts = words
+    if run == "train":
+        return train_or_resume(
+            vt.train_translator,
+            ",".join(texts) if texts else None,
+            options,
+            resume,
+            command="translate train",
+            json=json,
+            after=print_example,
+        )
+    if resume or not options.keys() <= ANSWERING:
+        raise InputError(
+            "a run that translates takes only --beams, --length-penalty, --batch-size, --device, --precision "
+            "and --json: all else is for vitreous translate train"
+        )
+    search: dict[str, Any] = {**options}
+    found = vt.translate(run, texts or sys.stdin.read().removesuffix("\n").split("\n"), **search)
+    if skipped := sum(not each.source.strip() for each in found):
+        print(f"skipped {skipped}: empty lines", file=sys.stderr)
+    if json:
+        print_json(found.to_json())
+    else:
+        # One line each, also where a model that learned little writes line breaks.
+        print("\n".join(" ".join(each.text.split()) for each in found))
+    return 0
+
+
+def print_example(result: RunResult) -> None:
+    """Print a command that tries the model."""
+    run, example = quote(str(result.run.path)), quote(result.more["example"])
+    print(f"try     vitreous translate {run} {example}")
