@@ -48,7 +48,7 @@ def probe(
     /,
     *,
     shots: Annotated[
-        list[int] | None,
+        list[Int] | None,
         Parameter(consume_multiple=True, help="images of each class; by default 1 5 10 25"),
     ] = None,
     draws: Annotated[Int, Parameter(help="how often shots are sampled, for the interval")] = 3,
