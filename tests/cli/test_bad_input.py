@@ -13,6 +13,7 @@ WRONG = {
     "unknown command": (["evaluat", "runs/mine"], "did you mean 'evaluate'"),
     "unknown option": (["describe", "ViT-B/16", "--jsn"], "--json"),
     "no argument": (["describe"], "MODEL"),
+    "an argument too many": (["describe", "ViT-B/16", "more"], "unexpected 'more': vitreous describe --help"),
     "unknown model size": (["describe", "ViT-Q/16"], "known are"),
     "misspelled model": (["describe", "VIT-B16"], "ViT-B/16"),
     "size no multiple of the patch": (["describe", "ViT-B/16", "--image-size", "222"], "use 224"),

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from typing import Any, NamedTuple
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from vitreous import __version__
 from vitreous.errors import InputError, nearest
@@ -202,7 +202,11 @@ def run(arguments: Sequence[str]) -> int:
     except (InputError, CycloptsError) as error:
         if verbose:
             traceback.print_exception(error)
-        print(f"vitreous: {' '.join(str(error).split())}", file=sys.stderr)
+        sentence = str(error)
+        if isinstance(error, UnusedCliTokensError):
+            unexpected = " ".join(error.unused_tokens or ())
+            sentence = f"unexpected {unexpected!r}: vitreous {words[0]} --help says what the command takes"
+        print(f"vitreous: {' '.join(sentence.split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("vitreous: interrupted", file=sys.stderr)
