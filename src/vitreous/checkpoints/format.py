@@ -22,7 +22,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build
 from vitreous.models.preprocessing import Preprocessing
 
-Kind = TypeVar("Kind", bound=BaseModel)
+AConfig = TypeVar("AConfig", bound=BaseModel)
 Overrides = Mapping[str, Any]  # what the user gave by keyword
 
 # Overrides that change the model after it was read, where every other one answers what the file leaves open.
@@ -115,9 +115,9 @@ class Format:
         return self.bare_unsaid if path.suffix in self.bare_suffixes else self.unsaid
 
 
-def configured(kind: type[Kind], fields: Mapping[str, Any], overrides: Overrides) -> Kind:
+def configured(kind: type[AConfig], fields: Mapping[str, Any], overrides: Overrides) -> AConfig:
     """The configuration that a file describes; what the user gave wins."""
-    config: Kind = build(kind, fields, {k: v for k, v in overrides.items() if k not in AFTERWARDS})
+    config: AConfig = build(kind, fields, {k: v for k, v in overrides.items() if k not in AFTERWARDS})
     return config
 
 

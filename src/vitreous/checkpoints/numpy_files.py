@@ -31,7 +31,7 @@ NUMPY_TYPES = {
     "|i1": torch.int8,
     "|b1": torch.bool,
 }
-LARGEST_HEADER = 65536
+LARGEST_ARRAY_HEADER = 65536
 LARGE = 2**20  # bytes, from which on an array is mapped
 FOLDED = 1100  # the most that deflate can fold: 1032 to 1
 BOMB = 2**31  # bytes that an archive may unfold to, whatever its own size ...
@@ -120,7 +120,7 @@ def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], 
     magic = stream.read(8)
     width = 2 if magic[6:7] == b"\x01" else 4
     length = int.from_bytes(stream.read(width), "little")
-    if magic[:6] != b"\x93NUMPY" or length > LARGEST_HEADER:
+    if magic[:6] != b"\x93NUMPY" or length > LARGEST_ARRAY_HEADER:
         raise InputError(f"{what} is not a NumPy array")
     try:
         header = ast.literal_eval(stream.read(length).decode("latin-1").strip())

@@ -25,7 +25,7 @@ from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
 
 Size = int | tuple[int, int]
-AnyModel = TypeVar("AnyModel", bound=Model)
+Resized = TypeVar("Resized", bound=Model)
 HEADED = ("classification", "multilabel", "regression")  # tasks whose head may be replaced
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,9 @@ log = logging.getLogger(__name__)
 POSITION_TABLE = re.compile(r"(encoder\.)?(blocks\.\d+\.)?position\.")
 
 
-def dinov2(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
+def interpolate_as_dinov2(
+    grid: Float[Tensor, "B D h w"], size: tuple[int, int]
+) -> Float[Tensor, "B D H2 W2"]:
     """Meta's code asks for a scale that is 0.1 cells too large, which moves the sample points a little."""
     scale = tuple((new + 0.1) / old for new, old in zip(size, grid.shape[-2:], strict=True))
     return F.interpolate(grid, scale_factor=scale, mode="bicubic", align_corners=False)
@@ -48,18 +50,18 @@ INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
     "timm": partial(F.interpolate, mode="bicubic", antialias=True),
     "torchvision": partial(F.interpolate, mode="bicubic", align_corners=True),
     "huggingface": partial(F.interpolate, mode="bicubic"),
-    "dinov2": dinov2,
+    "dinov2": interpolate_as_dinov2,
     # jax.image.resize(..., "linear")
     "flexivit": partial(F.interpolate, mode="bilinear", antialias=True),
 }
 
 
 def resize(
-    model: AnyModel,
+    model: Resized,
     image_size: Size | None = None,
     patch_size: Size | None = None,
     interpolation: str = "timm",
-) -> AnyModel:
+) -> Resized:
     """The same model for images of another size, or cut into other patches.
 
     Weights that do not change are shared with `model`. The class token's position and the registers stay.

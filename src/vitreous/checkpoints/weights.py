@@ -27,8 +27,7 @@ from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
 from vitreous.models.transformer import Transformer
 from vitreous.models.vit import ViT
 
-SequenceModel = Transformer | Captioner
-AnyModel = Model | SequenceModel
+AnyModel = Model | Transformer | Captioner
 AnyConfig = ViTConfig | BiTConfig | TransformerConfig | CaptionerConfig
 
 DEEPEST = 4096  # layers

@@ -100,13 +100,13 @@ HYBRID = Names(
 POST_ACTIVATION = HYBRID._replace(norm_shape=(-1,))
 
 
-def linear(ours: str, theirs: str) -> list[Row]:
+def linear_rows(ours: str, theirs: str) -> list[Row]:
     """A matrix (in, out) and its bias."""
     kernel = converted(f"{ours}.weight", f"{theirs}/kernel", lambda t: t.T, lambda t: t.T)
     return [kernel, same(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def convolution(ours: str, theirs: str) -> Row:
+def convolution_row(ours: str, theirs: str) -> Row:
     return converted(
         f"{ours}.weight", f"{theirs}/kernel", lambda t: t.permute(3, 2, 0, 1), lambda t: t.permute(2, 3, 1, 0)
     )
@@ -118,7 +118,7 @@ def resnet_rows(ours: str, names: Names) -> list[Row]:
     def shaped(values: Tensor) -> Tensor:
         return values.reshape(names.norm_shape)
 
-    rows = [convolution(f"{ours}.{mine}", theirs) for mine, theirs in names.convolutions.items()]
+    rows = [convolution_row(f"{ours}.{mine}", theirs) for mine, theirs in names.convolutions.items()]
     for mine, theirs in names.norms.items():
         for kind, other in zip(("weight", "bias"), names.scale_and_bias, strict=True):
             rows.append(converted(f"{ours}.{mine}.{kind}", f"{theirs}/{other}", torch.flatten, shaped))
@@ -129,7 +129,7 @@ def bit_rows(names: Names) -> list[Row]:
     """The whole table of a BiT."""
     rows = resnet_rows("backbone", names)
     if not names.head_as_convolution:
-        return rows + linear("head", names.head)
+        return rows + linear_rows("head", names.head)
     return [
         *rows,
         converted("head.weight", f"{names.head}/kernel", lambda t: t[0, 0].T, lambda t: t.T[None, None]),

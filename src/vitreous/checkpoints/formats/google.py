@@ -30,8 +30,8 @@ from vitreous.checkpoints.formats.bit import (
     HYBRID,
     POST_ACTIVATION,
     bit_rows,
-    convolution,
-    linear,
+    convolution_row,
+    linear_rows,
     read_resnet,
     resnet_fields,
     resnet_rows,
@@ -127,11 +127,11 @@ def google_config(source: Source, overrides: Overrides) -> tuple[ViTConfig, bool
     return configured(ViTConfig, fields, overrides), scanned, numbered
 
 
-def norm(ours: str, theirs: str) -> list[Row]:
+def norm_rows(ours: str, theirs: str) -> list[Row]:
     return [same(f"{ours}.weight", f"{theirs}/scale"), same(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def projected(ours: str, theirs: tuple[str, ...], heads: int) -> list[Row]:
+def projected_rows(ours: str, theirs: tuple[str, ...], heads: int) -> list[Row]:
     """Several projections into heads, (D, heads, head_dim) each, as one matrix of ours."""
     kernels, biases = (tuple(f"{name}/{kind}" for name in theirs) for kind in ("kernel", "bias"))
     return [
@@ -150,7 +150,7 @@ def projected(ours: str, theirs: tuple[str, ...], heads: int) -> list[Row]:
     ]
 
 
-def attention_out(ours: str, theirs: str, heads: int) -> list[Row]:
+def attention_out_rows(ours: str, theirs: str, heads: int) -> list[Row]:
     """The projection out of the heads: (heads, head_dim, D)."""
     kernel = converted(
         f"{ours}.weight",
@@ -161,8 +161,11 @@ def attention_out(ours: str, theirs: str, heads: int) -> list[Row]:
     return [kernel, same(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def mlp(ours: str, theirs: str) -> list[Row]:
-    return [*linear(f"{ours}.expand", f"{theirs}/Dense_0"), *linear(f"{ours}.contract", f"{theirs}/Dense_1")]
+def mlp_rows(ours: str, theirs: str) -> list[Row]:
+    return [
+        *linear_rows(f"{ours}.expand", f"{theirs}/Dense_0"),
+        *linear_rows(f"{ours}.contract", f"{theirs}/Dense_1"),
+    ]
 
 
 def encoder_rows(theirs: str, heads: int, *, numbered: bool) -> list[Row]:
@@ -171,11 +174,11 @@ def encoder_rows(theirs: str, heads: int, *, numbered: bool) -> list[Row]:
     theirs_attention = f"{theirs}/MultiHeadDotProductAttention_{attention}"
     qkv = (f"{theirs_attention}/query", f"{theirs_attention}/key", f"{theirs_attention}/value")
     return [
-        *norm("blocks.{}.attention_norm", f"{theirs}/LayerNorm_0"),
-        *projected("blocks.{}.attention.qkv", qkv, heads),
-        *attention_out("blocks.{}.attention.out", f"{theirs_attention}/out", heads),
-        *norm("blocks.{}.mlp_norm", f"{theirs}/LayerNorm_{second}"),
-        *mlp("blocks.{}.mlp", f"{theirs}/MlpBlock_{last}"),
+        *norm_rows("blocks.{}.attention_norm", f"{theirs}/LayerNorm_0"),
+        *projected_rows("blocks.{}.attention.qkv", qkv, heads),
+        *attention_out_rows("blocks.{}.attention.out", f"{theirs_attention}/out", heads),
+        *norm_rows("blocks.{}.mlp_norm", f"{theirs}/LayerNorm_{second}"),
+        *mlp_rows("blocks.{}.mlp", f"{theirs}/MlpBlock_{last}"),
     ]
 
 
@@ -189,16 +192,16 @@ def vit_rows(config: ViTConfig, *, numbered: bool, scanned: bool = False) -> lis
     position = POSITIONS if numbered else "pos_embedding"
     return [
         *resnet_rows("stem.backbone", HYBRID),
-        convolution("stem.projection", "embedding"),
+        convolution_row("stem.projection", "embedding"),
         same("stem.projection.bias", "embedding/bias"),
         tokens_and_positions(
             config, {"class_token": "cls"}, position, positioned=POSITIONED if numbered else ()
         ),
         *encoder_rows("Transformer/encoderblock" if scanned else BLOCK, config.heads, numbered=numbered),
-        *norm("norm", "Transformer/encoder_norm"),
+        *norm_rows("norm", "Transformer/encoder_norm"),
         *map_rows(config),
-        *linear("representation.linear", "pre_logits"),
-        *linear("head", "head"),
+        *linear_rows("representation.linear", "pre_logits"),
+        *linear_rows("head", "head"),
     ]
 
 
@@ -207,11 +210,11 @@ def map_rows(config: ViTConfig) -> list[Row]:
     attention = "MAPHead_0/MultiHeadDotProductAttention_0"
     return [
         same("pool.probe", "MAPHead_0/probe"),
-        *projected("pool.attention.query", (f"{attention}/query",), config.heads),
-        *projected("pool.attention.key_value", (f"{attention}/key", f"{attention}/value"), config.heads),
-        *attention_out("pool.attention.out", f"{attention}/out", config.heads),
-        *norm("pool.norm", "MAPHead_0/LayerNorm_0"),
-        *mlp("pool.mlp", "MAPHead_0/MlpBlock_0"),
+        *projected_rows("pool.attention.query", (f"{attention}/query",), config.heads),
+        *projected_rows("pool.attention.key_value", (f"{attention}/key", f"{attention}/value"), config.heads),
+        *attention_out_rows("pool.attention.out", f"{attention}/out", config.heads),
+        *norm_rows("pool.norm", "MAPHead_0/LayerNorm_0"),
+        *mlp_rows("pool.mlp", "MAPHead_0/MlpBlock_0"),
     ]
 
 
