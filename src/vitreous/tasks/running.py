@@ -5,11 +5,9 @@ Nothing here prints, and nothing reads a command line: commands and the Python f
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,19 +20,18 @@ from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
 from vitreous.tasks import task_named
+from vitreous.tasks.budgets import micro_batches, step_seconds
 from vitreous.tasks.card import write_card
 from vitreous.tasks.task import Material, Task, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
-from vitreous.training.distributed import World
-from vitreous.training.learner import Learner
-from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
+from vitreous.training.distributed import ALONE, BadFileSync, World
+from vitreous.training.memory import activation_checkpointing
 from vitreous.training.precision import pick_precision
 from vitreous.training.run import Run, check_free, default_path, of_another_command, with_training
-from vitreous.training.session import train_run as run_session
-from vitreous.training.step import TrainStep
+from vitreous.training.session import finished, locked, resume_learner, run_callbacks
+from vitreous.training.trainer import NotFinite, Trainer
 
 Callbacks = Sequence[Callback | Callable[[Row], object]]
-WARMING, TIMED = 3, 8  # steps that measure how long one takes
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ def start_run(
     init: str | None = None,
     out: Path | None = None,
     device: torch.device,
-    world: World | None = None,
+    world: World = ALONE,
     fit_memory: bool = False,
     minutes: float | None = None,
 ) -> Started:
@@ -122,7 +119,6 @@ def start_run(
         InputError: unknown settings, values or data, or what does not fit together.
     """
     task = task_named(task) if isinstance(task, str) else task
-    world = world or World()
     config, reasons, data, name = task.plan(source, settings, recipe=recipe, init=init)
     task = task_named(config.task)
     path = out or default_path(name)
@@ -146,7 +142,7 @@ def resume_run(
     *,
     command: str = "train",
     task: str | None = None,
-    world: World | None = None,
+    world: World = ALONE,
     shard: bool | None = None,
     epochs: float | None = None,
     steps: int | None = None,
@@ -162,7 +158,6 @@ def resume_run(
     Raises:
         InputError: it is not a run, or of another command or task; or its data are gone.
     """
-    world = world or World()
     kind = task_of_run(path)
     if (theirs := kind.config.command) != command:
         if "pretrain" in (theirs, command):
@@ -184,7 +179,7 @@ def train_run(
     started: Started,
     *,
     device: torch.device,
-    world: World | None = None,
+    world: World = ALONE,
     callbacks: Callbacks = (),
     progress: Progress | None = None,
     tell: Callable[[str], None] | None = None,
@@ -207,7 +202,7 @@ def train_run(
         InputError: the loss stays non-finite, a file cannot be written, or too many examples cannot be read.
     """
     task, run, data = started.task, started.run, started.data
-    config, world = run.config, world or World()
+    config = run.config
     try:
         trained = learn(run, data, device=device, world=world, callbacks=callbacks, tell=tell)
     except InputError:
@@ -259,73 +254,68 @@ def learn(
     data: Any,
     *,
     device: torch.device,
-    world: World | None = None,
+    world: World = ALONE,
     callbacks: Callbacks = (),
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Trained:
-    """Train a run's model and save it, without evaluating it.
+    """Train a run's model from its newest checkpoint, or from the beginning, and save it; do not evaluate it.
 
     Args:
         validate: measures the model while it learns; by default as the task does.
 
     Raises:
-        Interrupted, InputError: as `train_run`.
+        Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
+        NotFinite: the loss stays non-finite; the last good weights are saved.
+        InputError: as `train_run`.
     """
-    config, world, task = run.config, world or World(), task_named(run.config.task)
+    config, task = run.config, task_named(run.config.task)
     material = task.prepare(config, data, device=device, world=world)
     if tell:
         for note in material.notes:
             tell(note)
     total = config.training.total_steps(material.loader.steps_per_epoch)
-    model, seconds, waiting = run_session(
-        run,
-        task.build(config, data, steps=total),
-        material.loader,
-        task.objective(config, data),
-        save=lambda model: task.save(run, model.cpu(), material),
-        bad=material.bad,
-        images=material.examples,
-        device=device,
-        world=world,
-        callbacks=callbacks,
-        validate=validate or task.validation(config, data),
-        validate_every=config.evaluation.every_epochs if hasattr(config, "evaluation") else 1,
-        averaging=task.averaging(config, total),
-        on_resume=task.begin,
-    )
-    return Trained(model.cpu(), material, seconds, waiting)
+    model, averaging = task.build(config, data, steps=total), task.averaging(config, total)
+    objective, validate = task.objective(config, data), validate or task.validation(config, data)
+    sync = BadFileSync(material.bad, material.examples, world)
 
+    def finish(trained: nn.Module) -> nn.Module:
+        result = finished(trained).cpu()
+        if world.first:
+            task.save(run, result, material)
+        return result
 
-def micro_batches(task: Task, config: Any, data: Any, device: torch.device, world: World) -> int:
-    """Return into how many micro-batches a batch is split so that it fits into the memory."""
-    training = config.training
-    model = task.build(config, data, steps=1).to(device)
-    images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
-    with activation_checkpointing(model) if training.checkpointing else nullcontext():
-        free = free_bytes(device) // (world.size if device.type == "cpu" else 1)
-        return accumulation(model, images, world.share(training.batch_size), free)
-
-
-def step_seconds(task: Task, config: Any, data: Any, device: torch.device, world: World) -> float:
-    """Measure the seconds of one step, its batch included; the weights are discarded."""
-    data = task.some_of(data, (WARMING + TIMED) * config.training.batch_size)
-    material = task.prepare(config, data, device=device, world=world)
-    learner = Learner.begin(task.build(config, data, steps=1).to(device), config.training)
-    task.begin(learner)
-    train_step = TrainStep(learner, task.objective(config, data), config.training, seed=config.seed)
-    batches = (batch for epoch in count() for batch in material.loader.epoch(epoch))
-
-    def seconds(steps: int) -> float:
-        began = time.perf_counter()
-        for batch in islice(batches, steps):
-            train_step(batch)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - began
-
-    seconds(WARMING)
-    return seconds(TIMED) / TIMED
+    with ExitStack() as stack:
+        if world.first:
+            stack.enter_context(locked(run.path))
+        learner = resume_learner(run, model, device=device, world=world, averaging=averaging)
+        task.begin(learner)
+        before = learner.seconds
+        stack.callback(sync.write, run.path)
+        if config.training.checkpointing:
+            stack.enter_context(activation_checkpointing(model))
+        trainer = Trainer(
+            learner,
+            material.loader,
+            objective,
+            config.training,
+            seed=config.seed,
+            world=world,
+            checkpointer=run.states,
+            callbacks=[*(run_callbacks(run, learner.step) if world.first else ()), *callbacks],
+            validate=validate,
+            validate_every=config.evaluation.every_epochs if hasattr(config, "evaluation") else 1,
+            bad=sync,
+        )
+        try:
+            trainer.fit()
+        except NotFinite as error:
+            # The mean of the last checkpoints is still to come.
+            finish(learner.full_model(learner.model) if averaging else learner.result)
+            raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
+        spent = learner.seconds - before
+        waiting = trainer.waited / spent if spent else 0.0
+        return Trained(finish(learner.result), material, learner.seconds, waiting)
 
 
 def open_run(path: Path) -> Run:
