@@ -125,6 +125,20 @@ def test_training_stops_at_the_same_step(both: Any, tmp_path: Path) -> None:
     assert at_once[1][0].startswith("the loss is not finite since step 5, at learning rate factor 0.25")
 
 
+@pytest.mark.filterwarnings("ignore:the loss is not finite")
+def test_speed_is_measured_from_where_training_went_back_to(trained: Fit, tmp_path: Path) -> None:
+    speeds: list[float] = []
+
+    class Speeds(Callback):
+        def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
+            speeds.append(row["images_per_second"])
+
+    broken = Broken(range(3, 3 + PATIENCE), times=PATIENCE)
+    settings = {"training": {"steps": 9, "log_every": 1, "save_every": 1e9}}
+    trained(settings, objective=broken, checkpointer=Checkpointer(tmp_path), callbacks=[Speeds()])
+    assert min(speeds) > 0
+
+
 def test_which_optimizers_leave_out_a_step_by_themselves(tiny: RunConfig) -> None:
     def learner(kind: str) -> Learner:
         config = configure(tiny, {"training": {"optimizer": {"kind": kind}, "ema_decay": None}})

@@ -211,6 +211,7 @@ class Trainer:
         learner.setbacks, learner.lr_factor = setbacks, lr_factor
         learner.skipped, learner.seconds = skipped, seconds
         self.bad_steps = 0
+        self.start_row()
         warnings.warn(
             f"the loss is not finite since step {since}: back to step {learner.step}, with "
             f"{learner.lr_factor:g} of the learning rate",
