@@ -1,10 +1,9 @@
 """Checkpoints of a run: the whole state of training, from which it resumes.
 
-A checkpoint is a folder of safetensors files, written by PyTorch's distributed checkpoints (DCP), and a JSON
-file with the rest of the state and the SHA-256 of each file. One process writes all of it where every process
-has all weights (alone, DDP); each process writes its shards where they are sharded (FSDP). Any other number
-of processes can resume, with or without shards. DCP's own storage holds pickles, so its safetensors storage
-is used.
+A checkpoint is a folder of safetensors files, written by PyTorch's distributed checkpoints (DCP; its own
+storage would hold pickles), and a JSON file with the rest of the state and the SHA-256 of each file. One
+process writes all of it, unless the weights are sharded: then each process writes its shards. Any other
+number of processes can resume, with or without shards.
 """
 
 from __future__ import annotations

@@ -142,16 +142,10 @@ class EvaluationConfig(Config):
 
 
 class CommandConfig(Config):
-    """All of a run, whatever it trains. `config.toml` is this, complete; the command runs it again.
+    """All of a run, whatever it trains. `config.toml` is this, complete; the command runs it again."""
 
-    Attributes:
-        command: what trains, and resumes, such a run.
-        task: its name in the registry of tasks.
-    """
-
-    command: ClassVar[str] = "train"
-
-    task: str = ""
+    command: ClassVar[str] = "train"  # what trains, and resumes, such a run
+    task: str = ""  # its name in the registry
 
     @classmethod
     def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

@@ -148,8 +148,7 @@ def torchrun_store() -> Any:
 
 def rendezvous() -> dict[str, Any]:
     """Return the arguments of `init_process_group` for restarted processes of one machine: the store still
-    has the addresses of those before them, so they use names of their own. Several machines do not count
-    their restarts alike; there it is left to PyTorch."""
+    has the addresses of those before them. Several machines do not count their restarts alike."""
     one_machine = os.environ.get("GROUP_WORLD_SIZE") == "1"
     if not (restarted() and one_machine and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"):
         return {}

@@ -106,11 +106,7 @@ class Learner:
         shards: Shards | None = None,
         averaging: AverageWeight | None = None,
     ) -> Learner:
-        """Return the learner before its first step.
-
-        Args:
-            averaging: of the weights, where `config` does not ask for the exponential average.
-        """
+        """Return the learner before its first step; `averaging` holds where `config` has no `ema_decay`."""
         averaging = exponential(config.ema_decay) if config.ema_decay else averaging
         average = Average(model, averaging, shards) if averaging else None
         if shards:

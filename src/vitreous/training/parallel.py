@@ -33,8 +33,7 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
     """Return the shards of a run that asks for them; None for one process, which stores everything anyway.
 
     Raises:
-        InputError: the optimizer cannot work on shards of a weight, or the processes cannot be divided into
-            groups.
+        InputError: the optimizer cannot work on shards, or the processes cannot be divided into groups.
     """
     if not config.shard or world.size == 1:
         return None

@@ -53,11 +53,8 @@ class Run:
     def open(cls, path: Path, kind: type[CommandConfig] = RunConfig) -> Run:
         """Open an existing run directory.
 
-        Args:
-            kind: the configuration of the run's task.
-
         Raises:
-            InputError: there is none, or its config.toml cannot be understood.
+            InputError: there is none, or its config.toml does not describe a run of this `kind`.
         """
         return cls(path, validated(read_tree(path), kind))
 
@@ -96,9 +93,8 @@ class Run:
         """Return the same run with another total of epochs or steps, which config.toml then has, and a
         sentence about its learning rate, where enough is known for it.
 
-        From its present step on, the rate follows the curve of the new length: it jumps there, unless the
-        curve does not depend on the length. Earlier steps were taken at the rates of the old one, so the
-        result is not that of a run of this length from the beginning.
+        From its present step on, the rate follows the curve of the new length and may jump there. The result
+        is not that of a run of this length from the beginning.
 
         Raises:
             InputError: the run is as far already.

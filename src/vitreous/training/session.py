@@ -61,7 +61,6 @@ def resume_learner(
 
     Args:
         model: at the beginning, on the CPU.
-        averaging: of the weights, where the configuration asks for none.
 
     Raises:
         InputError: the processes, the precision and the optimizer cannot be combined.

@@ -54,9 +54,8 @@ class Trainer:
     """Trains a learner from the step it is at to the last.
 
     Args:
-        objective: maps (model, batch, generator) to a loss and named measures. It draws random numbers from
-            the CPU generator that it is given, which depends on (seed, rank, step) alone, as do those that
-            dropout and stochastic depth draw.
+        objective: maps (model, batch, generator) to a loss and named measures. What it samples depends on
+            (seed, rank, step) alone, as do dropout and stochastic depth.
         checkpointer: saves the learner at the beginning, every `config.save_every` seconds, and at the end.
         callbacks: `Callback` objects, or functions that get each row of metrics.
         validate: measures the model after every `validate_every`-th epoch, in the first process.
@@ -83,8 +82,7 @@ class Trainer:
         validate_every: int = 1,
         bad: BadFileSync | None = None,
     ) -> None:
-        self.learner, self.loader, self.config = learner, loader, config
-        self.world = world
+        self.learner, self.loader, self.config, self.world = learner, loader, config, world
         self.checkpointer, self.bad = checkpointer, bad
         self.callbacks = [each if isinstance(each, Callback) else RowFunction(each) for each in callbacks]
         self.validate, self.validate_every = validate, validate_every
