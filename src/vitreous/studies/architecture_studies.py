@@ -10,8 +10,6 @@ from vitreous.models.names import change
 from vitreous.studies.study import Effect, Study, Trial, Variant
 from vitreous.training.config import RunConfig
 
-# Position embeddings: which kind, and where they are added (appendix D.4, Table 8).
-
 POSITION_ROWS = (  # name, kind, where, the paper's accuracy
     ("none", "none", "stem", "0.61382"),
     ("1-D, stem", "learned", "stem", "0.64206"),
@@ -47,9 +45,6 @@ POSITIONS = Study(
         Effect("it is enough to add them once, at the stem", "1-D, every layer", "1-D, stem", alike=True),
     ),
 )
-
-
-# Class token or mean of the patches, each with the learning rate that it needs (appendix D.3, Fig. 9).
 
 RATE_FACTORS = (0.3, 1.0, 3.0, 10.0)  # of the recipe's learning rate
 POOLINGS = {"class": "class token", "mean": "mean"}
@@ -90,9 +85,6 @@ HEAD = Study(
     ),
     axis="peak learning rate",
 )
-
-
-# Depth, width, MLP width and patch size, one at a time (appendix D.2, Fig. 8).
 
 SIZE_FACTORS = {"half": 0.5, "double": 2.0}
 DIMENSIONS = {
@@ -145,9 +137,6 @@ SHAPE = Study(
     quick=4,
     axis="million operations for one image",
 )
-
-
-# A pure ViT, a hybrid and a ResNet at about equal compute (section 4.4, Fig. 5).
 
 # Images of 32x32, since a ResNet starts by reducing them four times. Six million operations each.
 SMALL_IMAGES: dict[str, Any] = {"model": {"image_size": (32, 32)}}

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from vitreous import __version__
 from vitreous.checkpoints import load_image_model
 from vitreous.checkpoints.native import save_native
 from vitreous.checkpoints.whole_files import write_text
-from vitreous.data.dataset import ImageDataset, Indices, Splits, Subset
+from vitreous.data.dataset import ImageDataset, Indices, Splits
 from vitreous.data.sources import summarize
 from vitreous.errors import InputError, writing_to
 from vitreous.evaluation.classification import evaluate
@@ -171,16 +170,6 @@ def cache_key(config: RunConfig, splits: Splits) -> str:
     return digest.hexdigest()
 
 
-class SomeClasses(Subset):
-    """The images of a run of neighboring classes, numbered from 0."""
-
-    def __init__(self, images: ImageDataset, first: int, last: int) -> None:
-        targets: NDArray[Any] = images.targets
-        super().__init__(images, np.flatnonzero((targets >= first) & (targets < last)))
-        self.classes = images.classes[first:last]
-        self.targets = self.targets - first
-
-
 def select_part(splits: Splits, part: Part, seed: int) -> Splits:
     """The part of the data that a trial is about. Few training images are drawn by the seed, class by
     class; of the held-out part nothing is left out but other classes.
@@ -191,7 +180,7 @@ def select_part(splits: Splits, part: Part, seed: int) -> Splits:
     if part.classes != "all":
         splits = half_of_classes(splits, first=part.classes == "first half")
     if part.fraction < 1 or part.per_class is not None:
-        splits = splits._replace(train=Subset(splits.train, sampled_indices(splits.train, part, seed)))
+        splits = splits._replace(train=splits.train.subset(sampled_indices(splits.train, part, seed)))
     return splits._replace(summary=summarize(splits.train))
 
 
@@ -200,11 +189,12 @@ def half_of_classes(splits: Splits, *, first: bool) -> Splits:
     low, high = (0, count // 2) if first else (count // 2, count)
     if high - low < 2:
         raise InputError(f"{splits.name} has {count} classes: this study needs two halves of two or more")
-    halves: dict[str, Any] = {
-        name: SomeClasses(part, low, high)
-        for name in ("train", "validation", "test")
-        if (part := getattr(splits, name)) is not None
-    }
+    halves: dict[str, Any] = {}
+    for name in ("train", "validation", "test"):
+        if (part := getattr(splits, name)) is not None:
+            half = part.subset(np.flatnonzero((part.targets >= low) & (part.targets < high)))
+            half.classes, half.targets = part.classes[low:high], half.targets - low
+            halves[name] = half
     return splits._replace(**halves)
 
 

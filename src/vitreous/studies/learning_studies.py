@@ -9,8 +9,6 @@ from vitreous.studies.study import Effect, Part, Study, Trial, Variant
 from vitreous.tasks.pretraining.config import ObjectiveName
 from vitreous.training.config import RunConfig
 
-# Adam against SGD (appendix D.1, Table 7): pre-training with one, fine-tuning with the other.
-
 # SGD needs larger learning rates: the paper's Table 4 (SGD) has 1 to 75 times those of Table 3 (Adam).
 SGD_FACTOR = 30.0
 
@@ -55,9 +53,6 @@ OPTIMIZER = Study(
 )
 
 
-# Fine-tuning at a higher resolution than in pre-training, with resized positions or not (section 3.2).
-
-
 def resolution_variants(base: RunConfig) -> list[Variant]:
     """Return the variants; all start from the same model, trained on images of half the size."""
     large, patch = base.model.image_size, base.model.model_dump()["patch_size"]
@@ -90,9 +85,6 @@ RESOLUTION = Study(
         ),
     ),
 )
-
-
-# How many images does a ViT need, compared with a hybrid and a ResNet? (section 4.3, Fig. 3 and 4)
 
 FRACTIONS = (0.1, 0.3, 1.0)
 
@@ -131,9 +123,6 @@ DATA_SIZE = Study(
     quick=3,
     axis="part of the training images",
 )
-
-
-# Self-supervised pre-training before a few labels (section 4.6, appendix B.1.2).
 
 PER_CLASS = 10
 LABELED = 4  # passes over the few labeled images for each pass over all
