@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitreous.checkpoints.whole_files import write_text
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import require_packages, writing_to
 from vitreous.results import percent
 from vitreous.training.config import CommandConfig
 from vitreous.training.settings import leaves
@@ -76,13 +76,9 @@ class MetricsFile(Callback):
         write_text(path, "".join(json.dumps(row) + "\n" for row in earlier))
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        except OSError as error:
-            raise InputError(
-                f"cannot write {self.path} ({error.strerror}): make room, then resume the run with --resume"
-            ) from error
+        advice = "make room, then resume the run with --resume"
+        with writing_to(self.path, advice), self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
