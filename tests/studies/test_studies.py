@@ -65,6 +65,14 @@ def test_every_study_runs_and_is_written(
     assert again.to_json() == findings.to_json()
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_effects_compare_variants_that_there_are(name: str, tmp_path: Path) -> None:
+    """Seen before anything is trained, not after hours."""
+    study = study_named(name)
+    names = {variant.name for variant in study.variants(laboratory(tmp_path, name).base())}
+    assert {each for effect in study.effects for each in (effect.first, effect.second)} <= names
+
+
 def test_positions_differ_only_in_positions(tmp_path: Path) -> None:
     """Above all they begin as large as those of the base."""
     lab = laboratory(tmp_path)

@@ -114,9 +114,9 @@ DATA_SIZE = Study(
     differs="held-out accuracy after training from scratch on parts of the training images, in equal steps",
     variants=data_size_variants,
     effects=(
-        Effect("on little data a ResNet is better than a ViT", "ResNet, 10%", "ViT, 10%"),
-        Effect("on little data a hybrid is better than a ViT", "hybrid, 10%", "ViT, 10%"),
-        Effect("on all data a ViT is better than a ResNet", "ViT, 100%", "ResNet, 100%"),
+        Effect("on little data a ResNet is better than a ViT", "ResNet, 10 %", "ViT, 10 %"),
+        Effect("on little data a hybrid is better than a ViT", "hybrid, 10 %", "ViT, 10 %"),
+        Effect("on all data a ViT is better than a ResNet", "ViT, 100 %", "ResNet, 100 %"),
     ),
     settings=SMALL_IMAGES,
     full=20,
