@@ -62,11 +62,13 @@ class Classification(ImageTask):
             )
         return super().choose(source, data, settings, recipe=recipe, init=init)
 
-    def task_for(self, data: Splits) -> str:
+    def configured(self, config: Any, data: Splits, settings: Tree) -> Any:
+        """Images with several labels make the task multilabel."""
         several = data.summary.multi_label
         if self.name == "multilabel" and not several:
             raise InputError(f"{data.name} has one label for each image: leave out --task multilabel")
-        return "multilabel" if several else "classification"
+        task = "multilabel" if several else "classification"
+        return super().configured(config, data, {**settings, "task": task})
 
     def objective(self, config: RunConfig, data: Splits) -> Objective:
         teacher = None

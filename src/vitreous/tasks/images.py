@@ -54,7 +54,7 @@ class ImageTask(Task):
         config = choice.config
         if init:
             config = fitted_to_checkpoint(config, init, self.for_checkpoint(settings, init), choice.imposed)
-        config = self.configured(config, data, {**settings, "task": self.task_for(data)})
+        config = self.configured(config, data, {**settings, "task": self.name})
         size, images = config.training.batch_size, len(data.train)
         if images < size:
             raise InputError(
@@ -62,16 +62,7 @@ class ImageTask(Task):
                 f"{max(images // 4, 1)}, for example"
             )
         config = config.model_copy(update={"source": absolute_source(str(source))})
-        reasons = (*choice.reasons, *self.reasons(config, data), *overruled(settings))
-        return Plan(config, reasons, data, self.run_name(data))
-
-    def reasons(self, config: Any, data: Any) -> tuple[str, ...]:
-        """Return sentences about a complete configuration."""
-        return ()
-
-    def run_name(self, data: Any) -> str:
-        """Return what a new run directory is named after."""
-        return str(data.name)
+        return Plan(config, (*choice.reasons, *overruled(settings)), data, data.name)
 
     @abstractmethod
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Any:
@@ -93,10 +84,6 @@ class ImageTask(Task):
     def for_checkpoint(self, settings: Tree, init: str) -> Tree:
         """Return the user's settings over what a checkpoint has that this task cannot use."""
         return settings
-
-    def task_for(self, data: Any) -> str:
-        """Return the name of the task that the data are for, among those that plan alike."""
-        return self.name
 
     def configured(self, config: Any, data: Any, settings: Tree) -> Any:
         """Lay the user's settings, and what the data impose, over a configuration."""

@@ -31,7 +31,7 @@ from vitreous.tasks.pretraining.config import (
 )
 from vitreous.tasks.pretraining.dino import DINO
 from vitreous.tasks.pretraining.mae import MAE, load_decoder
-from vitreous.tasks.task import Card, Material, Tree
+from vitreous.tasks.task import Card, Material, Plan, Tree
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
@@ -80,11 +80,11 @@ class Pretraining(ImageTask):
     ) -> Choice:
         return Choice(rules(data.summary, self.objective_name), ())
 
-    def reasons(self, config: PretrainingRunConfig, data: Splits) -> tuple[str, ...]:
-        return (reason(config, data.summary),)
-
-    def run_name(self, data: Splits) -> str:
-        return f"{data.name}-{self.name}"
+    def plan(
+        self, source: Any | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
+    ) -> Plan:
+        config, reasons, data, name = super().plan(source, settings, recipe=recipe, init=init)
+        return Plan(config, (reason(config, data.summary), *reasons), data, f"{name}-{self.name}")
 
     def configured(self, config: Any, data: Splits, settings: Tree) -> PretrainingRunConfig:
         # A model that is asked for by name sees 224 pixels, as published, unless a size is set too.
