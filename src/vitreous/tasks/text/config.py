@@ -71,10 +71,7 @@ class SequenceConfig(CommandConfig):
         self.check_defaults("training", ["ema_decay"], f"{where}: set averaging.checkpoints")
         self.check_defaults("training", FOR_OTHERS, f"{where}: leave it out")
         if asked.optimizer.layer_decay:
-            raise ValueError(
-                "training.optimizer.layer_decay knows the layers of an encoder alone: leave it out of models "
-                "that write text"
-            )
+            raise ValueError(f"training.optimizer.layer_decay {where}: leave it out")
         if asked.precision == "fp8":
             raise ValueError(f"training.precision=fp8 {where}: take auto, bf16 or fp32")
         if self.tokenizer.vocabulary > self.decoder.vocabulary:
