@@ -15,7 +15,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.checkpoints.files import Tensors
+from vitreous.checkpoints.formats.huggingface import VIT, family_rows
 from vitreous.checkpoints.loading import open_path
+from vitreous.checkpoints.weights import of_model, read_rows, same
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
@@ -194,17 +196,7 @@ SETTINGS = {
     "decoder_heads": "decoder_num_attention_heads",
     "decoder_mlp_dim": "decoder_intermediate_size",
 }
-# Ours: theirs, both without "decoder.".
 NAMES = {"embedding": "decoder_embed", "norm": "decoder_norm", "prediction": "decoder_pred"}
-BLOCK_NAMES = {
-    "attention.out": "attention.output.dense",
-    "attention_norm": "layernorm_before",
-    "mlp_norm": "layernorm_after",
-    "mlp.expand": "intermediate.dense",
-    "mlp.contract": "output.dense",
-}
-# Published files name the layers in the first way, transformers 5 writes them in the second.
-LAYER_PREFIXES = ("decoder_layers.", "decoder_encoder.layer.")
 
 
 def published_decoder(init: str) -> tuple[MAEConfig, Tensors] | None:
@@ -223,24 +215,16 @@ def load_decoder(mae: MAE, init: str) -> None:
     found = published_decoder(init)
     if found is None or found[0].decoder_depth != mae.config.decoder_depth:
         return
-    state, own = decoder_state(found[1], depth=mae.config.decoder_depth), mae.decoder.state_dict()
+    theirs = found[1]
+    newer = any(name.startswith("decoder_encoder.") for name in theirs)  # as transformers 5 writes it
+    layer = "decoder_encoder.layer.{}." if newer else "decoder_layers.{}."
+    family = VIT._replace(names=NAMES, layer=layer)
+    tokens = [same("mask", "mask_token"), same("positions", "decoder_pos_embed")]
+    own = mae.decoder.state_dict()
+    rows = of_model([*tokens, *family_rows(family, swiglu=False)], own)
+    state = read_rows(rows, theirs, where=init)
+    state |= {"mask": state["mask"].flatten(), "positions": state["positions"].squeeze(0)}
     if state["positions"].shape != own["positions"].shape:  # another image size
         state["positions"] = own["positions"]
     if all(state[name].shape == tensor.shape for name, tensor in own.items()):
         mae.decoder.load_state_dict(state)
-
-
-def decoder_state(theirs: Tensors, *, depth: int) -> dict[str, Tensor]:
-    """Return our decoder's tensors from theirs: q, k and v packed into one matrix, the rest renamed."""
-    ours = {"mask": theirs["mask_token"].flatten(), "positions": theirs["decoder_pos_embed"].squeeze(0)}
-    prefix = next(each for each in LAYER_PREFIXES if any(key.startswith(each) for key in theirs))
-    for kind in ("weight", "bias"):
-        for our, their in NAMES.items():
-            ours[f"{our}.{kind}"] = theirs[f"{their}.{kind}"]
-        for layer in range(depth):
-            source = f"{prefix}{layer}."
-            qkv = [theirs[f"{source}attention.attention.{part}.{kind}"] for part in ("query", "key", "value")]
-            ours[f"blocks.{layer}.attention.qkv.{kind}"] = torch.cat(qkv)
-            for our, their in BLOCK_NAMES.items():
-                ours[f"blocks.{layer}.{our}.{kind}"] = theirs[f"{source}{their}.{kind}"]
-    return ours
