@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
-from pydantic import BaseModel, create_model
+from pydantic import create_model
 from pydantic_core import to_json
 
 from vitreous import __version__
@@ -273,22 +273,6 @@ def imaged(endpoint: Endpoint) -> dict[str, Any]:
     return {"content": {"image/png": {"schema": FILE}}}
 
 
-def inline_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """A schema without references, so that it can stand anywhere in the document."""
-    schema = model.model_json_schema()
-    definitions = schema.pop("$defs", {})
-
-    def resolved(node: Any) -> Any:
-        if isinstance(node, dict):
-            if "$ref" in node:
-                return resolved(definitions[node["$ref"].rsplit("/", 1)[-1]])
-            return {key: resolved(value) for key, value in node.items()}
-        return [resolved(each) for each in node] if isinstance(node, list) else node
-
-    found: dict[str, Any] = resolved(schema)
-    return found
-
-
 # For the documentation: what may be sent.
 FILE = {"type": "string", "format": "binary"}
 FILES = {"type": "object", "required": ["files"], "properties": {"files": {"type": "array", "items": FILE}}}
@@ -296,8 +280,8 @@ IMAGES = {
     "required": True,
     "content": {
         "multipart/form-data": {"schema": FILES},
-        "application/json": {"schema": inline_schema(ImageBody)},
+        "application/json": {"schema": ImageBody.model_json_schema()},
         "image/*": {"schema": FILE},
     },
 }
-TEXTS = {"required": True, "content": {"application/json": {"schema": inline_schema(TextBody)}}}
+TEXTS = {"required": True, "content": {"application/json": {"schema": TextBody.model_json_schema()}}}

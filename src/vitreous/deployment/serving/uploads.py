@@ -7,7 +7,7 @@ import binascii
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
@@ -40,12 +40,16 @@ class NamedImage(BaseModel):
     data: str = Field(description="the file's bytes in base64")
 
 
+ImageSchema = WithJsonSchema({"anyOf": [{"type": "string"}, NamedImage.model_json_schema()]})
+
+
 class ImageBody(BaseModel):
     """Images as JSON. Parameters may stand beside them."""
 
     model_config = ConfigDict(extra="allow")
     images: Annotated[
-        list[str | NamedImage], Field(min_length=1, description="files in base64, or data URIs")
+        list[Annotated[str | NamedImage, ImageSchema]],
+        Field(min_length=1, description="files in base64, or data URIs"),
     ]
 
 
