@@ -46,11 +46,11 @@ def measure(root: Path) -> dict[str, float]:
     began = time.perf_counter()
     again = class_folder(root)
     cached = time.perf_counter() - began
-    assert np.array_equal(images.table.names, again.table.names)
+    assert np.array_equal(images.paths, again.paths)
     del again
     train, _, test = split(images, DataConfig())
     assert test is not None
-    index = images.table.names.nbytes + images.table.ends.nbytes + images.targets.nbytes
+    index = images.paths.nbytes + images.targets.nbytes
     arrays = index + 2 * 8 * (len(train) + len(test))
     return {
         "images": len(images),

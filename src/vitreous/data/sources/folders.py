@@ -37,42 +37,22 @@ SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification tim
 LISTERS = 16  # threads: listing waits for the disk or the network, not for a core
 
 
-class FileTable:
-    """Paths relative to a root, numbered from 0. Arrays, so that nothing is copied for threads or forks."""
+Paths = NDArray[Any]  # (N,) of bytes: a third of the memory of strings
 
-    def __init__(self, names: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        self.names, self.ends = names, ends
 
-    @classmethod
-    def of(cls, paths: Iterable[str]) -> FileTable:
-        """From relative paths; bytes that are not UTF-8 (file systems allow them) survive."""
-        parts = [path.encode("utf-8", "surrogateescape") for path in paths]
-        lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
-        return cls(np.frombuffer(b"".join(parts), dtype=np.uint8), np.cumsum(lengths))
-
-    @classmethod
-    def concatenate(cls, tables: Sequence[FileTable]) -> FileTable:
-        """One table after the other."""
-        starts = np.cumsum([0, *(len(table.names) for table in tables)])
-        ends = [table.ends + start for table, start in zip(tables, starts, strict=False)]
-        return cls(np.concatenate([table.names for table in tables]), np.concatenate(ends))
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, index: int) -> str:
-        start = int(self.ends[index - 1]) if index else 0
-        return self.names[start : int(self.ends[index])].tobytes().decode("utf-8", "surrogateescape")
+def path_array(paths: Iterable[str]) -> Paths:
+    """Return relative paths as bytes; those that are not UTF-8 (file systems allow them) survive."""
+    return np.array([os.fsencode(path) for path in paths], dtype=np.bytes_)
 
 
 class FileImages(ImageDataset):
-    """Files named in a table, read when asked for."""
+    """Files below a folder, read when asked for."""
 
-    def __init__(self, root: Path, table: FileTable, targets: NDArray[Any], classes: tuple[str, ...]) -> None:
-        self.root, self.table, self.targets, self.classes = str(root), table, targets, classes
+    def __init__(self, root: Path, paths: Paths, targets: NDArray[Any], classes: tuple[str, ...]) -> None:
+        self.root, self.paths, self.targets, self.classes = str(root), paths, targets, classes
 
     def name(self, index: int) -> str:
-        return os.path.join(self.root, self.table[index])  # a manifest may have absolute paths
+        return os.path.join(self.root, os.fsdecode(self.paths[index]))  # a manifest may have absolute paths
 
     def encoded(self, index: int) -> bytes:
         return read_file(self.name(index))
@@ -81,9 +61,9 @@ class FileImages(ImageDataset):
 class FolderIndex(NamedTuple):
     """Images class by class, paths relative to the root; and the folders seen, with modification times."""
 
-    table: FileTable
+    paths: Paths
     counts: NDArray[np.int64]
-    folders: FileTable
+    folders: Paths
     stamps: NDArray[np.int64]
 
 
@@ -94,14 +74,9 @@ def index_folder(root: Path, classes: Sequence[str]) -> FolderIndex:
         return known
     began = time.time_ns()
     listed = list(in_threads(lambda name: list_class(root, name), classes, workers=LISTERS))
-    index = FolderIndex(
-        FileTable.concatenate([each.table for each in listed]),
-        np.concatenate([each.counts for each in listed]),
-        FileTable.concatenate([each.folders for each in listed]),
-        np.concatenate([each.stamps for each in listed]),
-    )
+    index = FolderIndex(*map(np.concatenate, zip(*listed, strict=True)))
     # A folder that was changed just now could be changed again within the same tick of its clock.
-    if len(index.table) >= LARGE and index.stamps.max() < began - SETTLED:
+    if len(index.paths) >= LARGE and index.stamps.max() < began - SETTLED:
         save_index(index, file)
     return index
 
@@ -123,17 +98,16 @@ def list_class(root: Path, name: str) -> FolderIndex:
                     names.append(f"{folder}/{entry.name}")
                 elif entry.is_dir():
                     waiting.append(f"{folder}/{entry.name}")
-    table = FileTable.of(sorted(names))
-    return FolderIndex(table, np.array([len(names)]), FileTable.of(folders), np.array(stamps))
+    return FolderIndex(
+        path_array(sorted(names)), np.array([len(names)]), path_array(folders), np.array(stamps)
+    )
 
 
 def unchanged(root: Path, index: FolderIndex) -> bool:
     """Whether every folder is there as it was."""
     try:
-        return all(
-            (root / index.folders[number]).stat().st_mtime_ns == stamp
-            for number, stamp in enumerate(index.stamps.tolist())
-        )
+        folders = zip(index.folders.tolist(), index.stamps.tolist(), strict=True)
+        return all((root / os.fsdecode(name)).stat().st_mtime_ns == stamp for name, stamp in folders)
     except FileNotFoundError:
         return False
 
@@ -149,21 +123,18 @@ def load_index(file: Path) -> FolderIndex | None:
     """A cached index; None if there is none that can be read."""
     try:
         with np.load(file, allow_pickle=False) as cached:
-            table = FileTable(cached["names"], cached["ends"])
-            folders = FileTable(cached["folders"], cached["folder_ends"])
-            return FolderIndex(table, cached["counts"], folders, cached["stamps"])
+            return FolderIndex(*(cached[field] for field in FolderIndex._fields))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
         return None
 
 
 def save_index(index: FolderIndex, file: Path) -> None:
     """Write a cached index as a whole. A cache that cannot be written is no reason to stop."""
-    arrays: dict[str, Any] = {"names": index.table.names, "ends": index.table.ends}
-    arrays |= {"folders": index.folders.names, "folder_ends": index.folders.ends}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with whole(file) as beside, beside.open("wb") as opened:
-            np.savez(opened, **arrays, counts=index.counts, stamps=index.stamps)
+            arrays: dict[str, Any] = index._asdict()
+            np.savez(opened, **arrays)
     except OSError:
         return
 
@@ -211,7 +182,7 @@ def class_folder(
     if empty is not None:
         empty += without
     numbers = np.array([classes.index(name) for name in found], dtype=np.int64)
-    return FileImages(root, index.table, np.repeat(numbers, index.counts), classes)
+    return FileImages(root, index.paths, np.repeat(numbers, index.counts), classes)
 
 
 def subfolders(root: Path) -> tuple[str, ...]:

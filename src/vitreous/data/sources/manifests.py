@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import Parts, by_name, check_classes, split
-from vitreous.data.sources.folders import FileImages, FileTable
+from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.labels import class_weights, number_in, refuse_numbers
 from vitreous.errors import InputError, require_packages
 
@@ -53,7 +53,7 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
     else:
         refuse_numbers(rows.labels, str(path))
         targets, classes = manifest_labels(rows, config.label_separator, path)
-    images = FileImages(path.parent, FileTable.of(rows.paths), targets, classes)
+    images = FileImages(path.parent, path_array(rows.paths), targets, classes)
     if not rows.splits:
         return split(images, config)
     return by_name(images, rows.splits, config, where=str(path))

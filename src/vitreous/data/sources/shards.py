@@ -23,7 +23,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts, by_name, split
 from vitreous.data.decoding import EXTENSIONS, BadImage
 from vitreous.data.loading import in_threads
-from vitreous.data.sources.folders import FileTable
+from vitreous.data.sources.folders import path_array
 from vitreous.data.sources.labels import class_weights, number_classes
 from vitreous.errors import InputError
 
@@ -54,7 +54,7 @@ class ShardImages(ImageDataset):
         self.shard = np.repeat(np.arange(len(shards), dtype=np.int32), [len(part) for part in samples])
         self.offsets = np.array([sample.offset for sample in flat], dtype=np.int64)
         self.sizes = np.array([sample.size for sample in flat], dtype=np.int32)
-        self.names = FileTable.of(sample.name for sample in flat)
+        self.names = path_array(sample.name for sample in flat)
         self.classes, self.targets = number_labels([sample.label for sample in flat], shards[0].parent)
 
     def __del__(self) -> None:
@@ -62,7 +62,7 @@ class ShardImages(ImageDataset):
             os.close(file)
 
     def name(self, index: int) -> str:
-        return f"{self.shards[self.shard[index]]}/{self.names[index]}"
+        return f"{self.shards[self.shard[index]]}/{os.fsdecode(self.names[index])}"
 
     def encoded(self, index: int) -> bytes:
         # pread has no position, so that threads share the open file.

@@ -16,7 +16,7 @@ from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.image_samples import PixelReader, image_loader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sampling import Rows
-from vitreous.data.sources.folders import FileImages, FileTable
+from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.manifests import SUFFIXES, read_manifest
 from vitreous.data.survey import survey_images
 from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
@@ -78,7 +78,7 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
         )
     table = read_manifest(path)
     targets = np.zeros(len(table.paths), dtype=np.int64)
-    images = FileImages(path.parent, FileTable.of(table.paths), targets, ("text",))
+    images = FileImages(path.parent, path_array(table.paths), targets, ("text",))
     everything = Captions(images, table.labels)
     with_text = np.array([row for row, text in enumerate(table.labels) if text.strip()], dtype=np.int64)
     if len(with_text) < 2:

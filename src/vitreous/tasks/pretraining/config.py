@@ -99,12 +99,12 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
     folder = Path(source).expanduser()
     if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
         return open_data(source, data)
-    table = index_folder(folder, (".",)).table
-    if not len(table):
+    paths = index_folder(folder, (".",)).paths
+    if not len(paths):
         if any(folder.glob("*.tar")):
             return open_data(source, data)
         raise InputError(f"{folder} holds no images")
-    images = FileImages(folder, table, np.zeros(len(table), dtype=np.int64), ("image",))
+    images = FileImages(folder, paths, np.zeros(len(paths), dtype=np.int64), ("image",))
     train, validation, test = split(images, data)
     return Splits(train, validation, test, source, summarize(train))
 
