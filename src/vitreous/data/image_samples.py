@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.data import sampling
@@ -153,13 +154,20 @@ class PixelReader:
     def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
         """Fill the cache at the first call. Returns whether nothing is left to do image by image."""
         if self.caches and self.cache is None:
-            self.cache = ImageCache(len(self.images), self.decode_for_cache, bad=bad, executor=executor)
+            size = None if self.augmentation.random_resized_crop else self.preprocessing.size
+            self.cache = ImageCache(
+                len(self.images),
+                self.decode_for_cache,
+                size=(*size, self.preprocessing.channels) if size else None,
+                bad=bad,
+                executor=executor,
+            )
         return self.whole_batches
 
     @property
     def whole_batches(self) -> bool:
         """Whether all images are cached at the model's size, so that a batch is gathered in one operation."""
-        return self.cache is not None and self.cache.uniform and not self.per_image
+        return self.cache is not None and not self.per_image
 
     def read(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"] | int:
         """Return one image at the model's size; its index where batches are gathered. Raises BadImage.
@@ -201,12 +209,15 @@ class PixelReader:
             return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
         return crop_encoded(encoded, random_crop(encoded.size, crop, rng), self.preprocessing)
 
-    def decode_for_cache(self, index: int) -> UInt8[Tensor, "C H W"]:
+    def decode_for_cache(self, index: int) -> UInt8[Tensor, "C H W"] | BadImage:
         """Return an image at the model's size; or large enough to be cropped, if it will be."""
-        encoded = self.images.opened(index, self.preprocessing.channels)
-        if not self.augmentation.random_resized_crop:
-            return evaluation_pixels(encoded, self.preprocessing)
-        return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
+        try:
+            encoded = self.images.opened(index, self.preprocessing.channels)
+            if not self.augmentation.random_resized_crop:
+                return evaluation_pixels(encoded, self.preprocessing)
+            return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
+        except BadImage as bad:
+            return bad
 
     def estimate(self) -> float:
         """Return the bytes that all images would take, estimated from some of them."""
@@ -224,49 +235,34 @@ class PixelReader:
 
 
 class ImageCache:
-    """The pixels of `count` images in one block of bytes that all threads share; a bad one is recorded and
-    has none."""
+    """The decoded images, in memory that all threads share, channels last: what the resize is fastest on.
+
+    Args:
+        size: (height, width, channels) of every image, which are then in one block; None: each has its own.
+    """
 
     def __init__(
         self,
         count: int,
-        decode: Callable[[int], UInt8[Tensor, "C H W"]],
+        decode: Callable[[int], UInt8[Tensor, "C H W"] | BadImage],
         *,
+        size: tuple[int, int, int] | None,
         bad: BadFiles,
         executor: Executor | None = None,
     ) -> None:
         run = map if executor is None else executor.map
-        self.sizes = np.zeros((count, 2), dtype=np.int32)
+        self.block = torch.empty((count, *size) if size else 0, dtype=torch.uint8)
+        self.images: dict[int, NDArray[np.uint8]] = {}
         self.bad: dict[int, BadImage] = {}
-        self.channels, self.data, used = 0, torch.empty(1 << 20, dtype=torch.uint8), 0
-
-        def decoded(index: int) -> Tensor | BadImage:
-            try:
-                return decode(index)
-            except BadImage as error:
-                return error
-
-        for index, pixels in enumerate(run(decoded, range(count))):
+        for index, pixels in enumerate(run(decode, range(count))):
             if isinstance(pixels, BadImage):
                 bad.add(pixels)
                 self.bad[index] = pixels
-                continue
-            self.channels = pixels.shape[0]
-            self.sizes[index] = pixels.shape[1:]
-            end = used + pixels.numel()
-            if end > len(self.data):  # never more than half of it is empty
-                # Grows in place where the allocator can: large blocks are remapped, not copied.
-                self.data.untyped_storage().resize_(max(len(self.data) * 3 // 2, end))
-                self.data = torch.empty(0, dtype=torch.uint8).set_(self.data.untyped_storage())
-            # Channels last: what the resize is fastest on.
-            self.data[used:end] = pixels.permute(1, 2, 0).reshape(-1)
-            used = end
+            elif size:
+                self.block[index] = pixels.permute(1, 2, 0)
+            else:
+                self.images[index] = pixels.permute(1, 2, 0).contiguous().numpy()
         bad.check(count)
-        self.data = self.data[:used]
-        self.ends = np.cumsum(self.sizes.prod(axis=1, dtype=np.int64) * self.channels)
-        good = self.sizes[:, 0] > 0
-        self.rows = np.cumsum(good) - 1  # an image's number among the good ones
-        self.uniform = len(np.unique(self.sizes[good], axis=0)) == 1
 
     def check(self, index: int) -> None:
         """Raises BadImage for an image that could not be decoded."""
@@ -276,16 +272,12 @@ class ImageCache:
     def pixels(self, index: int) -> UInt8[Tensor, "C H W"]:
         """Return one image's bytes; not a copy. Raises BadImage."""
         self.check(index)
-        height, width = (int(side) for side in self.sizes[index])
-        end = int(self.ends[index])
-        flat = self.data[end - height * width * self.channels : end]
-        return flat.view(height, width, self.channels).permute(2, 0, 1)
+        pixels = torch.from_numpy(self.images[index]) if self.images else self.block[index]
+        return pixels.permute(2, 0, 1)
 
     def stacked(self, indices: Indices) -> UInt8[Tensor, "B C H W"]:
         """Return several good images at once, where all have one size."""
-        height, width = (int(side) for side in self.sizes[indices[0]])
-        rows = torch.from_numpy(self.rows[indices])
-        return self.data.view(-1, height, width, self.channels)[rows].permute(0, 3, 1, 2)
+        return self.block[torch.from_numpy(indices)].permute(0, 3, 1, 2)
 
 
 def memory_budget() -> float:
