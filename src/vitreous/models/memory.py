@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,7 +22,7 @@ class Memory(NamedTuple):
         gradients: one number for each parameter.
         optimizer: AdamW's two moments of each gradient.
         working: the most that is alive at once while a batch goes through, the images included.
-        activations: what the backward pass needs of a batch, counted by saved-tensor hooks.
+        activations: what the backward pass needs of a batch.
     """
 
     weights: int
@@ -46,22 +45,24 @@ def memory_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> Memory:
     known = [*model.parameters(), *model.buffers()]
     gradients = FLOAT * sum(parameter.numel() for parameter in model.parameters())
     with FusedAttention():
-        with torch.no_grad(), LiveBytes(known) as live:
-            model.eval()(*inputs)
-        saved = SavedBytes(known)
-        with saved_tensors_hooks(saved.pack, lambda tensor: tensor):
-            model.train()(*inputs)
+        with torch.no_grad(), LiveBytes(known) as inference:
+            model.eval()(*(each.clone() for each in inputs))
+        with LiveBytes(known) as training:
+            graph = model.train()(*(each.clone() for each in inputs)).grad_fn
+            activations = training.now  # the result is gone: what is alive belongs to the graph
+            del graph
     return Memory(
         weights=FLOAT * sum(tensor.numel() for tensor in known),
         gradients=gradients,
         optimizer=2 * gradients,
-        working=sum(each.nbytes for each in inputs) + live.peak,
-        activations=saved.bytes,
+        working=inference.peak,
+        activations=activations,
     )
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The most bytes that were alive at once among the results of operations, without `known` storages."""
+    """The bytes of results of operations that are alive (`now`), and the most at once so far (`peak`),
+    without `known` storages."""
 
     def __init__(self, known: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -83,23 +84,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.now -= self.alive.pop(key)
 
 
-class SavedBytes:
-    """A saved-tensor hook that sums the bytes of distinct storages, without `known` ones."""
-
-    def __init__(self, known: Iterable[Tensor]) -> None:
-        self.known = {storage_of(tensor) for tensor in known}
-        self.saved: dict[int, torch.UntypedStorage] = {}
-
-    def pack(self, tensor: Tensor) -> Tensor:
-        if storage_of(tensor) not in self.known:
-            self.saved[storage_of(tensor)] = tensor.untyped_storage()
-        return tensor
-
-    @property
-    def bytes(self) -> int:
-        return sum(storage.nbytes() for storage in self.saved.values())
-
-
 def storage_of(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
@@ -109,18 +93,18 @@ class FusedAttention(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.nn.functional.scaled_dot_product_attention:
-            return FusedKernel.apply(*args[:3])  # type: ignore[no-untyped-call]
+            return FusedKernel.apply(*args[:4])  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
 class FusedKernel(torch.autograd.Function):
-    """Shapes alone: saves query, key, value, the result and one number for each row of the map, as
+    """Shapes alone: saves query, key, value, bias, the result and one number for each row of the map, as
     FlashAttention does (arXiv 2205.14135)."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
         batch, heads, tokens, _ = query.shape
         # As the real kernels lay it out: the heads of one token side by side.
         result = query.new_empty(batch, tokens, heads, value.shape[-1]).transpose(1, 2)
-        ctx.save_for_backward(query, key, value, result, query.new_empty(query.shape[:-1]))
+        ctx.save_for_backward(query, key, value, bias, result, query.new_empty(query.shape[:-1]))
         return result
