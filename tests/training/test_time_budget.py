@@ -62,3 +62,13 @@ def test_the_command_writes_the_steps_into_the_run(tmp_path, monkeypatch, capsys
 def test_a_time_that_does_not_do_is_one_sentence(options, words, capsys):
     assert vitreous(["train", "digits", *options]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_slow_process_finds_the_directory_that_the_first_one_has_made(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "config.toml").write_text("")
+    monkeypatch.setattr(Run, "shared", staticmethod(lambda path, config, world: Run(path, config)))
+    second = World(rank=1, size=2)
+    started = running.start_run("classification", "synthetic:16@16", {}, out=path, device=CPU, world=second)
+    assert started.run.path == path

@@ -122,7 +122,8 @@ def start_run(
     config, reasons, data, name = task.plan(source, settings, recipe=recipe, init=init)
     task = task_named(config.task)
     path = out or default_path(name)
-    check_free(path, config.command)
+    if world.first:  # it makes the directory, maybe before another process has come this far
+        check_free(path, config.command)
     notes = [f"recipe: {reason}" for reason in reasons]
     config = with_training(config, precision=pick_precision(config.training.precision, device))
     if fit_memory:
