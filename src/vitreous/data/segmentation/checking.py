@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -37,15 +36,6 @@ RARE = 0.001  # of the pixels that are evaluated
 EVERY_VALUE = Legend(tuple(str(number) for number in range(MOST_CLASSES)))
 
 
-class MasksToCheck(NamedTuple):
-    """Images with masks by part, the names of the classes if they are given, and files without a partner."""
-
-    parts: dict[str, MaskedDataset]
-    classes: tuple[str, ...] | None
-    without_mask: list[str]
-    without_image: list[str]
-
-
 class Pairs(NamedTuple):
     """The good pairs of a part: their numbers, the pixels of each value (N, 256), the masks' fingerprints."""
 
@@ -60,14 +50,14 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     Raises:
         InputError: there are no images and masks.
     """
-    opened = open_for_checking(source)
+    parts, given, findings = open_for_checking(source)
     bad = BadFiles()
     wrong: list[str] = []
-    pairs = {name: good_pairs(masked, bad, wrong, workers) for name, masked in opened.parts.items()}
+    pairs = {name: good_pairs(masked, bad, wrong, workers) for name, masked in parts.items()}
     if not any(len(each.indices) for each in pairs.values()):
         reasons = [*wrong, *(f"{name} cannot be read ({reason})" for name, reason in bad)]
         raise InputError(f"not one image of {source} has a mask that fits it: {reasons[0]}")
-    good = {name: opened.parts[name].subset(each.indices) for name, each in pairs.items()}
+    good = {name: parts[name].subset(each.indices) for name, each in pairs.items()}
     number = {mask: row for row, mask in enumerate({mask for each in pairs.values() for mask in each.masks})}
     for name, images in good.items():  # those with equal masks have the same label
         images.targets = np.array([number[mask] for mask in pairs[name].masks], dtype=np.int64)
@@ -75,10 +65,8 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     seen = survey_images(good, workers=workers)._replace(bad=bad)
     pixels = np.concatenate([each.pixels for each in pairs.values()])
     present = np.flatnonzero(pixels.sum(axis=0)[:IGNORED])
-    names = opened.classes or tuple(map(str, range(int(present.max(initial=0)) + 1)))
-    findings = [
-        *finding("without mask", opened.without_mask),
-        *finding("without image", opened.without_image),
+    names = given or tuple(map(str, range(int(present.max(initial=0)) + 1)))
+    findings += [
         *finding("wrong mask", wrong),
         *image_findings(seen, "masks"),
         *class_findings(names, pairs["train"].pixels.sum(axis=0)),
@@ -88,29 +76,31 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     return DataReport(tuple(findings), seen.images, dict(zip(names, shown, strict=True)))
 
 
-def open_for_checking(source: str) -> MasksToCheck:
-    """The parts of a source, as training would split it, before anything in them has been looked at."""
+def open_for_checking(
+    source: str,
+) -> tuple[dict[str, MaskedDataset], tuple[str, ...] | None, list[Finding]]:
+    """The parts of a source, as training would split it, before anything in them has been looked at; the
+    names of the classes if they are given; and the files without a partner."""
     config = DataConfig()
     if source == DIGIT_PAGES:
         train, validation, test, *_ = open_masked(source, config)
-        return MasksToCheck(named_parts(train, validation, test), train.classes, [], [])
+        return named_parts(train, validation, test), train.classes, []
     root = existing_folder(source)
     legend = legend_of(root)
     files: dict[str, MaskedFiles] = {}
-    without_mask: list[Path] = []
-    without_image: list[Path] = []
+    without_mask: list[str] = []
+    without_image: list[str] = []
     for part, (images, masks) in layout(root).items():
         pairs, alone, others = matched(images, masks)
-        without_mask += alone
-        without_image += others
+        without_mask += map(str, alone)
+        without_image += map(str, others)
         if pairs:
             files[part] = MaskedFiles(pairs, legend or EVERY_VALUE)
     if not files.keys() & {"all", "train"}:
         raise InputError(f"{source} has no image to train on that has a mask")
     parts = named_parts(*split_masked(files, config, where=source))
-    return MasksToCheck(
-        parts, legend.names if legend else None, list(map(str, without_mask)), list(map(str, without_image))
-    )
+    findings = [*finding("without mask", without_mask), *finding("without image", without_image)]
+    return parts, legend.names if legend else None, findings
 
 
 def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: int | None) -> Pairs:
