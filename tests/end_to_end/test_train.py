@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 
 from vitreous.cli import run as command
+from vitreous.results import percent
 from vitreous.training.run import Run
 
 SMALL = [
@@ -77,7 +78,7 @@ def test_digits_in_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture
     }
     assert any(path.name.startswith("events.out.tfevents") for path in out.iterdir())
     assert [row["epoch"] for row in Run.open(out).metrics()] == [1.0, 2.0]
-    assert f"{100 * result['test_accuracy']:.2f} %" in (out / "README.md").read_text()
+    assert percent(result["test_accuracy"]) in (out / "README.md").read_text()
 
 
 def test_config_toml_runs_again_and_gives_the_same_weights(

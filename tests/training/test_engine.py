@@ -122,7 +122,9 @@ def test_lora_moves_chosen_matrices_and_the_head_and_is_merged_when_saved(
 ) -> None:
     lora = {"rank": 2, "parts": ["attention"]}
     config = configure(tiny, {"training": {"steps": 3, "lora": lora}})
-    before = dict(starting_model(config, splits.train.classes).named_parameters())
+    model = starting_model(config, splits.train.classes)
+    merge_lora(model)  # which changes nothing yet
+    before = dict(model.named_parameters())
     run = Run.create(tmp_path / "run", config)
     learn(run, splits, device=torch.device("cpu"))
     after = dict(run.model().named_parameters())
