@@ -96,6 +96,7 @@ def agree(ours: nn.Module, theirs: nn.Module, size: int) -> None:
         torch.testing.assert_close(ours(images), getattr(expected, "logits", expected), atol=2e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -120,6 +121,7 @@ def test_a_live_module_of_timm(name: str, options: dict[str, Any]) -> None:
     assert not torch.equal(getattr(ours.head, "weight", torch.zeros(1)), theirs.head.weight)
 
 
+@pytest.mark.slow
 def test_a_live_module_with_an_unknown_part_is_refused() -> None:
     timm = pytest.importorskip("timm", reason="timm is not installed")
     theirs = timm.create_model("vit_base_patch16_rpn_224", img_size=32, embed_dim=64, depth=2, num_heads=2)
@@ -127,6 +129,7 @@ def test_a_live_module_with_an_unknown_part_is_refused() -> None:
         vt.load(theirs)
 
 
+@pytest.mark.slow
 def test_a_live_module_of_transformers() -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     config = transformers.ViTConfig(
