@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "vitreous"
 
 # Limits only fall: when you make the package smaller, lower the number.
-MOST_LINES = 39_600  # on the way to 33,000
-MOST_FILES = 274  # on the way to 260
-MOST_IN_TRAINING = 33
+MOST_LINES = 35_350  # on the way to 33,000
+MOST_FILES = 229
+MOST_IN_TRAINING = 25
 MOST_IN_A_FOLDER = 25
-MOST_LINES_IN_A_MODULE = 545  # on the way to 350
+MOST_LINES_IN_A_MODULE = 350
 # Files on the way from a folder of images to changed weights, and from a timm folder to a model.
-MOST_CALLED = {"train": 34, "load": 15}
+MOST_CALLED = {"train": 23, "load": 15}
 
 
 def modules() -> list[Path]:
