@@ -185,15 +185,15 @@ def test_an_interrupted_run_goes_on_without_being_told_the_task(run, command, st
 def test_a_run_that_goes_on_hears_of_shards(run, command, monkeypatch):
     heard = []
 
-    def listening(run, shard):
-        heard.append(shard)
+    def listening(run, **changes):
+        heard.append(changes)
         raise InputError("enough heard")
 
-    monkeypatch.setattr("vitreous.training.run.Run.spread", listening)
+    monkeypatch.setattr("vitreous.training.run.Run.with_training", listening)
     monkeypatch.setattr("vitreous.api.run.check_shard", lambda shard: None)  # as under torchrun
-    for shard in ((), ("--no-shard",), ("--shard",)):
-        assert "enough heard" in command("train", "--resume", run, *shard).err
-    assert heard == [None, False, True]
+    for option in ("--no-shard", "--shard"):
+        assert "enough heard" in command("train", "--resume", run, option).err
+    assert heard == [{"shard": False}, {"shard": True}]
 
 
 def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workplace):
