@@ -377,3 +377,18 @@ def test_nothing_is_imported_from_the_peers() -> None:
     assert not re.search(
         r"^\s*(?:import|from) (?:timm|transformers|torchvision|vit_pytorch|flax|jax)\b", source, re.M
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("google/vit-base-patch16-224", "hf:google/vit-base-patch16-224"),
+        ("timm/vit_base_patch16_224.augreg_in21k", "hf:timm/vit_base_patch16_224.augreg_in21k"),
+        ("vit_base_patch16_224", "hf:timm/vit_base_patch16_224"),
+        ("nowhere", "hf:org/name"),
+    ],
+)
+def test_a_model_of_the_hub_is_known_by_its_name(name: str, hint: str) -> None:
+    for load in (open_model, vt.load):
+        with pytest.raises(vt.InputError, match=rf"is written {re.escape(hint)}$"):
+            load(name)

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from vitreous.checkpoints.download import SUFFIXES, hub_hint
 from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.loading import load as load
 from vitreous.checkpoints.loading import load_image_model as load_image_model
@@ -29,12 +30,11 @@ def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any)
     text = str(spec)
     if re.match(r"(hf|https?):", text) or Path(spec).exists():
         return load_image_model(spec, format=format, **overrides)
-    if re.search(r"(?i)\bvit-|\bbit-|\bseg-", text) and not re.search(
-        r"\.(npz|safetensors|pth?|bin|pt)$", text
-    ):
+    if re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-", text) and Path(text).suffix not in SUFFIXES:
         return create(text, **overrides)
     raise InputError(
-        f"{text!r} is not an existing file or folder, not a model name such as ViT-B/16, and not hf:org/name"
+        f"{text!r} is not an existing file or folder, and not a model name such as ViT-B/16; "
+        f"a model of the Hugging Face hub is written {hub_hint(text)}"
     )
 
 

@@ -14,6 +14,7 @@ from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError, require_packages
 
 FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
+SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin")  # of files of weights
 OLDER_FILES = ["config.json", "preprocessor_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth"]
 
 
@@ -24,6 +25,15 @@ def local_copy(source: str) -> Path:
     if source.startswith("https:"):
         return from_address(source)
     raise InputError(f"{source}: checkpoints come from a path, an https: address or hf:org/name")
+
+
+def hub_hint(text: str) -> str:
+    """How a model of the hub is written, if `text`, which is not a file, could be the name of one."""
+    if Path(text).suffix in SUFFIXES:
+        return "hf:org/name"
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", text):
+        return f"hf:{text}"
+    return f"hf:timm/{text}" if re.match(r"\w+_patch\d+", text) else "hf:org/name"
 
 
 def from_hub(name: str) -> Path:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from vitreous.checkpoints.download import hub_hint
 from vitreous.errors import InputError
 
 LARGEST_HEADER = 64 * 2**20  # bytes; that of a model with 10,000 tensors takes about one million
@@ -169,7 +170,10 @@ def open_source(path: Path) -> Source:
         InputError: nothing is there, or no file of weights, or it is damaged.
     """
     if not path.exists():
-        raise InputError(f"there is no checkpoint at {path}")
+        raise InputError(
+            f"there is no checkpoint at {path}; "
+            f"a model of the Hugging Face hub is written {hub_hint(str(path))}"
+        )
     if path.is_dir():
         weights = weights_of_folder(path)
         return Source(str(path), read_weights(weights), *descriptions(path))
