@@ -44,11 +44,11 @@ def peak() -> int:
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
 
 
-def load_once(path: str, told: str) -> None:
+def load_once(path: str, fields: str) -> None:
     """In a process of its own: load, look at every number once, tell time and memory."""
     vt.create("ViT-Ti/16", depth=1)  # everything is imported
     before, start = peak(), time.process_time()
-    model = vt.load(path, **json.loads(told))
+    model = vt.load(path, **json.loads(fields))
     seconds = time.process_time() - start
     for parameter in model.parameters():
         parameter.detach().sum()
@@ -74,14 +74,14 @@ def run(*arguments: str) -> dict[str, float]:
 
 def measure(format: str, model: vt.ViT, folder: Path, rounds: int) -> dict[str, object]:
     """One row of the results."""
-    name, told = FORMATS[format]
+    name, fields = FORMATS[format]
     path = folder / name
     ALL_FORMATS[format].write(model, path)
     file = path / "model.safetensors" if path.is_dir() else path
     loads, copies = [], []
     for _ in range(rounds):
         copies.append(run("--copy", str(file)))
-        loads.append(run("--load", str(path), json.dumps(told)))
+        loads.append(run("--load", str(path), json.dumps(fields)))
     pairs = zip(loads, copies, strict=True)
     row = {
         "format": format,

@@ -36,7 +36,7 @@ def with_cache(model: vt.Transformer, source: Tensor, tokens: int) -> Tensor:
 
 
 def without_cache(model: vt.Transformer, source: Tensor, tokens: int) -> Tensor:
-    """Each step reads everything that was written, and the encoder's output, anew."""
+    """Each step reads everything that was written, and the encoder's output, again."""
     memory = model.encode(source)
     ids = torch.full((len(source), 1), model.config.start)
     while ids.shape[1] < tokens:

@@ -26,18 +26,18 @@ from vitreous.training.run import Run
 
 
 def learn(seed: int) -> dict[str, object]:
-    """One run, judged."""
+    """One run, evaluated."""
     task = task_named("captioning")
     config, _, data, _ = task.plan(None, {"seed": seed})
     begun = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", config)
         done = running.learn(run, data, device=torch.device("cpu"))
-    told = evaluate_reader(task.answerer(done.model, done.material), data.test).to_json()
+    found = evaluate_reader(task.answerer(done.model, done.material), data.test).to_json()
     kept = ("test_count", "test_line_accuracy", "test_line_accuracy_interval", "test_character_accuracy")
     return {
         "seed": seed,
-        **{name: told[name] for name in kept},
+        **{name: found[name] for name in kept},
         "seconds": round(time.perf_counter() - begun[0], 1),
         "processor_seconds": round(time.process_time() - begun[1], 1),
         "threads": torch.get_num_threads(),

@@ -66,7 +66,7 @@ class Comparison(NamedTuple):
     Attributes:
         splits: all of `train` is pre-trained on, without its labels; `test` judges.
         labeled: images of each class whose label fine-tuning may see; drawn by the seed.
-        pretraining: settings of pre-training over those of the rules; its model is everybody's.
+        pretraining: settings of pre-training over those of the rules; its model is that of every method.
         training: the training settings of fine-tuning.
         from_scratch: those without pre-training; the rate that is best for one is not best for the other.
     """
@@ -129,8 +129,10 @@ def outcome(folder: Path, comparison: Comparison, variant: Variant, device: torc
         learn(run, few, device=device)
     assert few.test is not None
     before = starting_model(run.config, few.train.classes).eval()
-    labeled, judged = (extract(before, part, device=device, batch_size=256) for part in (few.train, few.test))
-    neighbors = knn_hits(labeled, judged, classes=len(few.train.classes)) / len(few.test)
+    labeled, evaluated = (
+        extract(before, part, device=device, batch_size=256) for part in (few.train, few.test)
+    )
+    neighbors = knn_hits(labeled, evaluated, classes=len(few.train.classes)) / len(few.test)
     accuracy = evaluate(run.model(), few.test).accuracy
     return Outcome(variant, accuracy, neighbors, spent, run.metrics()[-1]["seconds"])
 

@@ -23,7 +23,7 @@ from vitreous.data.sources.folders import class_folder
 
 
 def make(root: Path, classes: int, images: int) -> None:
-    """Empty files; their time is set back, as that of a folder that nobody is writing to."""
+    """Empty files; their time is set back, as that of a folder that is not being written to."""
     for number in range(classes):
         folder = root / f"n{number:08}"
         folder.mkdir()

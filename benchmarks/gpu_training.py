@@ -55,7 +55,7 @@ def ours(name: str, device: torch.device) -> Step:
 
 
 def usual(model: nn.Module, logits: Callable[[object], torch.Tensor], device: torch.device) -> Step:
-    """The loop that everybody writes."""
+    """The usual loop."""
     model = model.to(device).train()
     forward = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
@@ -151,7 +151,7 @@ def compare(
 
 
 def alone(loader: DevicePrefetcher[Batch], steps: int) -> float:
-    """Images a second that the loader makes for nobody."""
+    """Images a second that the loader makes without a model."""
     batches = endless(loader)
     next(batches)
     began = time.perf_counter()

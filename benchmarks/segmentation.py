@@ -4,7 +4,7 @@
 
 Both see the same pages in the same order with the same loss, optimizer and form of schedule, one thread each;
 the U-Net (1505.04597) gets as many steps as fit into the processor seconds that the Segmenter took. Its peak
-rate is its own. Both are judged once, on pages of digits that neither has seen.
+rate is its own. Both are evaluated once, on pages of digits that neither has seen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vitreous.training.learner import Learner
 from vitreous.training.run import Run
 from vitreous.training.trainer import Trainer
 
-PROBE = 8  # steps by which the U-Net's speed is told
+PROBE = 8  # steps by which the U-Net's speed is measured
 
 
 class UNet(nn.Module):
@@ -62,10 +62,10 @@ class UNet(nn.Module):
         return self.head(x)
 
 
-def pair(before: int, behind: int) -> nn.Sequential:
+def pair(before: int, after: int) -> nn.Sequential:
     parts: list[nn.Module] = []
-    for channels in (before, behind):
-        parts += [nn.Conv2d(channels, behind, 3, padding=1), nn.BatchNorm2d(behind), nn.ReLU()]
+    for channels in (before, after):
+        parts += [nn.Conv2d(channels, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
     return nn.Sequential(*parts)
 
 
@@ -121,7 +121,9 @@ def main() -> None:
     parser.add_argument("--unet-seconds", type=float, help="train the U-Net alone, so long")
     parser.add_argument("--unet-width", type=int, default=16)
     parser.add_argument("--unet-lr", type=float, default=2e-3)
-    parser.add_argument("--validation", action="store_true", help="judge on pages of training digits instead")
+    parser.add_argument(
+        "--validation", action="store_true", help="evaluate on pages of training digits instead"
+    )
     parser.add_argument("--note", default="", help="kept with the results: what else the machine was doing")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()

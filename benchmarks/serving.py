@@ -156,8 +156,8 @@ def measure(name: str, path: Path, data: bytes, *, seconds: float, slices: int) 
                     found[way] = (found[way][0] + latencies, found[way][1] + took)
             images, batches = computed(urls["batched"]) - before
             for way in urls:
-                told = {"mean_batch": round(images / batches, 1)} if way == "batched" else {}
-                rows.append({"model": name, "way": way, "clients": clients, **summary(*found[way]), **told})
+                extra = {"mean_batch": round(images / batches, 1)} if way == "batched" else {}
+                rows.append({"model": name, "way": way, "clients": clients, **summary(*found[way]), **extra})
     return rows
 
 

@@ -100,7 +100,7 @@ def compare(width: int, layers: int, threads: int, arguments: argparse.Namespace
         mlp_dim=4 * width,
         dropout=arguments.dropout,
         max_length=arguments.length,
-        # torch.nn.Transformer has a norm behind each stack, post-norm or not.
+        # torch.nn.Transformer has a norm after each stack, post-norm or not.
         final_norm=True,
     )
     models = [vt.Transformer(config).train(), Peer(config).train()]

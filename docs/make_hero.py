@@ -31,9 +31,9 @@ SIDE = 96  # pixels of a tile
 def main(run: str) -> None:
     model = vt.load(run).eval()
     images = task_named("classification").held_out(run, None, None, {}).examples
-    judged = evaluate(model, images)
+    evaluated = evaluate(model, images)
     right = [
-        int(judged.indices[np.flatnonzero(judged.correct & (judged.targets == digit))[3]])
+        int(evaluated.indices[np.flatnonzero(evaluated.correct & (evaluated.targets == digit))[3]])
         for digit in range(10)
     ]
     batch = model.preprocessing([images.image(index) for index in right])
@@ -46,7 +46,7 @@ def main(run: str) -> None:
         batch[:, 0] - batch.min(),
         maps,
         f"A Vision Transformer of {parameters:,} parameters reads handwriting: "
-        f"{int(judged.correct.sum())} of {judged.count} held-out digits right.",
+        f"{int(evaluated.correct.sum())} of {evaluated.count} held-out digits right.",
         Path(__file__).with_name("hero.png"),
     )
 

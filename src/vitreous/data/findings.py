@@ -1,4 +1,4 @@
-"""What may be wrong with a dataset or a run: how it is told, how grave it is, and what to do."""
+"""What may be wrong with a dataset or a run: its sentence, its severity, and what to do."""
 
 from __future__ import annotations
 

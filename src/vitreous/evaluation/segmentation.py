@@ -79,7 +79,7 @@ class SegmentationEvaluation(Evaluation):
 
     @property
     def foreground_miou(self) -> float | None:
-        """The mean IoU of two classes, background and all else; None where class 0 is no background."""
+        """The mean IoU of two classes, background and all else; None where class 0 is not background."""
         if self.classes[0].lower() != BACKGROUND or len(self.classes) == 1:
             return None
         edges = [0, 1]

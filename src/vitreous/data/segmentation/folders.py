@@ -68,7 +68,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
 
     Raises:
         InputError: no such layout, an image without mask, sizes that differ, masks of colors, values that
-            are no class, nothing to learn from.
+            are not classes, nothing to learn from.
     """
     if spec == DIGIT_PAGES:
         if classes not in (None, CLASSES):

@@ -43,8 +43,8 @@ def open_data(
     Args:
         spec: DATA as on the command line; or a torch `Dataset`, a `datasets.Dataset`, arrays, a list of
             (image, label) and other Python objects that `open_objects` takes.
-        targets: whether labels are classes, or "numbers" to predict: then targets are float32 (N,), and there
-            are no classes.
+        targets: whether labels are classes, or "numbers" to predict: then targets are float32 (N,), without
+            classes.
         empty: receives the class folders without an image, which are an error where it is not given.
 
     Raises:

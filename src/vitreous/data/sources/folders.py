@@ -129,7 +129,7 @@ def load_index(file: Path) -> FolderIndex | None:
 
 
 def save_index(index: FolderIndex, file: Path) -> None:
-    """Write a cached index as a whole. A cache that cannot be written is no reason to stop."""
+    """Write a cached index as a whole. A cache that cannot be written does not stop anything."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with whole(file) as beside, beside.open("wb") as opened:

@@ -149,7 +149,7 @@ def read_numbers(rows: ManifestRows, path: Path) -> NDArray[np.float32]:
 
 
 def parse_label(text: str, separator: str, path: Path) -> dict[str, float]:
-    """ "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label is no class."""
+    """ "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label: no classes."""
     label: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(separator))):
         name, colon, number = part.rpartition(":")

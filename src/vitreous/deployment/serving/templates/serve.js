@@ -19,9 +19,9 @@ async function ask(endpoint, parameters, body, headers) {
   } catch {
     throw new Error("The server cannot be reached. Is it still running?");
   }
-  const told = await response.json().catch(() => ({ error: "The server gave no answer that can be read." }));
-  if (!response.ok) throw new Error(told.error ?? "The server answered " + response.status + ".");
-  return told;
+  const reply = await response.json().catch(() => ({ error: "The server gave no answer that can be read." }));
+  if (!response.ok) throw new Error(reply.error ?? "The server answered " + response.status + ".");
+  return reply;
 }
 
 // Only the last of several questions may draw its answer.

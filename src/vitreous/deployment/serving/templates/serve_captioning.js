@@ -4,19 +4,19 @@ let sight = null, token = 0;
 const brief = (answer) => answer.text || "(nothing)";
 
 async function work(item) {
-  const [, told] = await Promise.all([item.predict(), item.look({ layer: valueOf("layer"), head: valueOf("head") })]);
-  const image = await decoded(told.seen);
+  const [, reply] = await Promise.all([item.predict(), item.look({ layer: valueOf("layer"), head: valueOf("head") })]);
+  const image = await decoded(reply.seen);
   return () => {
-    if (sight?.told.text !== told.text) token = told.tokens.findIndex((each) => each.replace("▁", "") !== "");
+    if (sight?.reply.text !== reply.text) token = reply.tokens.findIndex((each) => each.replace("▁", "") !== "");
     token = Math.max(token, 0);
-    sight = { image, told };
+    sight = { image, reply };
     drawLetters();
     drawSight();
   };
 }
 
 function drawLetters() {
-  byId("letters").replaceChildren(...sight.told.tokens.map((text, index) => {
+  byId("letters").replaceChildren(...sight.reply.tokens.map((text, index) => {
     const bare = text.replace(/^▁/, ""), mark = /^⟨.*⟩$/.test(text) || bare === "";
     const button = make("button", { type: "button", class: mark ? "mark" : "", "aria-pressed": String(index === token) },
       bare === "" ? "space" : mark ? bare.slice(1, -1) : bare);
@@ -32,8 +32,8 @@ function point(index) {
 }
 
 function drawSight() {
-  overlay(byId("sight"), sight.image, sight.told.values[token], valueOf("opacity") / 100);
-  byId("sight-words").textContent = `Where the decoder looked when it wrote “${sight.told.tokens[token]}”, as the model sees the image.`;
+  overlay(byId("sight"), sight.image, sight.reply.values[token], valueOf("opacity") / 100);
+  byId("sight-words").textContent = `Where the decoder looked when it wrote “${sight.reply.tokens[token]}”, as the model sees the image.`;
 }
 
 const again = () => { if (selected) show(() => work(selected)); };

@@ -1,7 +1,7 @@
 // --- labels with bars or a number, and where the model looked ----------------------------------------------
 
 const looks = Boolean(byId("sight"));
-let sight = null;  // what is shown: { image, told }
+let sight = null;  // what is shown: { image, reply }
 const brief = (answer) => answer.label ?? Number(answer.value.toPrecision(4)).toString();  // a regression's value
 
 function wanted() {
@@ -11,11 +11,11 @@ function wanted() {
 
 async function work(item) {
   const asked = [settings.predict ? item.predict() : null, looks ? item.look(wanted()) : null];
-  const [answer, told] = await Promise.all(asked);
-  const image = told && await decoded(told.seen);
+  const [answer, reply] = await Promise.all(asked);
+  const image = reply && await decoded(reply.seen);
   return () => {
     if (answer) drawBars(answer);
-    if (told) { sight = { image, told }; drawSight(); }
+    if (reply) { sight = { image, reply }; drawSight(); }
   };
 }
 
@@ -30,14 +30,14 @@ function drawBars(answer) {
 }
 
 function drawSight() {
-  const { image, told } = sight;
-  overlay(byId("sight"), image, told.values, valueOf("opacity") / 100);
+  const { image, reply } = sight;
+  overlay(byId("sight"), image, reply.values, valueOf("opacity") / 100);
   const words = {
-    rollout: `How much of each patch reaches ${told.of} through all layers.`,
-    attention: `What ${told.of} attends to in this layer.`,
-    evidence: `Relevance for “${told.of}”: attention weighted by the gradient of the class.`,
+    rollout: `How much of each patch reaches ${reply.of} through all layers.`,
+    attention: `What ${reply.of} attends to in this layer.`,
+    evidence: `Relevance for “${reply.of}”: attention weighted by the gradient of the class.`,
   };
-  byId("sight-words").textContent = words[told.kind];
+  byId("sight-words").textContent = words[reply.kind];
 }
 
 if (looks) {

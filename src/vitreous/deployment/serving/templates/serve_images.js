@@ -36,7 +36,7 @@ class Item {
   // The answer, asked for once; its short form stands below the thumbnail.
   predict() {
     this.answer ??= this.post("predict", settings.predict).then(
-      (told) => { const answer = told.predictions[0]; this.label(brief(answer)); return answer; },
+      (reply) => { const answer = reply.predictions[0]; this.label(brief(answer)); return answer; },
       (error) => { this.label("error"); this.button?.classList.add("bad"); throw error; },
     );
     return this.answer;
@@ -51,7 +51,7 @@ class Item {
   look(parameters) {
     const key = JSON.stringify(parameters);
     if (!this.looks.has(key)) {
-      this.looks.set(key, this.post("attention", { ...parameters, seen: true }).then((told) => told.attention[0]));
+      this.looks.set(key, this.post("attention", { ...parameters, seen: true }).then((reply) => reply.attention[0]));
     }
     return this.looks.get(key);
   }

@@ -5,9 +5,9 @@ let source = "";
 async function work() {
   const json = { "Content-Type": "application/json" }, body = JSON.stringify({ texts: [source] });
   const ways = { layer: valueOf("layer"), head: valueOf("head") };
-  const [told, looked] = await Promise.all([ask("translate", {}, body, json), ask("attention", ways, body, json)]);
+  const [reply, looked] = await Promise.all([ask("translate", {}, body, json), ask("attention", ways, body, json)]);
   return () => {
-    byId("translation").textContent = told.translations[0].text || "(an empty translation)";
+    byId("translation").textContent = reply.translations[0].text || "(an empty translation)";
     drawMatrix(looked.attention[0]);
   };
 }
