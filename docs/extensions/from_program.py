@@ -155,7 +155,7 @@ class ModelZoo(Generated):
 
 
 class Recipes(Generated):
-    """A section for each recipe: its docstring as prose, its command as a block."""
+    """A section for each recipe: the comment at the top of its file as prose, its command as a block."""
 
     def run(self) -> list[nodes.Node]:
         return [section(name, list(prose(recipe(name).text))) for name in NAMES]

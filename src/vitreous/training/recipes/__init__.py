@@ -1,30 +1,19 @@
-"""Recipes: one function each. Its docstring gives the command, the hardware, the time and the accuracy to
-expect, with their source; what it returns is the recipe."""
+"""Recipes: one TOML file each, as `--config` takes it. The comment at its top gives the command, the
+hardware, the time and the accuracy to expect, with their source."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from inspect import getdoc
+import tomllib
+from itertools import takewhile
+from pathlib import Path
 from typing import NamedTuple
 
 from vitreous.errors import InputError, nearest
 from vitreous.training.config import RunConfig
+from vitreous.training.settings import configure
 
-MODULES = {
-    "digits": "own_images",
-    "from-scratch": "own_images",
-    "paper-imagenet1k": "paper",
-    "paper-imagenet21k": "paper",
-    "paper-fine-tuning": "paper",
-    "augreg": "imagenet",
-    "s16-baseline": "imagenet",
-    "deit": "imagenet",
-    "deit-distilled": "imagenet",
-    "deit3": "imagenet",
-    "mae-fine-tuning": "imagenet",
-    "linear-probe": "own_images",
-}
-NAMES = tuple(MODULES)
+FOLDER = Path(__file__).parent
+NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 # Fields of the model that a recipe for fine-tuning sets itself; the rest is the checkpoint's.
 IMPOSED = {"paper-fine-tuning": ("image_size",), "mae-fine-tuning": ("pooling", "drop_path")}
@@ -34,7 +23,7 @@ class Recipe(NamedTuple):
     """A named configuration.
 
     Attributes:
-        text: the docstring of its function.
+        text: the comment at the top of its file.
         imposed: fields of the model that it keeps when a checkpoint brings the rest.
     """
 
@@ -52,6 +41,8 @@ def recipe(name: str) -> Recipe:
     """
     if name not in NAMES:
         raise InputError(f"unknown recipe {name!r}: {nearest(name, NAMES)}")
-    make = getattr(import_module(f"{__name__}.{MODULES[name]}"), name.replace("-", "_"))
-    config = make().model_copy(update={"recipe": name})
-    return Recipe(name, getdoc(make) or "", config, IMPOSED.get(name, ()))
+    file = (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+    comment = takewhile(lambda line: line.startswith("#"), file.splitlines())
+    text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in comment)
+    config = configure(RunConfig(), tomllib.loads(file), {"recipe": name})
+    return Recipe(name, text, config, IMPOSED.get(name, ()))
