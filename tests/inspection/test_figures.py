@@ -26,7 +26,7 @@ from vitreous.inspection.attention_metrics import (
     rollout,
     to_grid,
 )
-from vitreous.inspection.learned_weights import (
+from vitreous.inspection.model_figures import (
     first_filters,
     position_rows,
     position_similarity,

@@ -23,7 +23,8 @@ from vitreous.cli import run
 from vitreous.errors import InputError
 from vitreous.inspection.charts import STYLE, WIDE_FONTS, installed
 from vitreous.inspection.model_report import InspectionRequest, class_number, write_model_report
-from vitreous.inspection.page import EXHIBITS, Inspection
+from vitreous.inspection.page import Inspection
+from vitreous.languages import words as words_at
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
 
@@ -128,7 +129,7 @@ def test_every_figure_has_an_anchor_of_its_own_and_an_alternative_text(rich: Ins
 
 
 def test_the_catalog_has_all_words_of_each_exhibit() -> None:
-    for name, words in EXHIBITS.items():
+    for name, words in words_at("exhibits").items():
         assert {"title", "caption"} <= words.keys(), name
         variants = {key: value for key, value in words.items() if isinstance(value, dict)}
         assert words.keys() - variants.keys() <= {"name", "title", "subtitle", "caption", "alt"}, name

@@ -19,8 +19,9 @@ from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.vit import ViT
-from vitreous.studies import STUDIES, complexity, study_named
+from vitreous.studies import complexity
 from vitreous.studies import laboratory as laboratory_module
+from vitreous.studies.experiments import STUDIES, study_named
 from vitreous.studies.findings import Findings, TableRow, refuse_overwritten, run_study, run_variants, verdict
 from vitreous.studies.laboratory import Laboratory, TrialResult, select_part
 from vitreous.studies.study import Effect, Part, Trial, Variant, settings_of
@@ -57,7 +58,7 @@ def test_every_study_runs_and_is_written(
         assert path.stat().st_size > 200
     table = (tmp_path / "table.md").read_text()
     assert all(f"| {row.variant.name} |" in table for row in findings.rows)
-    assert study.differs in table
+    assert study.words["differs"] in table
     kept = json.loads((tmp_path / "results.json").read_text())
     assert [row["ours"] for row in kept["rows"]] == [row.mean for row in findings.rows]
     monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained twice"))

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 from vitreous.api.arguments import Settings, settings_tree
 from vitreous.api.data import data_source
 from vitreous.errors import InputError, require_packages
+from vitreous.languages import words
 
 if TYPE_CHECKING:
     from vitreous.studies.complexity import Complexity
     from vitreous.studies.findings import Findings
-
 
 SEEDS = 3  # how often each variant is trained
 
 
 def list_studies() -> dict[str, str]:
     """Return the question that each study asks, by the study's name."""
-    from vitreous.studies import COMPLEXITY, COMPLEXITY_TITLE, STUDIES
-
-    return {**{name: study.title for name, study in STUDIES.items()}, COMPLEXITY: COMPLEXITY_TITLE}
+    return {name: study["title"] for name, study in words("studies").items()}
 
 
 def study(
@@ -54,13 +52,14 @@ def study(
     """
     require_packages("matplotlib", "scipy", extra="train", what="a study")
     from vitreous.evaluation.features import cache_folder
-    from vitreous.studies import COMPLEXITY, complexity, study_named
+    from vitreous.studies import complexity
+    from vitreous.studies.experiments import study_named
     from vitreous.studies.findings import run_study
     from vitreous.studies.writing import results_folder, write_study
     from vitreous.training.precision import pick_device
 
     folder = Path(out) if out else Path("studies") / name
-    if name == COMPLEXITY:
+    if name == "complexity":  # times layers, the others train models
         given = {"DATA": data, "--seeds": seeds, "--set": settings, "--config": config}
         refused = [option for option, value in given.items() if value]
         if refused or device != "auto":

@@ -71,22 +71,25 @@ def print_study(result: Findings | Complexity) -> None:
     """Print the tables for people."""
     from textwrap import fill
 
+    from vitreous.languages import words
     from vitreous.results import si
-    from vitreous.studies import COMPLEXITY_TITLE, complexity
+    from vitreous.studies import complexity
     from vitreous.studies.writing import runs_in_words, study_cells
 
     if isinstance(result, complexity.Complexity):
-        print(f"{COMPLEXITY_TITLE}\n{complexity.PLACE}\n")
+        about = words("studies.complexity")
+        print(f"{about['title']}\n{about['place']}\n")
         print_table(complexity.HEADER, [complexity.cells(each) for each in result.layers])
         return
-    print(f"{result.study.title}\n{result.study.place} of arXiv 2010.11929\n")
+    about = result.study.words
+    print(f"{about['title']}\n{about['place']} of arXiv 2010.11929\n")
     rows = [(*study_cells(row), si(row.results[0].macs)) for row in result.rows]
     print_table(("variant", "paper", "ours", "95 % interval", "MACs"), rows)
     ours = f"held-out accuracy on {result.source}, {runs_in_words(result)}"
     print()
-    notes = ("paper", result.study.measure), ("ours", ours), ("what differs", result.study.differs)
+    notes = ("paper", about["measure"]), ("ours", ours), ("what differs", about["differs"])
     for name, text in notes:
         print(fill(text, 98, initial_indent=f"{name:<14}", subsequent_indent=" " * 14))
     print()
     for each in result.verdicts:
-        print(fill(f"{each.effect.claim}: {each.text}", 98, subsequent_indent="    "))
+        print(fill(f"{about['claims'][each.effect.name]}: {each.text}", 98, subsequent_indent="    "))

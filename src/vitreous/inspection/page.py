@@ -1,12 +1,11 @@
 """A report: one HTML file without external resources, built from exhibits.
 
-The words of an exhibit (title, subtitle, caption, alternative text) are in templates/exhibits.toml, its HTML
-in the macros of templates/parts.html.j2.
+The words of an exhibit (title, subtitle, caption, alternative text) are in the catalog of
+`vitreous.languages`, its HTML in the macros of templates/parts.html.j2.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -22,6 +21,7 @@ from vitreous.checkpoints.whole_files import whole
 from vitreous.data.image_list import Failure
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import Pixels, data_uri, enlarged, png
+from vitreous.languages import words
 from vitreous.results import Result
 
 OPTIONS: Any = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
@@ -30,7 +30,6 @@ TEMPLATES.filters["data_uri"] = data_uri
 HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions
 PLAIN_TEXT = Environment(**OPTIONS)  # the page escapes it
 WORDS = ("name", "title", "subtitle", "caption", "alt")
-EXHIBITS = tomllib.loads(Path(__file__).with_name("templates").joinpath("exhibits.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -115,9 +114,9 @@ class Headline(NamedTuple):
 def words_of(name: str, values: Mapping[str, Any], keys: Sequence[str] = WORDS) -> dict[str, str]:
     """Return the anchor, title, subtitle, caption and alternative text of an exhibit or a variant."""
     entry, _, variant = name.partition(".")
-    words = {"name": entry, "subtitle": "", "alt": EXHIBITS[entry]["title"], **EXHIBITS[entry]}
-    words |= words.get(variant, {})
-    return {key: " ".join(PLAIN_TEXT.from_string(words[key]).render(values).split()) for key in keys}
+    found = words(f"exhibits.{entry}")
+    found = {"name": entry, "subtitle": "", "alt": found["title"], **found, **found.get(variant, {})}
+    return {key: " ".join(PLAIN_TEXT.from_string(found[key]).render(values).split()) for key in keys}
 
 
 def exhibit(

@@ -97,12 +97,6 @@ def write_translation_report(
     return write_sequence_page(folder, run, lead, maps, examples, interactive=True)
 
 
-def rounded(maps: Maps) -> list[Any]:
-    """Return maps as lists of numbers with three decimals, which are enough for the eye."""
-    values: list[Any] = maps.double().numpy().round(3).tolist()
-    return values
-
-
 def write_reading_report(
     reader: Reader, images: Sequence[tuple[Image.Image, str]], folder: Path, run: Path
 ) -> Inspection:

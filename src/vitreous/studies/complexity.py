@@ -20,12 +20,11 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
+from vitreous.languages import words
 from vitreous.results import Result
-from vitreous.studies import COMPLEXITY_TITLE
 from vitreous.studies.writing import markdown_table, write_results
 
 KERNEL = 3
-PLACE = "Table 1 of arXiv 1706.03762"
 
 
 @dataclass(frozen=True)
@@ -158,11 +157,10 @@ def exponent(values: Sequence[int], times: Sequence[float]) -> float:
 
 def time_layers(folder: Path, values: Range) -> Complexity:
     """Measure every layer; write the table, the numbers and the plot into `folder`."""
-    layers = measure(values)
-    table = (
-        f"# {COMPLEXITY_TITLE}\n\n{PLACE}.\n\n{markdown_table(HEADER, [cells(each) for each in layers])}\n"
-    )
-    numbers = {"place": PLACE, "layers": [each.to_json() for each in layers]}
+    layers, about = measure(values), words("studies.complexity")
+    rows = markdown_table(HEADER, [cells(each) for each in layers])
+    table = f"# {about['title']}\n\n{about['place']}.\n\n{rows}\n"
+    numbers = {"place": about["place"], "layers": [each.to_json() for each in layers]}
     files = write_results(folder, table, numbers, complexity_plot(layers, values))
     return Complexity(tuple(layers), files)
 

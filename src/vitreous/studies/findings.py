@@ -101,15 +101,15 @@ class Findings(Result):
         return {
             "study": self.study.name,
             "data": self.source,
-            "place": self.study.place,
-            "paper_measures": self.study.measure,
-            "differs": self.study.differs,
+            "place": self.study.words["place"],
+            "paper_measures": self.study.words["measure"],
+            "differs": self.study.words["differs"],
             "seeds": self.seeds,
             "epochs": self.epochs,
             "rows": self.table(),
             "effects": [
                 {
-                    "claim": each.effect.claim,
+                    "claim": self.study.words["claims"][each.effect.name],
                     "difference": each.difference,
                     "half_width": each.half_width,
                     "verdict": each.words,

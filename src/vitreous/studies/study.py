@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vitreous.languages import words
 from vitreous.tasks.pretraining.config import ObjectiveName
 from vitreous.training.config import RunConfig
 from vitreous.training.settings import Tree, merged
@@ -62,9 +63,13 @@ class Variant:
 
 @dataclass(frozen=True)
 class Effect:
-    """An effect that the paper reports: the first of two variants better than the second, or both alike."""
+    """An effect that the paper reports: the first of two variants better than the second, or both alike.
 
-    claim: str
+    Attributes:
+        name: of the claim among the words of its study.
+    """
+
+    name: str
     first: str
     second: str
     alike: bool = False
@@ -75,27 +80,22 @@ class Study:
     """One experiment of the paper.
 
     Attributes:
-        title: the question.
-        place: the section or table of the paper.
-        measure: what the paper measured there.
-        differs: how this differs from the paper, apart from the scale.
         variants: the rows, for a base configuration.
         settings: over those of the data's recipe, for every variant.
         full, quick: epochs of each trial.
-        axis: what `Variant.x` is, where curves are drawn.
     """
 
     name: str
-    title: str
-    place: str
-    measure: str
-    differs: str
     variants: Callable[[RunConfig], Sequence[Variant]]
     effects: tuple[Effect, ...]
     settings: Tree = field(default_factory=dict)
     full: int = 40
     quick: int = 6
-    axis: str | None = None
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """The study in the catalog: title, place, measure, differs, claims, and the axis of curves."""
+        return words(f"studies.{self.name}")
 
 
 # Every study splits images into plain patches (Eq. 1), whatever stem the data's recipe has.

@@ -97,7 +97,7 @@ def study_cells(row: TableRow) -> tuple[str, str, str, str]:
 
 def markdown(findings: Findings) -> str:
     """Return the table, and how it differs from the paper."""
-    study, sizes = findings.study, [row.results[0] for row in findings.rows]
+    words, sizes = findings.study.words, [row.results[0] for row in findings.rows]
     table = markdown_table(
         ("variant", "paper", "ours", "95 % interval", "parameters", "MACs"),
         [
@@ -105,11 +105,11 @@ def markdown(findings: Findings) -> str:
             for row, size in zip(findings.rows, sizes, strict=True)
         ],
     )
-    effects = "\n".join(f"- {each.effect.claim}: {each.text}." for each in findings.verdicts)
-    return f"""# {study.title}
+    effects = "\n".join(f"- {words['claims'][each.effect.name]}: {each.text}." for each in findings.verdicts)
+    return f"""# {words["title"]}
 
-{study.place[0].upper()}{study.place[1:]} of arXiv 2010.11929. The paper, in our words: {study.measure}. \
-Here, on {findings.source}: {study.differs}; {runs_in_words(findings)}.
+{words["place"][0].upper()}{words["place"][1:]} of arXiv 2010.11929. The paper, in our words: \
+{words["measure"]}. Here, on {findings.source}: {words["differs"]}; {runs_in_words(findings)}.
 
 {table}
 
@@ -126,12 +126,14 @@ def runs_in_words(findings: Findings) -> str:
 
 def study_plot(findings: Findings) -> Chart:
     """Curves where the study has an axis, else a dot for each variant; intervals over seeds."""
-    height = 3.6 if findings.study.axis else 1.3 + 0.3 * len(findings.rows)
+    words = findings.study.words
+    height = 3.6 if "axis" in words else 1.3 + 0.3 * len(findings.rows)
     with canvas(6.4, height) as (figure, (axes,)):
-        title = fill(findings.study.title, TITLE)
+        title = fill(words["title"], TITLE)
         axes.set_title(f"{title}\n{findings.source}, {runs_in_words(findings)}")
-        if findings.study.axis:
-            curves(axes, findings)
+        if "axis" in words:
+            curves(axes, findings.rows)
+            axes.set_xlabel(words["axis"])
         else:
             dots(axes, findings.rows)
     return Chart(figure)
@@ -158,18 +160,19 @@ def dots(axes: Axes, rows: Sequence[TableRow]) -> None:
     axes.set_xlabel("held-out accuracy, %: mean, 95 % interval, and each seed")
 
 
-def curves(axes: Axes, findings: Findings) -> None:
+def curves(axes: Axes, rows: Sequence[TableRow]) -> None:
     """One for each group; a group of a single point is a point of every curve."""
     groups: dict[str, list[TableRow]] = {}
-    for row in findings.rows:
+    for row in rows:
         groups.setdefault(row.variant.group, []).append(row)
-    shared = [rows[0] for rows in groups.values() if len(rows) == 1]
-    several = {group: [*rows, *shared] for group, rows in groups.items() if len(rows) > 1}
-    for (group, rows), color in zip(several.items(), COLORS, strict=False):
-        rows.sort(key=lambda row: row.variant.x)
-        places, means = [row.variant.x for row in rows], [100 * row.mean for row in rows]
+    shared = [members[0] for members in groups.values() if len(members) == 1]
+    several = {group: [*members, *shared] for group, members in groups.items() if len(members) > 1}
+    for (group, members), color in zip(several.items(), COLORS, strict=False):
+        members.sort(key=lambda row: row.variant.x)
+        places, means = [row.variant.x for row in members], [100 * row.mean for row in members]
         axes.plot(places, means, marker="o", ms=5, lw=1.4, color=color, label=group)
-        axes.errorbar(places, means, yerr=error_bars(rows), fmt="none", ecolor=color, elinewidth=1, alpha=0.6)
+        bars = error_bars(members)
+        axes.errorbar(places, means, yerr=bars, fmt="none", ecolor=color, elinewidth=1, alpha=0.6)
     for row in shared:
         axes.annotate(
             row.variant.name, (row.variant.x, 100 * row.mean), xytext=(5, -11), textcoords="offset points"
@@ -178,6 +181,5 @@ def curves(axes: Axes, findings: Findings) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel(findings.study.axis or "")
     axes.set_ylabel("held-out accuracy, %")
     axes.legend(labelcolor="linecolor")
