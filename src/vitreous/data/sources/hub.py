@@ -27,7 +27,7 @@ from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import VALIDATION, ImageDataset, Parts, with_own_parts
 from vitreous.data.decoding import BadImage, read_file
 from vitreous.data.sampling import WINDOW
-from vitreous.data.sources.labels import number_classes, numbers_of, refuse_numbers
+from vitreous.data.sources.labels import named_targets, numbers_of, refuse_numbers
 from vitreous.errors import InputError, require_packages
 
 PREFERRED = ("label", "fine_label", "labels")
@@ -53,7 +53,7 @@ class HubImages(ImageDataset):
 
         self.source = name
         self.column = table.cast_column(columns.image, datasets.Image(decode=False))[columns.image]
-        self.classes, self.targets = column_labels(list(table[columns.label]), columns, name, kind, classes)
+        self.targets, self.classes = column_labels(list(table[columns.label]), columns, name, kind, classes)
 
     def encoded(self, index: int) -> bytes:
         entry = self.column[index]
@@ -86,7 +86,7 @@ class StreamedImages(ImageDataset):
                 labels += table.read(columns=[columns.label]).column(0).to_pylist()
         self.starts = np.cumsum([0, *counts])
         self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        self.classes, self.targets = column_labels(labels, columns, name, classes=classes)
+        self.targets, self.classes = column_labels(labels, columns, name, classes=classes)
         self.fetched = lru_cache(maxsize=HELD)(self.fetch)
         self.fetching = [Lock() for _ in counts]
 
@@ -187,8 +187,8 @@ def column_labels(
     name: str,
     kind: Targets = "classes",
     classes: tuple[str, ...] = (),
-) -> tuple[tuple[str, ...], NDArray[Any]]:
-    """Return (classes, targets) of a column of class numbers, words, or numbers to predict.
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Return (targets, classes) of a column of class numbers, words, or numbers to predict.
 
     Args:
         classes: those of the training part, where this is another one.
@@ -197,14 +197,12 @@ def column_labels(
     if any(isinstance(value, list) or value is None for value in values):
         raise InputError(f"{where} has not one label for each image")
     if kind == "numbers":
-        return (), numbers_of(values, where)
+        return numbers_of(values, where), ()
     if columns.classes:
-        return columns.classes, np.array(values, dtype=np.int64)
+        return np.array(values, dtype=np.int64), columns.classes
     words = [str(value) for value in values]
     refuse_numbers(words, where)
-    classes = classes or tuple(map(str, sorted(set(values))))
-    number = number_classes(words, classes, name)
-    return classes, np.array([number[word] for word in words], dtype=np.int64)
+    return named_targets(words, name, classes or tuple(map(str, sorted(set(values)))))
 
 
 def open_stream(spec: str, config: DataConfig) -> Parts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,27 +11,36 @@ from numpy.typing import NDArray
 
 from vitreous.errors import InputError
 
+Label = str | Mapping[str, float]  # one class, or the weights of several
 MANY_NUMBERS = 20  # different labels, all of them numbers, from which they may be numbers to predict
 
 
-def number_classes(labels: Collection[str], classes: Sequence[str], where: str) -> dict[str, int]:
-    """Return the number of each class by its name. Raises InputError for a label that is not a class."""
-    if unknown := sorted(set(labels) - set(classes)):
+def named_targets(
+    labels: Sequence[Label], where: str, classes: tuple[str, ...] = ()
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """Return (targets, classes): class numbers where every image has one class, else a row of weights for
+    each image.
+
+    Args:
+        classes: those that there are; by default those of the labels, in alphabetical order.
+
+    Raises:
+        InputError: a label is not one of the classes.
+    """
+    weights = [{label: 1.0} if isinstance(label, str) else label for label in labels]
+    names = {name for label in weights for name in label}
+    if classes and (unknown := sorted(names - set(classes))):
         known = ", ".join(classes[:10])
         raise InputError(f"{where} has the class {unknown[0]!r}, which is not one of {known}")
-    return {name: index for index, name in enumerate(classes)}
-
-
-def class_weights(
-    labels: Sequence[Mapping[Any, float]], number: Mapping[Any, int], classes: int
-) -> NDArray[np.float32]:
-    """Return a row of weights for each label, (N, classes), given the weights by class and the classes'
-    numbers."""
-    rows = np.zeros((len(labels), classes), dtype=np.float32)
-    for row, label in zip(rows, labels, strict=True):
+    classes = classes or tuple(sorted(names))
+    number = {name: index for index, name in enumerate(classes)}
+    if all(isinstance(label, str) for label in labels):
+        return np.array([number[name] for label in weights for name in label], dtype=np.int64), classes
+    rows = np.zeros((len(labels), len(classes)), dtype=np.float32)
+    for row, label in zip(rows, weights, strict=True):
         for name, weight in label.items():
             row[number[name]] = weight
-    return rows
+    return rows, classes
 
 
 def refuse_numbers(labels: Sequence[str], where: str) -> None:

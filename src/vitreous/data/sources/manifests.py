@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import Parts, by_name, check_classes, split
 from vitreous.data.sources.folders import FileImages, path_array
-from vitreous.data.sources.labels import class_weights, number_in, refuse_numbers
+from vitreous.data.sources.labels import named_targets, number_in, refuse_numbers
 from vitreous.errors import InputError, require_packages
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -53,6 +53,7 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
     else:
         refuse_numbers(rows.labels, str(path))
         targets, classes = manifest_labels(rows, config.label_separator, path)
+        check_classes(classes, str(path))
     images = FileImages(path.parent, path_array(rows.paths), targets, classes)
     if not rows.splits:
         return split(images, config)
@@ -121,19 +122,16 @@ def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
 def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[NDArray[Any], tuple[str, ...]]:
     """(targets, classes): numbers where every image has one plain label, else a row for each image."""
     parsed = [parse_label(text, separator, path) for text in rows.labels]
-    classes = tuple(sorted({name for label in parsed for name in label}))
-    if not classes:
+    if not any(parsed):
         raise InputError(f"{path} names no class: fill its column label")
-    check_classes(classes, str(path))
-    number = {name: index for index, name in enumerate(classes)}
     if all(len(label) == 1 and 1.0 in label.values() for label in parsed if label):
         if not all(parsed):
             raise InputError(
                 f"{rows.lines[parsed.index({})]} of {path} has no label: write its class, or remove the line "
                 f"(none at all is for manifests that give some image several, as in 'cat{separator}dog')"
             )
-        return np.array([number[next(iter(label))] for label in parsed], dtype=np.int64), classes
-    return class_weights(parsed, number, len(classes)), classes
+        return named_targets([next(iter(label)) for label in parsed], str(path))
+    return named_targets(parsed, str(path))
 
 
 def read_numbers(rows: ManifestRows, path: Path) -> NDArray[np.float32]:

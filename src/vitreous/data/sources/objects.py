@@ -14,7 +14,7 @@ from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import VALIDATION, ImageDataset, Parts, check_classes, with_own_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.sources.hub import open_tables
-from vitreous.data.sources.labels import class_weights, number_classes, numbers_of, refuse_numbers
+from vitreous.data.sources.labels import named_targets, numbers_of, refuse_numbers
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
 
@@ -120,8 +120,8 @@ def class_targets(
         raise InputError(f"{name} has one label for some images and several for others: give a list for each")
     if all(several) and any(plain) and not any(isinstance(each, str) for label in plain for each in label):
         return rows_of(plain, classes, name)
-    given = [set(label) if isinstance(label, list | tuple | set) else {label} for label in plain]
-    values = {value for label in given for value in label}
+    values = {value for label in plain for value in (label if any(several) else [label])}
+    texts = [dict.fromkeys(map(str, each), 1.0) if any(several) else str(each) for each in plain]
     if all(isinstance(value, int) for value in values):
         if not classes:
             refuse_numbers([str(label) for label in plain], name)
@@ -129,18 +129,15 @@ def class_targets(
             most = len(classes) - 1 if classes else "the number of classes - 1"
             wrong = min(values) if min(values) < 0 else max(values)
             raise InputError(f"{name} has the label {wrong}: give 0 ... {most}")
-        classes = classes or tuple(map(str, range(max(values) + 1)))
-        number = {value: value for value in values}  # two classes may have one name
+        numbers = tuple(map(str, range(len(classes) or max(values) + 1)))
+        targets, classes = named_targets(texts, name, numbers)[0], classes or numbers  # names may be equal
     elif all(isinstance(value, str) for value in values):
-        classes = classes or tuple(sorted(values))
-        number = number_classes(values, classes, name)
+        targets, classes = named_targets(texts, name, classes)
     else:
         refuse_numbers([str(label) for label in plain], name)
         raise InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r}")
     check_classes(classes, name)
-    if not any(several):
-        return np.array([number[value] for (value,) in given], dtype=np.int64), classes
-    return class_weights([dict.fromkeys(label, 1.0) for label in given], number, len(classes)), classes
+    return targets, classes
 
 
 def rows_of(

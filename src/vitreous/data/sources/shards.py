@@ -24,13 +24,12 @@ from vitreous.data.dataset import ImageDataset, Parts, by_name, split
 from vitreous.data.decoding import EXTENSIONS, BadImage
 from vitreous.data.loading import in_threads
 from vitreous.data.sources.folders import path_array
-from vitreous.data.sources.labels import class_weights, number_classes
+from vitreous.data.sources.labels import Label, named_targets
 from vitreous.errors import InputError
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORM = "name-{000..099}.tar"
 LABELS = (".cls", ".txt", ".json")
-Label = str | dict[str, float]  # one class, or the weights of several
 LARGEST_LABEL = 1 << 20  # bytes; a label is a word or a small JSON object
 CLASSES = "classes.txt"
 
@@ -55,7 +54,7 @@ class ShardImages(ImageDataset):
         self.offsets = np.array([sample.offset for sample in flat], dtype=np.int64)
         self.sizes = np.array([sample.size for sample in flat], dtype=np.int32)
         self.names = path_array(sample.name for sample in flat)
-        self.classes, self.targets = number_labels([sample.label for sample in flat], shards[0].parent)
+        self.targets, self.classes = number_labels([sample.label for sample in flat], shards[0].parent)
 
     def __del__(self) -> None:
         for file in self.__dict__.pop("files", ()):
@@ -171,24 +170,17 @@ def read_label(suffix: str, data: bytes, name: str) -> Label:
         ) from None
 
 
-def number_labels(labels: list[Label], folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    """(classes, targets). Numbers are class numbers; words are numbered in alphabetical order. Where a label
+def number_labels(labels: list[Label], folder: Path) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(targets, classes). Numbers are class numbers; words are numbered in alphabetical order. Where a label
     has several classes, all targets are rows of weights."""
     file = folder / CLASSES
     named = tuple(file.read_text(encoding="utf-8").split("\n")) if file.is_file() else ()
     named = tuple(name for name in named if name)
-    plain = [label for label in labels if isinstance(label, str)]
-    one_each = len(plain) == len(labels)
-    if one_each and all(label.isdigit() for label in plain):
-        targets = np.array([int(label) for label in plain], dtype=np.int64)
+    numbers = [int(label) for label in labels if isinstance(label, str) and label.isdecimal()]
+    if len(numbers) == len(labels):
+        targets = np.array(numbers, dtype=np.int64)
         count = int(targets.max()) + 1
         if named and count > len(named):
             raise InputError(f"{file} names {len(named)} classes, but there is a label {count - 1}")
-        return named or tuple(str(number) for number in range(count)), targets
-    weights = [{label: 1.0} if isinstance(label, str) else label for label in labels]
-    used = {name for label in weights for name in label}
-    classes = named or tuple(sorted(used))
-    number = number_classes(used, classes, f"{folder} (with {CLASSES})")
-    if one_each:
-        return classes, np.array([number[label] for label in plain], dtype=np.int64)
-    return classes, class_weights(weights, number, len(classes))
+        return targets, named or tuple(str(number) for number in range(count))
+    return named_targets(labels, f"{folder} (with {CLASSES})", named)
