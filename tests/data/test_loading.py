@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig, RandomResizedCropConfig
-from vitreous.data.contact_sheet import ContactSheet
-from vitreous.data.image_samples import evaluation_loader, image_loader
+from vitreous.data.image_samples import ContactSheet, evaluation_loader, image_loader
 from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError

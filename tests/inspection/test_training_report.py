@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.data.contact_sheet import ContactSheet
-from vitreous.data.contact_sheet import target_in_words as label_of
 from vitreous.data.dataset import ArrayImages
+from vitreous.data.image_samples import ContactSheet
+from vitreous.data.image_samples import target_in_words as label_of
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval

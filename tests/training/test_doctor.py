@@ -21,8 +21,7 @@ from vitreous.models.names import create
 from vitreous.tasks.doctor import examine_data, examine_run
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
-from vitreous.training.diagnosis.of_course import course_findings
-from vitreous.training.diagnosis.of_model import model_findings
+from vitreous.training.diagnosis import course_findings, model_findings
 from vitreous.training.run import Run
 from vitreous.training.session import model_so_far
 from vitreous.training.settings import configure

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -25,11 +26,13 @@ from vitreous.data.loading import BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import Order, Rows, Sampler
 from vitreous.data.transforms import crop_encoded, crop_pixels, evaluation_pixels, random_crop, shorter_side
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.results import percent
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
 SAMPLE = 32  # images whose size is read, to estimate whether all fit
 MANY = 400  # images: for fewer, loading the compiled loops takes longer than they save
 PART = 0.25  # of the machine's memory, for images: the model needs the rest
+NAMED = 0.05  # weight of a label that is worth naming on a contact sheet
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # a container's own limit
 
 
@@ -287,3 +290,37 @@ def memory_budget() -> float:
     if CGROUP.exists() and (limit := CGROUP.read_text().strip()).isdigit():
         total = min(total, int(limit))
     return PART * total
+
+
+class ContactSheet(NamedTuple):
+    """What the model sees in training: augmented images, as bytes that can be shown, with a line for each."""
+
+    images: UInt8[Tensor, "N C H W"]
+    labels: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, loader: DevicePrefetcher[Batch], preprocessing: Preprocessing, classes: Sequence[str], count: int
+    ) -> ContactSheet:
+        """Return the first images of an epoch, exactly as they are trained on, normalization undone."""
+        images: list[Tensor] = []
+        labels: list[str] = []
+        with closing(loader.epoch(0)) as batches:
+            for batch in batches:
+                images.append(preprocessing.denormalize(batch.images).cpu())
+                labels += (target_in_words(target, classes) for target in batch.targets.cpu())
+                if len(labels) >= count:
+                    break
+        return cls(torch.cat(images)[:count], tuple(labels[:count]))
+
+
+def target_in_words(target: Tensor, classes: Sequence[str]) -> str:
+    """ "cat", "cat 70.0 % + dog 30.0 %", or "none"."""
+    if target.ndim == 0:
+        return classes[int(target)]
+    weights = sorted(zip(target.tolist(), classes, strict=True), key=lambda pair: -pair[0])
+    named = [(weight, name) for weight, name in weights if weight >= NAMED]
+    # Of images of one class that were mixed, rounding leaves a little less than all.
+    if all(round(weight, 2) == 1 for weight, _ in named):
+        return " + ".join(name for _, name in named) or "none"
+    return " + ".join(f"{name} {percent(weight)}" for weight, name in named)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
+from vitreous.data.image_samples import ContactSheet
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from markupsafe import Markup
 from torch import Tensor
 
-from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
+from vitreous.data.image_samples import ContactSheet
 from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation

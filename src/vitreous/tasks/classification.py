@@ -11,9 +11,8 @@ import torch
 
 from vitreous.data.checking import looks_masked
 from vitreous.data.config import DataConfig
-from vitreous.data.contact_sheet import ContactSheet
 from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.image_samples import ContactSheet, evaluation_loader
 from vitreous.data.sources import open_data
 from vitreous.deployment.predictor import Prediction, Predictor
 from vitreous.deployment.serving.endpoints import Limits, Served

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
 
 from vitreous.checkpoints import load
@@ -19,8 +18,15 @@ from vitreous.models.names import Model
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.running import task_of_run
-from vitreous.training.diagnosis.of_course import bad_file_findings, course_findings
-from vitreous.training.diagnosis.of_model import geometry, model_findings, normalization, origin_of_nan
+from vitreous.training.diagnosis import (
+    bad_file_findings,
+    course_findings,
+    geometry,
+    model_findings,
+    normalization,
+    origin_of_nan,
+    weights_not_finite,
+)
 from vitreous.training.run import Run
 from vitreous.training.session import model_so_far
 
@@ -79,15 +85,7 @@ def weights(run: Run) -> Iterator[Finding]:
     file = run.path / "model" / "model.safetensors"
     state = None if file.exists() else run.states.newest()
     tensors = read_safetensors(file) if file.exists() else state.tensors if state else {}
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            yield Finding(
-                "origin of NaN",
-                "error",
-                f"the weight {name} is not finite",
-                "train again with a lower training.peak_lr or a longer training.schedule.warmup",
-            )
-            return
+    yield from weights_not_finite(tensors.items())
 
 
 def shown(model: Model, images: Sequence[Image.Image]) -> Iterator[Finding]:

@@ -30,66 +30,50 @@ class CifarFiles(NamedTuple):
     """How one of the two datasets is stored. labels: bytes before each image, of which the last counts."""
 
     folder: str  # that the archive unpacks to
-    train: tuple[str, ...]
-    test: str
+    parts: tuple[str, ...]  # the last one is the test part
     pickled: str  # a file of the "python version"
     names: str
     classes: int
     labels: int
 
 
-CIFAR10 = CifarFiles(
-    "cifar-10-batches-bin",
-    tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
-    "test_batch.bin",
-    "data_batch_1",
-    "batches.meta.txt",
-    classes=10,
-    labels=1,
-)
-CIFAR100 = CifarFiles(
-    "cifar-100-binary", ("train.bin",), "test.bin", "train", "fine_label_names.txt", classes=100, labels=2
-)
+BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+CIFAR10 = CifarFiles("cifar-10-batches-bin", BATCHES, "data_batch_1", "batches.meta.txt", 10, 1)
+CIFAR100 = CifarFiles("cifar-100-binary", ("train.bin", "test.bin"), "train", "fine_label_names.txt", 100, 2)
 
 
 def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> Parts:
     """(train, validation, test) of CIFAR-10, or of CIFAR-100 with its fine labels."""
-    if not (root / files.test).exists() and (root / files.folder).is_dir():
+    if not (root / files.parts[-1]).exists() and (root / files.folder).is_dir():
         root = root / files.folder
     if (root / files.pickled).is_file() and not (root / f"{files.pickled}.bin").exists():
         raise InputError(
             f'{root} holds the pickled "python version", which is not read because unpickling runs code: '
             'take the "binary version" from https://www.cs.toronto.edu/~kriz/cifar.html'
         )
-    classes = read_class_names(root / files.names, files.classes)
-    rows = [records(root / name, labels=files.labels) for name in (*files.train, files.test)]
-    train, test = cifar(np.concatenate(rows[:-1]), classes, "train"), cifar(rows[-1], classes, "test")
-    return *carve(train, config), test
+    names = root / files.names
+    known = names.read_text(encoding="utf-8").split() if names.exists() else range(files.classes)
+    classes = tuple(map(str, known))[: files.classes]
+    *rows, held_out = (records(root / name, files.labels, len(classes)) for name in files.parts)
+    return *carve(cifar(np.concatenate(rows), classes, "train"), config), cifar(held_out, classes, "test")
 
 
-def records(path: Path, *, labels: int) -> NDArray[np.uint8]:
+def records(path: Path, labels: int, classes: int) -> NDArray[np.uint8]:
     """(N, 1 + pixels) bytes: of the labels before each image the last."""
     length = labels + PIXELS
     data = np.frombuffer(read(path), dtype=np.uint8)
     if not len(data) or len(data) % length:
         raise InputError(f"{path} has {len(data)} bytes, not a multiple of {length}: fetch it again")
-    return data.reshape(-1, length)[:, labels - 1 :]
+    rows = data.reshape(-1, length)[:, labels - 1 :]
+    if rows[:, 0].max() >= classes:
+        raise InputError(f"{path} has a label {rows[:, 0].max()}, but there are {classes} classes")
+    return rows
 
 
 def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> ArrayImages:
     """Images from rows of a label and 3x32x32 bytes."""
-    targets = rows[:, 0].astype(np.int64)
-    if targets.max() >= len(classes):
-        raise InputError(f"the {part} part has a label {targets.max()}, but there are {len(classes)} classes")
     pixels = rows[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-    return ArrayImages(np.ascontiguousarray(pixels), targets, classes, name=part)
-
-
-def read_class_names(path: Path, count: int) -> tuple[str, ...]:
-    """A line for each class; numbers if the file is missing."""
-    if not path.exists():
-        return tuple(str(number) for number in range(count))
-    return tuple(path.read_text(encoding="utf-8").split())[:count]
+    return ArrayImages(np.ascontiguousarray(pixels), rows[:, 0].astype(np.int64), classes, name=part)
 
 
 def open_mnist(root: Path, config: DataConfig) -> Parts:

@@ -1,1 +1,0 @@
-"""Why is it not learning? Checks of a run's course and of its model; each finding has its fix."""
