@@ -190,6 +190,7 @@ def cutout(image: Image.Image, strength: Strength) -> Image.Image:
     return image
 
 
+ENHANCERS = (ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Brightness, ImageEnhance.Sharpness)
 TORCHVISION: dict[str, Operation] = {
     "identity": lambda image, strength: image,
     "autocontrast": at_any_strength(ImageOps.autocontrast),
@@ -222,10 +223,7 @@ BIG_VISION: dict[str, Operation] = {
     "posterize": posterize(lambda level: int(4 * level)),
     "solarize-add": solarize_add,
     "cutout": cutout,
-    "color": enhance_one_way(ImageEnhance.Color),
-    "contrast": enhance_one_way(ImageEnhance.Contrast),
-    "brightness": enhance_one_way(ImageEnhance.Brightness),
-    "sharpness": enhance_one_way(ImageEnhance.Sharpness),
+    **{kind.__name__.lower(): enhance_one_way(kind) for kind in ENHANCERS},
     "translate-x": shear_or_translate((0.0, 0.0), (100 / 224, 0.0)),
     "translate-y": shear_or_translate((0.0, 0.0), (0.0, 100 / 224)),
 }

@@ -13,8 +13,7 @@ random than a full shuffle, but as deterministic; a resumed run fetches nothing 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -125,23 +124,14 @@ def open_hub(spec: str, config: DataConfig, kind: Targets = "classes") -> Parts:
 
 def open_tables(tables: Mapping[str, Any], where: str, config: DataConfig, kind: Targets) -> Parts:
     """Return (train, validation, test) of tables of the datasets library, by name."""
-    import datasets
-
     if "train" not in tables:
         raise InputError(f"{where} has no split 'train', only: {', '.join(tables)}")
-    features = tables["train"].features
-    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
-    labels = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
-    image, label = pick_columns(
-        images, labels or [name for name in PREFERRED if name in features], features, where
-    )
-    names = features[label].names if isinstance(features[label], datasets.ClassLabel) else None
-    columns = Columns(image, label, tuple(names) if names else None)
+    columns = columns_of(tables["train"].features, where)
     train = HubImages(tables["train"], columns, name=f"{where}/train", kind=kind)
     held_out = {
         name: HubImages(table, columns, name=f"{where}/{name}", kind=kind, classes=train.classes)
         for name, table in tables.items()
-        if name in ("test", *VALIDATION) and labeled(table, label)
+        if name in ("test", *VALIDATION) and labeled(table, columns.label)
     }
     return with_own_parts(train, held_out, config, where=where)
 
@@ -163,16 +153,21 @@ def load_tables(spec: str) -> dict[str, Any]:
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
-def pick_columns(
-    images: Sequence[str], labels: Sequence[str], names: Collection[str], where: str
-) -> tuple[str, str]:
-    """Return (image, label): of the columns that may be one, the first and the preferred."""
+def columns_of(features: Mapping[str, Any], where: str) -> Columns:
+    """Return the columns by their types, or else by their names."""
+    import datasets
+
+    images = [each for each in features if isinstance(features[each], datasets.Image) or each == "image"]
+    labels = [each for each in features if isinstance(features[each], datasets.ClassLabel)]
+    labels = labels or [name for name in PREFERRED if name in features]
     if not images or not labels:
         raise InputError(
             f"{where} has no column of {'labels' if images else 'images'}; its columns are: "
-            f"{', '.join(names)}"
+            f"{', '.join(features)}"
         )
-    return images[0], next((name for name in PREFERRED if name in labels), labels[0])
+    label = next((name for name in PREFERRED if name in labels), labels[0])
+    names = getattr(features[label], "names", None)
+    return Columns(images[0], label, tuple(names) if names else None)
 
 
 def labeled(table: Any, label: str) -> bool:
@@ -207,6 +202,9 @@ def column_labels(
 
 def open_stream(spec: str, config: DataConfig) -> Parts:
     """Return (train, validation, test) of a folder of Parquet files or a dataset on the Hub."""
+    require_packages("datasets", "pyarrow", extra="data", what="streaming")
+    from datasets import Features
+
     system, files = find_files(spec)
     by_part: dict[str, list[str]] = {}
     for file in sorted(files):
@@ -217,7 +215,8 @@ def open_stream(spec: str, config: DataConfig) -> Parts:
     if "train" not in by_part:
         raise InputError(f"hf:{spec} has no Parquet files of a split 'train': stream another, or turn it off")
     with system.open(by_part["train"][0], "rb") as opened:
-        columns = columns_in(parquet_file(opened, by_part["train"][0]).schema_arrow, spec)
+        schema = parquet_file(opened, by_part["train"][0]).schema_arrow
+    columns = columns_of(Features.from_arrow_schema(schema), f"hf:{spec}")
     train = StreamedImages(system, by_part.pop("train"), columns, name=f"hf:{spec}/train")
     held_out = {
         name: StreamedImages(system, files, columns, name=f"hf:{spec}/{name}", classes=train.classes)
@@ -246,7 +245,6 @@ def find_files(spec: str) -> tuple[Any, list[str]]:
 
 def parquet_file(opened: Any, name: str) -> Any:
     """Return a Parquet file of which nothing but the end has been read."""
-    require_packages("pyarrow", extra="data", what="streaming")
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 
@@ -254,15 +252,3 @@ def parquet_file(opened: Any, name: str) -> Any:
         return ParquetFile(opened)
     except ArrowInvalid as error:
         raise InputError(f"{name} is not a Parquet file: {error}") from None
-
-
-def columns_in(schema: Any, spec: str) -> Columns:
-    """By the types that the datasets library notes in the file, else by the names image and label."""
-    noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = noted.get("info", {}).get("features", {})
-    kinds = {name: feature.get("_type") for name, feature in features.items() if isinstance(feature, dict)}
-    images = [name for name in schema.names if kinds.get(name) == "Image" or name == "image"]
-    labels = [name for name in schema.names if kinds.get(name) == "ClassLabel" or name == "label"]
-    image, label = pick_columns(images, labels, schema.names, f"hf:{spec}")
-    names = features.get(label, {}).get("names")
-    return Columns(image, label, tuple(names) if names else None)
