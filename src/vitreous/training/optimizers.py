@@ -77,7 +77,8 @@ class PackedMuon(torch.optim.Muon):
         has_complex = super()._init_group(group, *found)
         for parameter, gradient, momentum in zip(*found, strict=True):
             count, whole = self.packed.get(id(parameter), 1), (parameter, gradient, momentum)
-            if count > 1 and type(gradient) is not Tensor:
+            # Gathered once: a chunk of shards is a copy, and what the step adds to it is lost.
+            if type(gradient) is not Tensor:
                 whole = tuple(each.full_tensor() for each in whole)  # type: ignore[attr-defined]
                 self.gathered += [(parameter, whole[0]), (momentum, whole[2])]
             for target, tensor in zip((params_with_grad, grads, muon_momentum_bufs), whole, strict=True):
