@@ -9,7 +9,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.data.image_samples import Batch
-from vitreous.tasks.regression.task import (
+from vitreous.tasks.regression import (
     RegressionEvaluation,
     RegressionSettings,
     regression_loss,

@@ -15,8 +15,13 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation import features as features_module
 from vitreous.evaluation.features import Features, cached_features, content_key, extract
-from vitreous.evaluation.fewshot import fewshot, summary
-from vitreous.evaluation.probing import fit_linear, knn_hits, linear_hits, linear_logits, probe
+from vitreous.evaluation.probing import (
+    fewshot,
+    knn_hits,
+    linear_hits,
+    probe,
+    summary,
+)
 from vitreous.models.vit import ViT
 
 
@@ -100,20 +105,6 @@ def test_neighbors_vote_as_in_dino() -> None:
 def test_more_neighbors_than_images_are_all_of_them() -> None:
     train, test = clusters(8, spread=0.1), clusters(8, spread=0.1, seed=1)
     assert knn_hits(train, test, classes=4, neighbors=500) == 8
-
-
-def test_the_linear_probe_is_scikit_learns_minimum() -> None:
-    from sklearn.linear_model import LogisticRegression
-
-    train = clusters(200, spread=1.5)
-    x, y = torch.from_numpy(train.values), torch.from_numpy(train.targets)
-    penalty = 1e-2
-    weights = fit_linear(x, y, 4, penalty)
-    peer = LogisticRegression(C=1 / (penalty * len(x)), tol=1e-8, max_iter=5000).fit(
-        train.values, train.targets
-    )
-    ours = linear_logits(weights, x).softmax(dim=1).numpy()
-    np.testing.assert_allclose(ours, peer.predict_proba(train.values), atol=2e-3)
 
 
 def test_probes_find_what_is_there() -> None:

@@ -8,7 +8,7 @@ from einops import rearrange
 
 import vitreous as vt
 from vitreous.layers.stems import from_patches
-from vitreous.tasks.pretraining.simmim import SimMIM, SimMIMConfig
+from vitreous.tasks.pretraining.masking import SimMIM, SimMIMConfig
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vitreous.layers.stems import to_patches
-from vitreous.tasks.pretraining.simmim import SimMIM, SimMIMConfig
+from vitreous.tasks.pretraining.masking import SimMIM, SimMIMConfig
 
 
 def test_whole_units_are_hidden(tiny):

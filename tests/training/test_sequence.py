@@ -21,7 +21,6 @@ from vitreous.tasks.text.config import (
     digit_lines_config,
     numbers_config,
     pairs_config,
-    paper_training,
 )
 from vitreous.tasks.text.task import last_checkpoints, next_token
 from vitreous.training.distributed import World
@@ -66,8 +65,9 @@ def weights(model):
 
 def test_the_papers_schedule():
     width, warmup, total = 512, 4000, 100_000
-    training = paper_training(width, steps=100_000, batch_size=1, warmup=warmup)
+    training = pairs_config(1_000_000).training
     peak, schedule = training.peak_lr, training.schedule
+    assert (training.steps, schedule.warmup) == (total, warmup)
     for step in (1, 100, 3999, 4000, 10_000, 99_999):
         paper = width**-0.5 * min(step**-0.5, step * warmup**-1.5)
         assert peak * learning_rate(step - 1, total, schedule) == pytest.approx(paper, rel=2e-4)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from vitreous.errors import InputError
-from vitreous.evaluation.fewshot import summary
+from vitreous.evaluation.probing import summary
 from vitreous.evaluation.scores import Interval
 from vitreous.results import Result, percent
 from vitreous.studies.laboratory import Laboratory, TrialResult

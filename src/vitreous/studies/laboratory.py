@@ -23,7 +23,7 @@ from vitreous.data.dataset import ImageDataset, Indices, Splits
 from vitreous.data.sources import summarize
 from vitreous.errors import InputError, writing_to
 from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.fewshot import draw_order
+from vitreous.evaluation.probing import draw_order
 from vitreous.models.description import describe
 from vitreous.models.names import change
 from vitreous.studies.study import Part, Trial

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TASKS = {
     "classification": "classification",
     "multilabel": "classification",
-    "regression": "regression.task",
+    "regression": "regression",
     "segmentation": "segmentation.task",
     "captioning": "text.captioning",
     "translation": "text.translation",

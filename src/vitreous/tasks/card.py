@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vitreous import __version__
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.evaluation.result import Evaluation
-from vitreous.tasks.task import Task
 
 if TYPE_CHECKING:
     from vitreous.tasks.running import RunResult
@@ -43,25 +43,47 @@ model = vt.load("{path}")
 
 {limits}
 """
+IMAGES = {"Images": "{model.image_size[0]}x{model.image_size[1]}, {model.channels} channels"}
+MOST_CLASSES = 50  # that a card names
 
 
-def write_card(task: Task, result: RunResult) -> None:
+class Card(NamedTuple):
+    """What a task says of its models.
+
+    The texts are filled in with the fields of the run's configuration and of its result, `classes` in words.
+
+    Attributes:
+        about: what the model is, a sentence.
+        facts: rows of the table.
+        use: a command, its RUN in place, and lines of Python.
+        limits: what the numbers do not say.
+    """
+
+    about: str
+    facts: Mapping[str, str]
+    use: str
+    python: str
+    limits: str
+
+
+def write_card(card: Card, result: RunResult) -> None:
     """Write what the model is, how good it is, how it was made and how to use it."""
     run, config = result.run, result.run.config
-    card = task.card(config, result.to_json())
+    known = {**result.to_json(), **dict(config)}
+    known["classes"] = ", ".join(f"`{name}`" for name in known.get("classes", ())[:MOST_CLASSES])
     path = quote(str(run.path))
-    init, recipe = getattr(config, "init", None), getattr(config, "recipe", "") or "of its own"
+    init, recipe = known.get("init"), known.get("recipe") or "of its own"
     facts = {
         **measured(result.evaluation),
         "Data": f"`{config.source}`, {result.train_count} examples to train on",
-        **card.facts,
+        **{name: text.format(**known).replace("|", " ") for name, text in card.facts.items()},
         "Initialized from": f"`{init}`" if init else "random weights",
         "Parameters": f"{result.parameters:,}",
         "Training": f"{result.seconds:.0f} s, seed {config.seed}, recipe {recipe}",
     }
     text = TEMPLATE.format(
         name=run.path.name,
-        about=card.about,
+        about=card.about.format(**known),
         version=__version__,
         rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
         use=card.use.replace("RUN", path),
@@ -69,7 +91,7 @@ def write_card(task: Task, result: RunResult) -> None:
         path=run.path,
         python=card.python,
         command=config.command,
-        limits=card.limits,
+        limits=card.limits.format(**known),
     )
     write_text(run.path / "README.md", text)
 

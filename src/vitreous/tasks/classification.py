@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -12,7 +12,7 @@ import torch
 from vitreous.data.checking import looks_masked
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.image_samples import ContactSheet, evaluation_loader
+from vitreous.data.image_samples import ContactSheet
 from vitreous.data.sources import open_data
 from vitreous.deployment.predictor import Prediction, Predictor
 from vitreous.deployment.serving.endpoints import Limits, Served
@@ -21,20 +21,28 @@ from vitreous.evaluation.baselines import Baseline, digits_baselines
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation
+from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
-from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask, image_facts
-from vitreous.tasks.task import Card, Material, Tree
+from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask
+from vitreous.tasks.task import Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import LOSSES, Objective, Teacher, accuracy, classification
-from vitreous.training.run import Run
 
 
 class Classification(ImageTask):
     """Labels for images."""
 
     noun = "a classifier"
+    card = Card(
+        "An image classifier: a Vision Transformer",
+        {"Classes": "{classes}", **IMAGES},
+        "predict RUN image.jpg",
+        "logits = model(model.preprocessing([image]))  # a PIL image; the classes are model.labels",
+        "The accuracy holds for images like those it was measured on. The model gives one of its classes for "
+        "every image, also for one that shows none of them.",
+    )
     config = RunConfig
     default_source = "digits"
     options: ClassVar = {
@@ -88,58 +96,31 @@ class Classification(ImageTask):
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> Evaluation:
         return evaluate(answerer, examples, **options)
 
-    def report(
-        self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Splits, **more: Any
-    ) -> Path | None:
+    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
         if evaluation is None:
             return None
         from vitreous.inspection.run_report import write_training_report
 
-        cpu, config = torch.device("cpu"), run.config
-        batches: Any = self.prepare(config, data, device=cpu, world=World()).loader
+        run, data, cpu = trained.run, trained.data, torch.device("cpu")
+        batches: Any = self.prepare(run.config, data, device=cpu, world=World()).loader
         return write_training_report(
             run.path,
             model=answerer,
             evaluation=evaluation,
-            images=examples,
+            images=self.held_out_part(data)[1],
             baselines=[Baseline(**each) for each in more["baselines"]],
-            sheet=ContactSheet.of(batches, config.preprocessing, data.train.classes, 24),
+            sheet=ContactSheet.of(batches, run.config.preprocessing, data.train.classes, 24),
         )
 
-    def more(self, run: Run, answerer: Any, material: Material, data: Splits) -> dict[str, Any]:
+    def more(self, trained: Trained) -> dict[str, Any]:
+        data = trained.data
         baselines = digits_baselines(data) if data.name == "digits" else ()
-        return {
-            "classes": list(data.train.classes),
-            "baselines": [each._asdict() for each in baselines],
-        }
+        return {"classes": list(data.train.classes), "baselines": [each._asdict() for each in baselines]}
 
-    def card(self, config: RunConfig, result: Mapping[str, Any]) -> Card:
-        return Card(
-            "An image classifier: a Vision Transformer",
-            {"Classes": named_classes(result), "Images": image_facts(config)},
-            "predict RUN image.jpg",
-            "logits = model(model.preprocessing([image]))  # a PIL image; the classes are model.labels",
-            "The accuracy holds for images like those it was measured on. The model gives one of its classes "
-            "for every image, also for one that shows none of them.",
-        )
-
-    def predict(
-        self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
-    ) -> Iterator[Prediction]:
-        """Yield the most probable labels of each image.
-
-        Args:
-            options: `top`, how many labels.
-        """
-        top = options.pop("top", 5)
-        predictor = Predictor(answerer, options["device"])
-        loader = evaluation_loader(images, preprocessing=answerer.preprocessing, **options)
-        for batch in loader:
-            failed |= dict(loader.bad)
-            choices = predictor.choices(batch.images, top=top)
-            for index, best in zip(batch.indices.tolist(), choices, strict=True):
-                yield Prediction.of(images.name(index), best)
-        failed |= dict(loader.bad)
+    def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
+        """Return what names the `top` most probable labels of each image."""
+        predictor = Predictor(answerer, device)
+        return lambda names, images: map(Prediction.of, names, predictor.choices(images, **options))
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
         from vitreous.deployment.serving.classifying import Classifier
@@ -153,11 +134,6 @@ class Classification(ImageTask):
         images = cast(ImageDataset, open_data(config.source, config.data).test)
         first = [int(np.flatnonzero(images.targets == number)[0]) for number in range(len(images.classes))]
         return [images.image(row) for row in first]
-
-
-def named_classes(result: Mapping[str, Any], most: int = 50) -> str:
-    """Return the classes of a result, as a model card has them."""
-    return ", ".join(f"`{name}`" for name in result["classes"][:most])
 
 
 DEFINED = (Classification("classification"), Classification("multilabel"))

@@ -4,7 +4,7 @@ parts."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from PIL import Image
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from vitreous.checkpoints import open_model
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
-from vitreous.data.image_samples import image_loader
+from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.loading import worker_count
 from vitreous.errors import InputError
-from vitreous.evaluation.fewshot import fewshot_measure
+from vitreous.evaluation.probing import fewshot_measure
 from vitreous.models.settings import check_names, explain
 from vitreous.tasks.choose import Choice, choose
-from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
+from vitreous.tasks.task import Answer, HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, starting_model
@@ -156,6 +156,23 @@ class ImageTask(Task):
             return "test", data.test
         return ("validation", data.validation) if data.validation else (None, None)
 
+    def predict(
+        self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
+    ) -> Iterator[Answer]:
+        batching = {name: options.pop(name) for name in ("device", "batch_size", "workers")}
+        answers = self.answers(answerer, batching["device"], **options)
+        loader = evaluation_loader(images, preprocessing=answerer.preprocessing, **batching)
+        for batch in loader:
+            failed |= dict(loader.bad)
+            yield from answers([images.name(index) for index in batch.indices.tolist()], batch.images)
+        failed |= dict(loader.bad)
+
+    def answers(
+        self, answerer: Any, device: torch.device, **options: Any
+    ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
+        """Return what answers a batch of prepared images with these names; `options` are the task's own."""
+        raise NotImplementedError
+
     def sample_images(self, data: Any, count: int) -> list[Image.Image]:
         return [image for image, _ in readable_images(data.train, data.train.sample(count))]
 
@@ -195,12 +212,6 @@ class ImageTask(Task):
     def unsplit(self, source: str) -> dict[str, Any]:
         """Return the settings that open data whole."""
         return {"validation_fraction": 0.0, "test_fraction": 0.0}
-
-
-def image_facts(config: RunConfig) -> str:
-    """Return the size and channels of a model's images, as a model card has them."""
-    height, width = config.model.image_size
-    return f"{height}x{width}, {config.model.channels} channels"
 
 
 def data_config(settings: Tree) -> DataConfig:

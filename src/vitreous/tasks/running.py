@@ -5,9 +5,11 @@ Nothing here prints, and nothing reads a command line: commands and the Python f
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,27 +22,24 @@ from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
 from vitreous.tasks import task_named
-from vitreous.tasks.budgets import micro_batches, step_seconds
 from vitreous.tasks.card import write_card
-from vitreous.tasks.task import Material, Task, Tree, module_of
+from vitreous.tasks.task import Task, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.distributed import ALONE, BadFileSync, World
-from vitreous.training.memory import activation_checkpointing
+from vitreous.training.learner import Learner
+from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
 from vitreous.training.precision import pick_precision
 from vitreous.training.run import Run, check_free, default_path, of_another_command, with_training
 from vitreous.training.session import finished, locked, resume_learner, run_callbacks
+from vitreous.training.step import TrainStep
 from vitreous.training.trainer import NotFinite, Trainer
 
+WARMING, TIMED = 3, 8  # steps that measure how long one takes
 Callbacks = Sequence[Callback | Callable[[Row], object]]
 
 
-@dataclass(frozen=True)
-class Started:
-    """A run that can be trained.
-
-    Attributes:
-        notes: why it is configured as it is, in sentences.
-    """
+class Started(NamedTuple):
+    """A run that can be trained; why it is configured as it is, in sentences."""
 
     task: Task
     run: Run
@@ -138,6 +137,37 @@ def start_run(
     return Started(task, Run.shared(path, config, world), data, tuple(notes))
 
 
+def micro_batches(task: Task, config: Any, data: Any, device: torch.device, world: World) -> int:
+    """Return into how many micro-batches a batch is split so that it fits into the memory."""
+    training = config.training
+    model = task.build(config, data, steps=1).to(device)
+    images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
+    with activation_checkpointing(model) if training.checkpointing else nullcontext():
+        free = free_bytes(device) // (world.size if device.type == "cpu" else 1)
+        return accumulation(model, images, world.share(training.batch_size), free)
+
+
+def step_seconds(task: Task, config: Any, data: Any, device: torch.device, world: World) -> float:
+    """Measure the seconds of one step, its batch included; the weights are discarded."""
+    data = task.some_of(data, (WARMING + TIMED) * config.training.batch_size)
+    material = task.prepare(config, data, device=device, world=world)
+    learner = Learner.begin(task.build(config, data, steps=1).to(device), config.training)
+    task.begin(learner)
+    train_step = TrainStep(learner, task.objective(config, data), config.training, seed=config.seed)
+    batches = (batch for epoch in count() for batch in material.loader.epoch(epoch))
+
+    def seconds(steps: int) -> float:
+        began = time.perf_counter()
+        for batch in islice(batches, steps):
+            train_step(batch)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    seconds(WARMING)
+    return seconds(TIMED) / TIMED
+
+
 def resume_run(
     path: Path,
     *,
@@ -211,7 +241,7 @@ def train_run(
         raise
     if not world.first:
         return None
-    material, answerer = trained.material, task.answerer(trained.model, trained.material)
+    answerer = task.answerer(trained)
     held_out, examples = task.held_out_part(data)
     evaluation = None
     if held_out:
@@ -219,10 +249,9 @@ def train_run(
         options |= {"device": device, "batch_size": batches.batch_size, "progress": progress}
         evaluation = task.evaluate(answerer, examples, **options)
     bad = BadFiles()
-    bad.reasons.update({**dict(material.bad), **(evaluation.failed if evaluation else {})})
+    bad.reasons.update({**dict(trained.material.bad), **(evaluation.failed if evaluation else {})})
     bad.write(run.path / "bad_files.txt")
-    more = task.more(run, answerer, material, data)
-    report = task.report(run, answerer, evaluation, examples, data, **more)
+    more = task.more(trained)
     result = RunResult(
         task=task.name,
         run=run,
@@ -231,23 +260,14 @@ def train_run(
         held_out=held_out,
         seconds=trained.seconds,
         waiting=trained.waiting,
-        train_count=material.examples,
+        train_count=trained.material.examples,
         parameters=sum(each.numel() for each in module_of(answerer).parameters()),
         bad=dict(bad),
-        report=report,
+        report=task.report(trained, answerer, evaluation, **more),
         more=more,
     )
-    write_card(task, result)
+    write_card(task.card, result)
     return result
-
-
-class Trained(NamedTuple):
-    """A model that has learned, its training data, and the seconds (of all sessions) that it took."""
-
-    model: Any
-    material: Material
-    seconds: float
-    waiting: float
 
 
 def learn(
@@ -316,7 +336,7 @@ def learn(
             raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
         spent = learner.seconds - before
         waiting = trainer.waited / spent if spent else 0.0
-        return Trained(finish(learner.result), material, learner.seconds, waiting)
+        return Trained(run, data, material, finish(learner.result), learner.seconds, waiting)
 
 
 def open_run(path: Path) -> Run:

@@ -16,6 +16,7 @@ from vitreous.data.dataset import BadFiles, ImageDataset
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
+from vitreous.tasks.card import Card
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import AverageWeight, Learner
@@ -69,21 +70,19 @@ class HeldOut(NamedTuple):
     examples: Any
 
 
-class Card(NamedTuple):
-    """What a task adds to the model card.
+class Trained(NamedTuple):
+    """A model that has learned in a run, the data, and the seconds (of all sessions) that it took.
 
     Attributes:
-        about: what the model is, a sentence.
-        facts: rows of the table.
-        use: a command, its RUN in place, and lines of Python.
-        limits: what the numbers do not say.
+        waiting: the share of this session's training time in which it waited for data.
     """
 
-    about: str
-    facts: Mapping[str, str]
-    use: str
-    python: str
-    limits: str
+    run: Run
+    data: Any
+    material: Material
+    model: Any
+    seconds: float
+    waiting: float
 
 
 @runtime_checkable
@@ -107,6 +106,7 @@ class Task(ABC):
     Attributes:
         name: in the registry, in config.toml and in model/config.json.
         noun: a model of this task, in messages.
+        card: what the model card says of its models.
         config: the configuration of its runs; its `command` trains them.
         default_source: the data where none are given.
         options: for each command the options that it understands beyond those of every task.
@@ -121,6 +121,7 @@ class Task(ABC):
 
     name: str
     noun: ClassVar[str]
+    card: ClassVar[Card]
     config: ClassVar[type[CommandConfig]]
     default_source: ClassVar[str]
     options: ClassVar[Mapping[str, frozenset[str]]]
@@ -188,9 +189,9 @@ class Task(ABC):
         """Write the model into the run's model/."""
         run.save_model(result)
 
-    def answerer(self, result: nn.Module, material: Material) -> Any:
+    def answerer(self, trained: Trained) -> Any:
         """Return what answers with the trained model."""
-        return result
+        return trained.model
 
     @abstractmethod
     def held_out_part(self, data: Any) -> tuple[str | None, Any]:
@@ -206,22 +207,20 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def report(
-        self, run: Run, answerer: Any, evaluation: Evaluation | None, examples: Any, data: Any, **more: Any
-    ) -> Path | None:
-        """Write report.html; None where there is nothing to report on."""
+    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
+        """Write report.html; None where there is nothing to report on, as without an `evaluation`.
 
-    def more(self, run: Run, answerer: Any, material: Material, data: Any) -> dict[str, Any]:
+        Args:
+            more: what `more` gives.
+        """
+
+    def more(self, trained: Trained) -> dict[str, Any]:
         """Return what else a training command's JSON has."""
         return {}
 
     def sample_images(self, data: Any, count: int) -> list[Image.Image]:
         """Return some images of a run's data, for `vitreous doctor`."""
         return []
-
-    @abstractmethod
-    def card(self, config: Any, result: Mapping[str, Any]) -> Card:
-        """Return what is particular in the model card."""
 
     def summary(self, result: Mapping[str, Any]) -> list[str]:
         """Return lines for people that a training command prints besides the metrics."""

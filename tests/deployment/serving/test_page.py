@@ -22,7 +22,7 @@ from vitreous.deployment.serving.running import address_of, bind, serve
 from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.inspection.images import data_uri
-from vitreous.tasks.regression.task import Regressor
+from vitreous.tasks.regression import Regressor
 
 from .conftest import ABOUT, CPU, MOST_PIXELS, THREAD, form, image, make_vit
 

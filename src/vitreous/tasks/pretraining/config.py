@@ -8,26 +8,20 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from pydantic import model_validator
 
-from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
+from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, Splits, split
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
 from vitreous.errors import InputError
 from vitreous.models.config import Config, ViTConfig
 from vitreous.models.names import Model
-from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitreous.tasks.pretraining.dino import DINO, DINOConfig
 from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig, MaskedPatchPrediction
-from vitreous.tasks.pretraining.simmim import SimMIM, SimMIMConfig
+from vitreous.tasks.pretraining.masking import SimMIM, SimMIMConfig
 from vitreous.tasks.pretraining.views import ViewsConfig
-from vitreous.training.config import (
-    EvaluationConfig,
-    OptimizerConfig,
-    RunConfig,
-    ScheduleConfig,
-    TrainingConfig,
-)
+from vitreous.tasks.recipes import packaged_config
+from vitreous.training.config import RunConfig
 
 ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
@@ -121,39 +115,17 @@ def rules(data: DataSummary, objective: ObjectiveName) -> PretrainingRunConfig:
         patch, width, depth, heads = 4, 128, 6, 4
     else:
         patch, width, depth, heads = 6, 192, 6, 3
-    small, dino = pixels <= SMALL_IMAGE, objective == "dino"
-    # Of small images the nearest multiples of the patch that are not smaller.
-    size = (-(-data.height // patch) * patch, -(-data.width // patch) * patch) if small else (48, 48)
-    gray = Preprocessing(size=size, channels=1, mean=(0.5,), std=(0.5,))
-    color = Preprocessing(size=size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
-    crop = RandomResizedCropConfig(scale=(0.2, 1.0))
-    return PretrainingRunConfig(
-        task=objective,
-        source="photos",
-        recipe=f"pretrain-{objective}",
-        model=ViTConfig(
-            image_size=size,
-            channels=data.channels,
-            patch_size=(patch, patch),
-            num_classes=None,
-            width=width,
-            depth=depth,
-            heads=heads,
-            mlp_dim=2 * width,
-            class_token=dino,
-            pooling="class" if dino else "mean",
-        ),
-        preprocessing=gray if data.channels == 1 else color,
-        augmentation=AugmentationConfig(random_resized_crop=None if small or dino else crop),
-        training=TrainingConfig(
-            epochs=100,
-            batch_size=min(64, data.images),
-            peak_lr=5e-4 if dino else 1e-3,
-            optimizer=OptimizerConfig(betas=(0.9, 0.999) if dino else (0.9, 0.95), weight_decay=0.05),
-            schedule=ScheduleConfig(warmup=0.05),
-        ),
-        evaluation=EvaluationConfig(every_epochs=10),
-    )
+    sizes = {"patch_size": patch, "width": width, "depth": depth, "heads": heads, "mlp_dim": 2 * width}
+    model: dict[str, Any] = {**sizes, "channels": data.channels}
+    tree: dict[str, Any] = {"task": objective, "recipe": f"pretrain-{objective}", "model": model}
+    tree["training"] = {"batch_size": min(64, data.images)}
+    if pixels <= SMALL_IMAGE:  # the nearest multiples of the patch that are not smaller
+        model["image_size"] = (-(-data.height // patch) * patch, -(-data.width // patch) * patch)
+        tree["augmentation"] = {"random_resized_crop": None}
+    if data.channels == 1:
+        tree["preprocessing"] = {"mean": (0.5,), "std": (0.5,)}
+    name = "dino" if objective == "dino" else "pretraining"
+    return packaged_config(PretrainingRunConfig, name, tree)
 
 
 def by_model(config: PretrainingRunConfig, data: DataSummary) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from vitreous.data.image_samples import Batch
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.models.names import build_model
+from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
-from vitreous.tasks.images import INSPECTING, ImageTask, image_facts
+from vitreous.tasks.images import INSPECTING, ImageTask
 from vitreous.tasks.pretraining.config import (
     OBJECTIVES,
     ObjectiveName,
@@ -31,7 +32,7 @@ from vitreous.tasks.pretraining.config import (
 )
 from vitreous.tasks.pretraining.dino import DINO
 from vitreous.tasks.pretraining.mae import MAE, load_decoder
-from vitreous.tasks.task import Card, Material, Plan, Tree
+from vitreous.tasks.task import Material, Plan, Trained, Tree
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
@@ -60,6 +61,13 @@ class Pretraining(ImageTask):
     """An encoder without labels."""
 
     noun = "a pre-trained encoder without classes"
+    card = Card(
+        "An encoder that was pre-trained without labels ({task}), to be fine-tuned or probed",
+        IMAGES,
+        "train DATA --init RUN",
+        "features = model.features(model.preprocessing([image]))",
+        "A lower loss is not always a better encoder: probe it on labels, with vitreous probe.",
+    )
     config = PretrainingRunConfig
     default_source = "digits"
     training_words = "pre-training"
@@ -142,30 +150,19 @@ class Pretraining(ImageTask):
             seconds=found.seconds,
         )
 
-    def report(
-        self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Splits, **more: Any
-    ) -> Path:
+    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
         from vitreous.inspection.run_report import write_pretraining_report
 
-        images, objective = examples or data.train, answerer.cpu()
-        return write_pretraining_report(run.path, objective=objective, config=run.config, images=images)
+        run, images = trained.run, self.held_out_part(trained.data)[1] or trained.data.train
+        return write_pretraining_report(run.path, objective=answerer.cpu(), config=run.config, images=images)
 
-    def more(self, run: Run, answerer: Any, material: Material, data: Splits) -> dict[str, Any]:
-        last = run.metrics()[-1]
+    def more(self, trained: Trained) -> dict[str, Any]:
+        last = trained.run.metrics()[-1]
         return {
             "objective": self.name,
             "loss": last["loss"],
             "held_out_loss": last.get("validation_loss"),
         }
-
-    def card(self, config: PretrainingRunConfig, result: Mapping[str, Any]) -> Card:
-        return Card(
-            f"An encoder that was pre-trained without labels ({self.name}), to be fine-tuned or probed",
-            {"Images": image_facts(config)},
-            "train DATA --init RUN",
-            "features = model.features(model.preprocessing([image]))",
-            "A lower loss is not always a better encoder: probe it on labels, with vitreous probe.",
-        )
 
     def summary(self, result: Mapping[str, Any]) -> list[str]:
         return [f"{self.name}: loss {result['loss']:.4f} in training"]

@@ -1,4 +1,4 @@
-"""How a segmenter is trained: what its `config.toml` holds, on the bundled pages, and on a user's images."""
+"""How a segmenter is trained: what its `config.toml` holds, and what a user's data decide of it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from vitreous.data.config import AugmentationConfig, ColorJitterConfig, RandomResizedCropConfig
-from vitreous.data.segmentation.digit_pages import CLASSES, DIGIT_PAGES, SIDE
+from vitreous.data.config import AugmentationConfig
+from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
 from vitreous.data.segmentation.masked import MaskSplits
-from vitreous.models.config import ConvolutionStemConfig, PositionConfig, ViTConfig
-from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from vitreous.models.config import ViTConfig
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
-from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
+from vitreous.tasks.recipes import packaged_config
+from vitreous.training.config import RunConfig
+from vitreous.training.settings import configure
 
 LOOKS = 100_000  # at images, in a whole training
 EPOCHS = (20, 400)  # fewest and most
@@ -23,8 +25,7 @@ FOR_CLASSES = {
     "evaluation": ("fewshot",),
     "data": ("class_balance", "in_memory"),
 }
-OPTIMIZER = OptimizerConfig(betas=(0.9, 0.98), weight_decay=0.05)
-WHOLE: dict[str, Any] = {"resize": "squash", "interpolation": "bilinear"}
+LARGE_STEM = {"widths": (32, 32, 64, 64, 128, 128, 192), "strides": (2, 1, 2, 1, 2, 1, 2)}
 
 
 class SegmentationConfig(RunConfig):
@@ -35,7 +36,7 @@ class SegmentationConfig(RunConfig):
     task: Literal["segmentation"] = "segmentation"
     source: str = DIGIT_PAGES
     model: SegmenterConfig = SegmenterConfig()
-    preprocessing: Preprocessing = Preprocessing(**WHOLE)
+    preprocessing: Preprocessing = Preprocessing(resize="squash", interpolation="bilinear")
 
     @model_validator(mode="after")
     def _for_pixels(self) -> SegmentationConfig:
@@ -55,82 +56,23 @@ class SegmentationConfig(RunConfig):
         return self
 
 
-def small_segmenter(
-    size: tuple[int, int], channels: int, classes: int, widths: tuple[int, ...], **fields: Any
-) -> SegmenterConfig:
-    """Return a small ViT after convolutions, every other one of stride 2, with the linear decoder."""
-    strides = tuple(1 + (place + 1) % 2 for place in range(len(widths)))
-    patch = 2 ** strides.count(2)
-    return SegmenterConfig(
-        image_size=size,
-        channels=channels,
-        patch_size=(patch, patch),
-        num_classes=classes,
-        stem=ConvolutionStemConfig(widths=widths, strides=strides, norm="instance"),
-        position=PositionConfig(kind="sincos-2d"),
-        class_token=False,
-        layer_scale=0.1,
-        decoder="linear",
-        cells=4,
-        **fields,
-    )
-
-
-def digit_pages_config() -> SegmentationConfig:
-    """The bundled job: pages of handwritten digits.
-
-    vitreous train --task segmentation
-
-    What decided, on pages of training digits that were set aside, after equal processor time: with a norm
-    over all channels after each convolution the loss stayed for 200 steps at that of calling everything
-    background, with one for each channel (blind to dark ink on light paper or the other way round) it fell at
-    once; the linear decoder learned the classes twice as fast as the mask Transformer, which finds their
-    outlines sooner; batches of 16 were better than of 32.
-    """
-    size, widths = (SIDE, SIDE), (32, 32, 64, 64, 128)
-    return SegmentationConfig(
-        recipe=DIGIT_PAGES,
-        model=small_segmenter(size, 1, len(CLASSES), widths, width=128, depth=5, heads=4, mlp_dim=256),
-        preprocessing=Preprocessing(size=size, channels=1, mean=(0.5,), std=(0.33,), **WHOLE),
-        training=TrainingConfig(
-            steps=2500,
-            batch_size=16,
-            peak_lr=1.5e-3,
-            optimizer=OPTIMIZER,
-            schedule=ScheduleConfig(warmup=0.03),
-        ),
-    )
-
-
 def masks_config(data: MaskSplits) -> SegmentationConfig:
     """For a user's own images, from scratch: a small ViT after convolutions, at 128x128 or, of images that
     are large enough, at 256x256; random crops, mirrored where that is asked for."""
-    large, gray, images = min(data.size) >= LARGE, data.channels == 1, len(data.train)
-    size: tuple[int, int] = (256, 256) if large else (128, 128)
-    widths = (32, 32, 64, 64, 128, 128, 192)[: 7 if large else 5]
-    classes, channels = len(data.train.classes), data.channels
-    return SegmentationConfig(
-        source=data.name,
-        recipe="masks",
-        model=small_segmenter(size, channels, classes, widths, width=192, depth=6, heads=6, mlp_dim=384),
-        preprocessing=Preprocessing(
-            size=size,
-            channels=channels,
-            mean=(0.5,) if gray else IMAGENET_MEAN,
-            std=(0.25,) if gray else IMAGENET_STD,
-            **WHOLE,
-        ),
-        augmentation=AugmentationConfig(
-            random_resized_crop=RandomResizedCropConfig(scale=(0.25, 1.0)),
-            color_jitter=ColorJitterConfig(),
-        ),
-        training=TrainingConfig(
-            epochs=min(max(LOOKS // images, EPOCHS[0]), EPOCHS[1]),
-            batch_size=min(16, max(images // 4, 1)),
-            peak_lr=1e-3,
-            optimizer=OPTIMIZER,
-            schedule=ScheduleConfig(warmup=0.05),
-        ),
+    images = len(data.train)
+    model: dict[str, Any] = {"num_classes": len(data.train.classes), "channels": data.channels}
+    if min(data.size) >= LARGE:
+        model |= {"image_size": 256, "patch_size": 16, "stem": LARGE_STEM}
+    epochs = min(max(LOOKS // images, EPOCHS[0]), EPOCHS[1])
+    return packaged_config(
+        SegmentationConfig,
+        "masks",
+        {
+            "source": data.name,
+            "model": model,
+            "preprocessing": {"mean": (0.5,), "std": (0.25,)} if data.channels == 1 else {},
+            "training": {"epochs": epochs, "batch_size": min(16, max(images // 4, 1))},
+        },
     )
 
 
@@ -138,12 +80,6 @@ def fine_tuning_config(data: MaskSplits) -> SegmentationConfig:
     """The same, on the encoder of a checkpoint: a smaller rate, fewer epochs; its architecture and sizes come
     from the checkpoint. The mask Transformer, and one logit for each patch and class, as in the paper."""
     base = masks_config(data)
-    return base.model_copy(
-        update={
-            "recipe": "masks, fine-tuned",
-            "model": base.model.model_copy(update={"cells": 1, "decoder": "mask-transformer"}),
-            "training": base.training.model_copy(
-                update={"peak_lr": 2e-4, "epochs": max(base.training.epochs / 4, 10)}
-            ),
-        }
-    )
+    training = {"peak_lr": 2e-4, "epochs": max(base.training.epochs / 4, 10)}
+    model = {"cells": 1, "decoder": "mask-transformer"}
+    return configure(base, {"recipe": "masks, fine-tuned", "model": model, "training": training})

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from PIL import Image
 from torch import Tensor, nn
 
@@ -38,20 +37,16 @@ from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_se
 from vitreous.models.preprocessing import upright
 from vitreous.models.vit import ViT
 from vitreous.results import percent
+from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
-from vitreous.tasks.classification import named_classes
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
-from vitreous.tasks.segmentation.config import (
-    SegmentationConfig,
-    digit_pages_config,
-    fine_tuning_config,
-    masks_config,
-)
-from vitreous.tasks.task import Card, Material, Tree
+from vitreous.tasks.recipes import packaged_config
+from vitreous.tasks.segmentation.config import SegmentationConfig, fine_tuning_config, masks_config
+from vitreous.tasks.task import Trained, Tree
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Objective
-from vitreous.training.run import Run, default_path
+from vitreous.training.run import default_path
 from vitreous.training.settings import merged
 
 UNCROPPED = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's images were cropped
@@ -87,6 +82,20 @@ class Segmentation(ImageTask):
 
     name = "segmentation"
     noun = "a segmenter"
+    card = Card(
+        "A Segmenter (arXiv 2105.05633): a Vision Transformer that gives each pixel a class",
+        {
+            "Classes": "{classes}",
+            **IMAGES,
+            "Patches": "{model.patch_size[0]}x{model.patch_size[1]}",
+            "Decoder": "{model.decoder}, {model.cells}x{model.cells} logits of a class in a patch",
+        },
+        "predict RUN image.jpg --out masks/",
+        "logits = model(model.preprocessing([image]))  # (1, classes, H, W) by model.labels",
+        "The figures hold for images like those it was measured on. Every pixel gets one of the classes, "
+        "also where it shows none of them. An image is resized to {model.image_size[0]}x"
+        "{model.image_size[1]} whatever its shape: what is smaller than a pixel there is lost.",
+    )
     config = SegmentationConfig
     default_source = DIGIT_PAGES
     options: ClassVar = {
@@ -115,7 +124,8 @@ class Segmentation(ImageTask):
         if init:
             return Choice(fine_tuning_config(data), (f"{count}, on the encoder of {init}",), ("pooling",))
         if source == DIGIT_PAGES:
-            return Choice(digit_pages_config(), ("the recipe made for the bundled pages of digits",))
+            config = packaged_config(SegmentationConfig, DIGIT_PAGES)
+            return Choice(config, ("the recipe made for the bundled pages of digits",))
         config = masks_config(data)
         height, width = config.model.image_size
         shape = f"a small ViT after convolutions at {height}x{width}, {config.training.epochs:g} epochs"
@@ -148,34 +158,18 @@ class Segmentation(ImageTask):
     def evaluate(self, answerer: Any, examples: MaskedDataset, **options: Any) -> SegmentationEvaluation:
         return evaluate_segmenter(answerer, examples, **options)
 
-    def report(
-        self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Any, **more: Any
-    ) -> Path | None:
+    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
         if evaluation is None:
             return None
         from vitreous.inspection.run_report import write_segmentation_report
 
-        return write_segmentation_report(run.path, model=answerer, evaluation=evaluation, images=examples)
-
-    def more(self, run: Run, answerer: Any, material: Material, data: MaskSplits) -> dict[str, Any]:
-        return {"classes": list(data.train.classes)}
-
-    def card(self, config: SegmentationConfig, result: Mapping[str, Any]) -> Card:
-        model = config.model
-        (height, width), (rows, columns) = model.image_size, model.patch_size
-        return Card(
-            "A Segmenter (arXiv 2105.05633): a Vision Transformer that gives each pixel a class",
-            {
-                "Classes": named_classes(result),
-                "Images": f"{height}x{width}, patches of {rows}x{columns}, {model.channels} channels",
-                "Decoder": f"{model.decoder}, {model.cells}x{model.cells} logits of a class in a patch",
-            },
-            "predict RUN image.jpg --out masks/",
-            "logits = model(model.preprocessing([image]))  # (1, classes, H, W) by model.labels",
-            "The figures hold for images like those it was measured on. Every pixel gets one of the classes, "
-            f"also where it shows none of them. An image is resized to {height}x{width} whatever its shape: "
-            "what is smaller than a pixel there is lost.",
+        images = self.held_out_part(trained.data)[1]
+        return write_segmentation_report(
+            trained.run.path, model=answerer, evaluation=evaluation, images=images
         )
+
+    def more(self, trained: Trained) -> dict[str, Any]:
+        return {"classes": list(trained.data.train.classes)}
 
     def predict(
         self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
@@ -267,36 +261,24 @@ def segmentation(config: TrainingConfig) -> Objective:
         model: nn.Module, batch: MaskBatch, generator: torch.Generator
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         logits = model(batch.images).float()
-        loss = pixel_loss(logits, batch.masks, config.label_smoothing)
-        found = logits.detach().argmax(dim=1)
-        return loss, {"accuracy": pixel_accuracy(found, batch.masks), "miou": batch_miou(found, batch)}
+        total = F.cross_entropy(
+            logits,
+            batch.masks,
+            ignore_index=IGNORED,
+            label_smoothing=config.label_smoothing,
+            reduction="sum",
+        )
+        known = batch.masks != IGNORED
+        wanted, found = batch.masks[known], logits.detach().argmax(dim=1)[known]
+        right = wanted[wanted == found]
+        hits, present, claimed = (torch.bincount(each, minlength=IGNORED) for each in (right, wanted, found))
+        union = present + claimed - hits
+        count = max(len(wanted), 1)  # 0 where every pixel is ignored
+        # Over the classes that the batch shows or that were found in it: a rough, early measure.
+        miou = (hits / union.clamp_min(1)).sum() / (union > 0).sum().clamp_min(1)
+        return total / count, {"accuracy": hits.sum() / count, "miou": miou}
 
     return objective
-
-
-def pixel_loss(
-    logits: Float[Tensor, "B classes H W"], masks: Int[Tensor, "B H W"], smoothing: float
-) -> Float[Tensor, ""]:
-    """Return the cross-entropy; 0 for a batch whose every pixel is ignored."""
-    total = F.cross_entropy(logits, masks, ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum")
-    return total / (masks != IGNORED).sum().clamp_min(1)
-
-
-def pixel_accuracy(found: Int[Tensor, "B H W"], masks: Int[Tensor, "B H W"]) -> Float[Tensor, ""]:
-    """Return the share of pixels with a class that have the right one."""
-    known = masks != IGNORED
-    return ((found == masks) & known).sum() / known.sum().clamp_min(1)
-
-
-def batch_miou(found: Int[Tensor, "B H W"], batch: MaskBatch) -> Float[Tensor, ""]:
-    """Return the mean IoU over the classes that the batch shows or that were found in it: a rough, early
-    measure."""
-    known = batch.masks != IGNORED
-    wanted, called = batch.masks[known], found[known]
-    right = wanted[wanted == called]
-    hits, present, claimed = (torch.bincount(each, minlength=IGNORED) for each in (right, wanted, called))
-    union = present + claimed - hits
-    return (hits / union.clamp_min(1)).sum() / (union > 0).sum().clamp_min(1)
 
 
 DEFINED = (Segmentation(),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -31,11 +31,11 @@ from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.text_models import Reader
 from vitreous.evaluation.texts import CaptioningEvaluation, evaluate_reader
 from vitreous.models.captioner import Captioner
+from vitreous.tasks.card import Card
 from vitreous.tasks.images import readable_images
-from vitreous.tasks.task import Card
+from vitreous.tasks.task import Trained
 from vitreous.tasks.text.config import CaptioningConfig, digit_lines_config, images_config
-from vitreous.tasks.text.task import TextTask
-from vitreous.training.run import Run
+from vitreous.tasks.text.task import TRAINING_FACTS, TextTask
 
 INSTEAD = "use --set model.encoder.width=96 and its like"
 
@@ -60,6 +60,15 @@ class Captioning(TextTask):
 
     name = "captioning"
     noun = "a model that writes text"
+    card = Card(
+        "A Vision Transformer of {model.encoder.depth} layers, width {model.encoder.width}, patches of "
+        "{model.encoder.patch_size[0]}x{model.encoder.patch_size[1]} pixels, and a decoder (arXiv "
+        "1706.03762) of {model.decoder.depth} layers that writes {model.decoder.vocabulary} byte-pair tokens",
+        TRAINING_FACTS,
+        "predict RUN image.png",
+        "print(vt.predict(model, [image]))",
+        "The figures hold for images like those it was measured on.",
+    )
     config = CaptioningConfig
     answers = Reader
     default_source = DIGIT_LINES
@@ -100,11 +109,12 @@ class Captioning(TextTask):
     def evaluate(self, answerer: Reader, examples: Captions, **options: Any) -> CaptioningEvaluation:
         return evaluate_reader(answerer, examples, batch_size=options["batch_size"])
 
-    def report(self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Any, **more: Any) -> Path:
+    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
         from vitreous.inspection.sequence_report import write_reading_report
 
-        images = [(image, Path(name).name) for image, name in first_images(examples, self.inspected)]
-        return write_reading_report(answerer, images, run.path, run.path).report
+        first, path = first_images(trained.data.test, self.inspected), trained.run.path
+        images = [(image, Path(name).name) for image, name in first]
+        return write_reading_report(answerer, images, path, path).report
 
     def to_inspect(self, examples: Captions) -> ImageDataset:
         return examples.images
@@ -117,19 +127,6 @@ class Captioning(TextTask):
 
     def sample_images(self, data: CaptionSplits, count: int) -> list[Image.Image]:
         return [image for image, _ in first_images(data.test, count)]
-
-    def card(self, config: CaptioningConfig, result: Mapping[str, Any]) -> Card:
-        encoder, decoder = config.model.encoder, config.model.decoder
-        rows, columns = encoder.patch_size
-        return Card(
-            f"A Vision Transformer of {encoder.depth} layers, width {encoder.width}, patches of "
-            f"{rows}x{columns} pixels, and a decoder (arXiv 1706.03762) of {decoder.depth} layers that "
-            f"writes {decoder.vocabulary} byte-pair tokens",
-            self.facts(config, result),
-            "predict RUN image.png",
-            "print(vt.predict(model, [image]))",
-            "The figures hold for images like those it was measured on.",
-        )
 
     def predict(
         self, answerer: Reader, images: ImageDataset, failed: dict[str, str], **options: Any

@@ -15,7 +15,7 @@ from vitreous.data.text.batches import CaptionBatch, TextBatch
 from vitreous.data.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.errors import InputError
 from vitreous.evaluation.text_models import TextModel
-from vitreous.tasks.task import HeldOut, Material, Plan, Task, Tree, config_of_run
+from vitreous.tasks.task import HeldOut, Material, Plan, Task, Trained, Tree, config_of_run
 from vitreous.tasks.text.config import SequenceConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source
@@ -23,6 +23,11 @@ from vitreous.training.learner import AverageWeight
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.step import Objective
+
+TRAINING_FACTS = {
+    "Weights": "the mean of the last {averaging.checkpoints} checkpoints",
+    "Left out": "{skipped[empty]} without text, {skipped[too_long]} that are too long",
+}
 
 
 class TextTask(Task):
@@ -96,22 +101,15 @@ class TextTask(Task):
     def save(self, run: Run, result: nn.Module, material: Material) -> None:
         run.save_model(result, tokenizer=material.tokenizer)
 
-    def answerer(self, result: Any, material: Material) -> TextModel:
-        return self.answers(result, tokenizer_from_json(material.tokenizer or "", where="the run"))
+    def answerer(self, trained: Trained) -> TextModel:
+        tokenizer = tokenizer_from_json(trained.material.tokenizer or "", where="the run")
+        return self.answers(trained.model, tokenizer)
 
     def held_out_part(self, data: Any) -> tuple[str | None, Any]:
         return "test", data.test
 
-    def more(self, run: Run, answerer: Any, material: Material, data: Any) -> dict[str, Any]:
-        return {"skipped": dict(material.skipped)}
-
-    def facts(self, config: Any, result: Mapping[str, Any]) -> dict[str, str]:
-        """Return what the model card says of the training."""
-        skipped = result["skipped"]
-        return {
-            "Weights": f"the mean of the last {config.averaging.checkpoints} checkpoints",
-            "Left out": f"{skipped['empty']} without text, {skipped['too_long']} that are too long",
-        }
+    def more(self, trained: Trained) -> dict[str, Any]:
+        return {"skipped": dict(trained.material.skipped)}
 
     def open(self, spec: str, **overrides: Any) -> TextModel:
         if overrides:

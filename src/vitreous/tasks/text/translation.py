@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +16,10 @@ from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.evaluation.text_models import Translator
 from vitreous.evaluation.texts import TranslationEvaluation, evaluate_translator
 from vitreous.models.transformer import Transformer
-from vitreous.tasks.task import Card, Material
+from vitreous.tasks.card import Card
+from vitreous.tasks.task import Trained
 from vitreous.tasks.text.config import TranslationConfig, numbers_config, pairs_config
-from vitreous.tasks.text.task import TextTask
-from vitreous.training.run import Run
+from vitreous.tasks.text.task import TRAINING_FACTS, TextTask
 
 SHORT = 80  # characters: a page holds the maps of every head
 
@@ -29,6 +29,15 @@ class Translation(TextTask):
 
     name = "translation"
     noun = "a translator"
+    card = Card(
+        "A Transformer (arXiv 1706.03762): {model.encoder_depth} encoder and {model.depth} decoder layers of "
+        "width {model.width}, {model.heads} heads, {model.norm}-norm; one byte-pair vocabulary of "
+        "{model.vocabulary} tokens",
+        {**TRAINING_FACTS, "BLEU signature": "{bleu_signature}"},
+        'translate RUN "..."',
+        "ids = model(source, target)  # see vt.Translator for texts",
+        "The figures hold for texts like those it was measured on.",
+    )
     config = TranslationConfig
     answers = Translator
     default_source = NUMBERS
@@ -70,10 +79,11 @@ class Translation(TextTask):
         used = {"batch_size", "beams", "length_penalty"} & options.keys()
         return evaluate_translator(answerer, examples, **{name: options[name] for name in used})
 
-    def report(self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Any, **more: Any) -> Path:
+    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
         from vitreous.inspection.sequence_report import write_translation_report
 
-        return write_translation_report(answerer, self.to_inspect(examples), run.path, run.path).report
+        texts, path = self.to_inspect(trained.data.test), trained.run.path
+        return write_translation_report(answerer, texts, path, path).report
 
     def to_inspect(self, examples: Sequence[Pair]) -> list[str]:
         """Return the sources of a few pairs, spread over all; short ones where there are some."""
@@ -87,20 +97,8 @@ class Translation(TextTask):
         self.check_tokenizer(answerer)
         return write_translation_report(answerer, examples, folder, Path(request.name))
 
-    def more(self, run: Run, answerer: Any, material: Material, data: Parallel) -> dict[str, Any]:
-        return {**super().more(run, answerer, material, data), "example": data.test[0].source}
-
-    def card(self, config: TranslationConfig, result: Mapping[str, Any]) -> Card:
-        model = config.model
-        return Card(
-            f"A Transformer (arXiv 1706.03762): {model.encoder_depth} encoder and {model.depth} decoder "
-            f"layers of width {model.width}, {model.heads} heads, {model.norm}-norm; one byte-pair "
-            f"vocabulary of {model.vocabulary} tokens",
-            {**self.facts(config, result), "BLEU signature": result["bleu_signature"].replace("|", " ")},
-            'translate RUN "..."',
-            "ids = model(source, target)  # see vt.Translator for texts",
-            "The figures hold for texts like those it was measured on.",
-        )
+    def more(self, trained: Trained) -> dict[str, Any]:
+        return {**super().more(trained), "example": trained.data.test[0].source}
 
     def serve(self, answerer: Translator, device: torch.device, limits: Limits) -> Served:
         from vitreous.deployment.serving.writing import TextTranslator

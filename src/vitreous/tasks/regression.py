@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.image_samples import Batch, evaluation_loader
+from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import (
@@ -34,9 +35,10 @@ from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
 from vitreous.models.config import Config
+from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
-from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask, image_facts
-from vitreous.tasks.task import Card, Material, Tree
+from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask
+from vitreous.tasks.task import Material, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Objective
@@ -174,6 +176,14 @@ class Regression(ImageTask):
 
     name = "regression"
     noun = "a regression model"
+    card = Card(
+        "An image regression model: a Vision Transformer that gives each image a number",
+        IMAGES,
+        "predict RUN image.jpg",
+        "number = model(model.preprocessing([image]))  # (1, 1), in the unit of the training labels",
+        "The errors hold for images like those it was measured on; numbers outside the range of the training "
+        "labels are extrapolated.",
+    )
     config = RegressionConfig
     default_source = ""
     numeric = True
@@ -238,40 +248,58 @@ class Regression(ImageTask):
             seconds=found.seconds,
         )
 
-    def report(
-        self, run: Run, answerer: Any, evaluation: Any, examples: Any, data: Splits, **more: Any
-    ) -> Path | None:
+    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
         if evaluation is None:
             return None
-        from vitreous.tasks.regression.report import write_regression_report
+        from vitreous.inspection.evaluation_figures import curves_figure
+        from vitreous.inspection.model_figures import model_exhibits
+        from vitreous.inspection.page import Headline
+        from vitreous.inspection.run_report import sample_batch, write_run_report
 
-        return write_regression_report(run, answerer, evaluation, examples)
-
-    def card(self, config: RegressionConfig, result: Mapping[str, Any]) -> Card:
-        return Card(
-            "An image regression model: a Vision Transformer that gives each image a number",
-            {"Images": image_facts(config)},
-            "predict RUN image.jpg",
-            "number = model(model.preprocessing([image]))  # (1, 1), in the unit of the training labels",
-            "The errors hold for images like those it was measured on; numbers outside the range of the "
-            "training labels are extrapolated.",
+        path, shown = trained.run.path, sample_batch(answerer, self.held_out_part(trained.data)[1])
+        metrics = evaluation.metrics
+        low, high = metrics["r2"].interval or (math.nan, math.nan)
+        return write_run_report(
+            path,
+            answerer,
+            [
+                scatter_figure(evaluation),
+                curves_figure(path, "curves.regression"),
+                *model_exhibits(answerer, *shown),
+            ],
+            eyebrow="Training report, regression",
+            headline=Headline(
+                metrics["r2"].text(),
+                f"R2 on {evaluation.count:,} held-out images; 95 % confidence interval (bootstrap): "
+                f"{low:.4g} to {high:.4g}. Mean absolute error: {metrics['mean_absolute_error'].text()}.",
+            ),
         )
 
-    def predict(
-        self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
-    ) -> Iterator[PredictedNumber]:
-        """Yield the number of each image."""
-        loader = evaluation_loader(images, preprocessing=answerer.preprocessing, **options)
-        for batch in loader:
-            failed |= dict(loader.bad)
-            with torch.inference_mode():
-                values = answerer(batch.images).float().flatten().tolist()
-            for index, value in zip(batch.indices.tolist(), values, strict=True):
-                yield PredictedNumber(path=images.name(index), value=value)
-        failed |= dict(loader.bad)
+    def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
+        @torch.inference_mode()
+        def numbers(names: Sequence[str], images: Tensor) -> list[PredictedNumber]:
+            values = answerer(images).float().flatten().tolist()
+            return [PredictedNumber(path=name, value=each) for name, each in zip(names, values, strict=True)]
+
+        return numbers
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
         return Regressor(answerer, device, most_pixels=limits.pixels)
+
+
+def scatter_figure(evaluation: RegressionEvaluation) -> Any:
+    """Plot the predicted number over the true one."""
+    from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
+    from vitreous.inspection.page import exhibit
+
+    both = np.concatenate([evaluation.targets, evaluation.predictions])
+    ends = [both.min(), both.max()]
+    with canvas(4.2, 4.0) as (figure, (axes,)):
+        axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.plot(evaluation.targets, evaluation.predictions, "o", color=FIRST, markersize=3, alpha=0.6)
+        axes.set_xlabel("true number")
+        axes.set_ylabel("predicted number")
+    return exhibit("scatter", Chart(figure))
 
 
 def regression_loss(settings: RegressionSettings) -> Objective:

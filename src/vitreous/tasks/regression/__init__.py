@@ -1,1 +1,0 @@
-"""Image regression: one number for each image."""
