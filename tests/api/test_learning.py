@@ -33,8 +33,8 @@ def test_a_run_has_model_metrics_report_and_evaluation(run: vt.Run, pixels: NDAr
     assert run.to_json()["test_count"] == 4
     assert "step" in run._repr_html_()
     again = vt.evaluate(vt.Run("run"), progress=False)
-    assert copy.deepcopy(again).accuracy == again.evaluation.metrics["accuracy"].value
-    assert again.evaluation.metrics["accuracy"].value == run.evaluation.metrics["accuracy"].value
+    assert copy.deepcopy(again).accuracy == again.metrics["accuracy"].value
+    assert again.metrics["accuracy"].value == run.evaluation.metrics["accuracy"].value
     assert again.table()[0]["metric"] == "accuracy"
     answers = vt.predict(run, pixels[:3], top=1, progress=False)
     assert len(answers) == 3

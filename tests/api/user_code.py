@@ -45,7 +45,7 @@ def training(photos: Path) -> None:
     if run.evaluation:
         print(run.evaluation.metrics["accuracy"].value + 1.0)
     longer: vt.Run = run.resume(epochs=90)
-    print(vt.evaluate(longer).evaluation.count, len(vt.predict(longer, [photos / "a.jpg"], top=3)))
+    print(vt.evaluate(longer).count, len(vt.predict(longer, [photos / "a.jpg"], top=3)))
     print(vt.pretrain(photos, objective="dino", epochs=3, settings={"model.depth": 6}).task.upper())
 
 

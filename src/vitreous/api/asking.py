@@ -23,7 +23,8 @@ from vitreous.errors import InputError
 from vitreous.results import Result
 
 if TYPE_CHECKING:
-    from vitreous.tasks.answering import Evaluated, Predictions
+    from vitreous.evaluation.result import Evaluation
+    from vitreous.tasks.answering import Predictions
 
 
 def evaluate(
@@ -38,7 +39,7 @@ def evaluate(
     settings: Settings | None = None,
     config: str | Path | None = None,
     progress: bool = True,
-) -> Evaluated:
+) -> Evaluation:
     """Evaluate a model on data that it did not learn from, each example once.
 
     Args:
@@ -49,8 +50,11 @@ def evaluate(
     Raises:
         InputError: no such model or data, nothing was held out, or an option that the task does not have.
     """
+    from vitreous.data.loading import worker_count
     from vitreous.tasks import task_named
-    from vitreous.tasks.answering import evaluate_model, task_of
+    from vitreous.tasks.answering import open_answerer, task_of
+    from vitreous.tasks.task import module_of
+    from vitreous.training.precision import computing, pick_device
 
     model = path_of_run(model)
     task = task_of(model) or task_named("classification")
@@ -58,9 +62,14 @@ def evaluate(
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
     source = None if data is None else data_source(data, numbers=task.numeric)
-    with progress_bar("evaluating", progress) as advance:
-        how = computation(device, precision, batch_size, workers)
-        return evaluate_model(model, source, tree, progress=advance, overrides=overrides, **how)
+    task, answerer = open_answerer(model, **overrides)
+    held = task.held_out(str(model), answerer, source, tree)
+    here = pick_device(device)
+    module_of(answerer).to(here)
+    how = {"device": here, "batch_size": batch_size, "workers": worker_count(workers)}
+    with computing(precision, here), progress_bar("evaluating", progress) as advance:
+        evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
+    return replace(evaluation, model=str(model), source=held.source, part=held.part)
 
 
 def predict(

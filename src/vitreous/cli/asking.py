@@ -35,13 +35,12 @@ def evaluate(
     if json:
         print_json(found.to_json())
         return
-    evaluation = found.evaluation
-    print(f"{run} on {found.source}, {found.part}, in {evaluation.seconds:.1f} s\n")
-    print_metrics(evaluation)
-    for table in evaluation.tables():
+    print(f"{run} on {found.source}, {found.part}, in {found.seconds:.1f} s\n")
+    print_metrics(found)
+    for table in found.tables():
         print(f"\n{table.title}" if table.title else "")
         print_table(table.headers, table.rows, words=table.words)
-    for path, reason in evaluation.failed.items():
+    for path, reason in found.failed.items():
         print(f"could not be decoded: {path}: {reason}")
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from vitreous.evaluation.scores import Interval
-from vitreous.results import percent
+from vitreous.results import Result, percent
 
 
 class Metric(NamedTuple):
@@ -48,10 +48,11 @@ def failures(reasons: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Result):
     """What a model made of held-out examples, in one form for all tasks.
 
     Attributes:
+        model, source, part: what was evaluated on which part of which data; empty after training.
         task: its name in the registry of tasks.
         of: what is counted.
         names: of the examples that were evaluated.
@@ -65,6 +66,13 @@ class Evaluation:
     names: Sequence[str]
     failed: Mapping[str, str]
     seconds: float
+    model: str = ""
+    source: str = ""
+    part: str = ""
+
+    if TYPE_CHECKING:  # what the evaluation of a task has besides: accuracy, per_class, ...
+
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def count(self) -> int:
@@ -84,6 +92,14 @@ class Evaluation:
         """More than the metrics, for people."""
         return []
 
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each metric: its value and 95 % interval."""
+        rows = []
+        for metric in self.metrics.values():
+            low, high = metric.interval or (None, None)
+            rows.append({"metric": metric.label, "value": metric.value, "low": low, "high": high})
+        return rows
+
     def to_json(self) -> dict[str, Any]:
         """Return everything but the answers to single examples.
 
@@ -97,7 +113,9 @@ class Evaluation:
             flat[f"test_{name}"] = metric.value
             if interval:
                 flat[f"test_{name}_interval"] = interval
+        evaluated = {"run": self.model, "data": self.source, "part": self.part} if self.model else {}
         return {
+            **evaluated,
             "task": self.task,
             "metrics": metrics,
             "count": self.count,

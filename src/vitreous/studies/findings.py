@@ -17,8 +17,7 @@ from vitreous.evaluation.scores import Interval
 from vitreous.results import Result, percent
 from vitreous.studies.laboratory import Laboratory, TrialResult
 from vitreous.studies.study import Effect, Study, Variant, settings_of
-from vitreous.tasks.images import dotted
-from vitreous.training.settings import Tree
+from vitreous.training.settings import Tree, leaves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -194,7 +193,7 @@ def refuse_overwritten(study: Study, wanted: Tree, laboratory: Laboratory, plain
         wanted: the user's settings.
         laboratory, plain: with these settings and without.
     """
-    values = dict(dotted(wanted))
+    values = leaves(wanted)
     for name in ("seed", "data.split_seed"):
         if name in values:
             raise InputError(
@@ -202,14 +201,14 @@ def refuse_overwritten(study: Study, wanted: Tree, laboratory: Laboratory, plain
                 f"{name}, and choose their number with --seeds"
             )
     base = laboratory.base()
-    own = [dict(dotted(variant.trial.settings)) for variant in study.variants(base)]
+    own = [leaves(variant.trial.settings) for variant in study.variants(base)]
     fixed = [name for name in values if all(name in settings for settings in own)]
     if not fixed:
         return
     # A variant may set a multiple of the user's value; what does not follow the value ignores it.
     default = plain.base()
-    others = [dict(dotted(variant.trial.settings)) for variant in study.variants(default)]
-    before, after = (dict(dotted(each.model_dump())) for each in (default, base))
+    others = [leaves(variant.trial.settings) for variant in study.variants(default)]
+    before, after = (leaves(each) for each in (default, base))
     for name in fixed:
         unchanged = [each[name] for each in own] == [each[name] for each in others]
         if unchanged and before.get(name) != after.get(name):

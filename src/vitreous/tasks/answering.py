@@ -1,4 +1,4 @@
-"""Models of every task: which task a model has, opening, evaluating and asking it.
+"""Models of every task: which task a model has, opening and asking it.
 
 Nothing here prints, and nothing reads a command line: commands and the Python functions call this.
 """
@@ -19,39 +19,13 @@ from vitreous.checkpoints.runs import check_finished, command_of, read_tree
 from vitreous.data.dataset import ImageDataset
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress
-from vitreous.evaluation.result import Evaluation, failures
+from vitreous.evaluation.result import failures
 from vitreous.evaluation.text_models import TextModel
 from vitreous.results import Result, scalars
 from vitreous.tasks import TASKS, task_named
-from vitreous.tasks.task import Answer, Task, Tree, module_of
+from vitreous.tasks.task import Answer, Task, module_of
 from vitreous.training.precision import computing
 from vitreous.training.run import of_another_command
-
-
-@dataclass(frozen=True)
-class Evaluated(Result):
-    """An evaluation, whose attributes (`accuracy` ...) are this one's, too; and what it was made on."""
-
-    model: str
-    source: str
-    part: str
-    evaluation: Evaluation
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "evaluation":  # it is copied, and not there yet
-            raise AttributeError(name)
-        return getattr(self.evaluation, name)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"run": self.model, "data": self.source, "part": self.part, **self.evaluation.to_json()}
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each metric: its value and 95 % interval."""
-        rows = []
-        for metric in self.evaluation.metrics.values():
-            low, high = metric.interval or (None, None)
-            rows.append({"metric": metric.label, "value": metric.value, "low": low, "high": high})
-        return rows
 
 
 @dataclass(frozen=True)
@@ -137,36 +111,6 @@ def open_answerer(model: Any, *, fresh: bool = False, **overrides: Any) -> tuple
             f"{model} is a name without weights, and its answers mean nothing: give a run or a checkpoint"
         )
     return open_answerer(opened)
-
-
-def evaluate_model(
-    model: str | Path,
-    data: Any | None = None,
-    settings: Tree | None = None,
-    *,
-    device: torch.device,
-    precision: str = "fp32",
-    overrides: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Evaluated:
-    """Evaluate a model on data that it did not learn from.
-
-    Args:
-        model: a run directory, or any checkpoint with a head.
-        data: DATA; by default the held-out part of what the run was trained on.
-        settings: a tree, of which only `data` may be set.
-        overrides: fields of the model's configuration, such as `image_size`.
-        options: batch_size, workers and progress, and those of the task.
-
-    Raises:
-        InputError: no such model or data, unknown settings, or nothing was held out.
-    """
-    task, answerer = open_answerer(model, **(overrides or {}))
-    held = task.held_out(str(model), answerer, data, settings or {})
-    module_of(answerer).to(device)
-    with computing(precision, device):
-        evaluation = task.evaluate(answerer, held.examples, device=device, **options)
-    return Evaluated(str(model), held.source, held.part, evaluation)
 
 
 def predict(

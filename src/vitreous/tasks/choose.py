@@ -1,12 +1,18 @@
-"""Which recipe suits the data, from scratch and for fine-tuning: by rule, each choice with its reason."""
+"""Which recipe suits the data, from scratch and for fine-tuning: by rule, each choice with its reason.
+
+The recipes of classification are in `training.recipes`, those of other tasks in recipes/, TOML files as
+`--config` takes them.
+"""
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitreous.data.dataset import DataSummary
 from vitreous.training.recipes import recipe
-from vitreous.training.settings import configure
+from vitreous.training.settings import AnyConfig, Tree, configure
 
 LOOKS = 220_000  # at images, in a whole training: some ten minutes on two cores at 64x64
 EPOCHS = (20, 300)  # fewest and most
@@ -32,6 +38,12 @@ class Choice(NamedTuple):
     config: Any
     reasons: tuple[str, ...]
     imposed: tuple[str, ...] = ()
+
+
+def packaged_config(kind: type[AnyConfig], name: str, settings: Tree | None = None) -> AnyConfig:
+    """Return the configuration of recipes/NAME.toml, with what the data decide over it."""
+    text = (Path(__file__).parent / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+    return configure(kind(), tomllib.loads(text), settings or {})
 
 
 def choose(source: str, data: DataSummary, *, name: str | None, init: str | None) -> Choice:

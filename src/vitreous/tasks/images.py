@@ -28,7 +28,7 @@ from vitreous.tasks.task import Answer, HeldOut, Material, Measure, Plan, Task, 
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, starting_model
-from vitreous.training.settings import configure, without_none_words
+from vitreous.training.settings import configure, leaves, without_none_words
 
 MOST_NAMED = 6  # settings of the user's that are named
 OPENING = frozenset({"--image-size", "--set"})
@@ -231,20 +231,11 @@ def check_data_settings(command: str, settings: Tree) -> None:
 
 def overruled(settings: Tree) -> tuple[str, ...]:
     """Return a sentence about what the user set, where something was."""
-    own = [f"{name}={value}" for name, value in dotted(settings)]
+    own = [f"{name}={value}" for name, value in leaves(settings).items()]
     if not own:
         return ()
     more = f", and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else ""
     return (f"over all this your own settings: {', '.join(own[:MOST_NAMED])}{more}",)
-
-
-def dotted(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield ("training.epochs", 2) for every value of a tree of settings."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
 
 
 def readable_images(images: ImageDataset, rows: Iterable[int]) -> Iterator[tuple[Image.Image, str]]:

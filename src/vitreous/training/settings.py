@@ -135,12 +135,11 @@ def plain(value: Any) -> Any:
     return value
 
 
-def leaves(config: BaseModel, prefix: str = "") -> dict[str, Any]:
-    """Return every leaf by its dotted name."""
+def leaves(config: BaseModel | Tree, prefix: str = "") -> dict[str, Any]:
+    """Return every leaf of a configuration, or of a tree of settings, by its dotted name."""
     found: dict[str, Any] = {}
-    for name in type(config).model_fields:
-        value = getattr(config, name)
-        if isinstance(value, BaseModel):
+    for name, value in dict(config).items():
+        if isinstance(value, BaseModel | Mapping):
             found |= leaves(value, f"{prefix}{name}.")
         else:
             found[prefix + name] = value

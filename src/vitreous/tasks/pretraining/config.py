@@ -15,12 +15,12 @@ from vitreous.data.sources.folders import FileImages, index_folder, subfolders
 from vitreous.errors import InputError
 from vitreous.models.config import Config, ViTConfig
 from vitreous.models.names import Model
+from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.pretraining.dino import DINO, DINOConfig
 from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig, MaskedPatchPrediction
 from vitreous.tasks.pretraining.masking import SimMIM, SimMIMConfig
 from vitreous.tasks.pretraining.views import ViewsConfig
-from vitreous.tasks.recipes import packaged_config
 from vitreous.training.config import RunConfig
 
 ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino"]

@@ -12,7 +12,7 @@ from vitreous.data.segmentation.masked import MaskSplits
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
-from vitreous.tasks.recipes import packaged_config
+from vitreous.tasks.choose import packaged_config
 from vitreous.training.config import RunConfig
 from vitreous.training.settings import configure
 

@@ -38,9 +38,8 @@ from vitreous.models.preprocessing import upright
 from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice
+from vitreous.tasks.choose import Choice, packaged_config
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
-from vitreous.tasks.recipes import packaged_config
 from vitreous.tasks.segmentation.config import SegmentationConfig, fine_tuning_config, masks_config
 from vitreous.tasks.task import Trained, Tree
 from vitreous.training.config import TrainingConfig

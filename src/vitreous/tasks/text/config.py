@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from vitreous.models.config import Config, Positive, Probability
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.tasks.recipes import packaged_config
+from vitreous.tasks.choose import packaged_config
 from vitreous.training.config import CommandConfig, TrainingConfig
 
 
