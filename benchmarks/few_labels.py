@@ -18,7 +18,7 @@ from vitreous.data.dataset import Splits, Subset
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.features import extract
 from vitreous.evaluation.probing import knn_hits
-from vitreous.tasks.pretraining.config import ObjectiveName, PretrainingRunConfig, by_model, rules
+from vitreous.tasks.pretraining.task import ObjectiveName, PretrainingRunConfig, by_model, rules
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import starting_model

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from vitreous.tasks.text.config import images_config, pairs_config
+from vitreous.tasks.text.task import images_config, pairs_config
 
 SMALL = (
     "--set", "training.steps=2", "--set", "model.encoder.depth=1", "--set", "model.decoder.depth=1",

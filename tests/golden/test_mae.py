@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 import vitreous as vt
 from vitreous.layers.stems import to_patches
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.config import PretrainingConfig, PretrainingRunConfig
 from vitreous.tasks.pretraining.mae import published_decoder, sincos_of_mae
+from vitreous.tasks.pretraining.task import PretrainingConfig, PretrainingRunConfig
 
 TOLERANCE = 2e-5
 

@@ -23,7 +23,7 @@ from vitreous.inspection.sequence_report import (
     write_translation_report,
 )
 from vitreous.tasks import task_named
-from vitreous.tasks.text.config import digit_lines_config, numbers_config
+from vitreous.tasks.text.task import digit_lines_config, numbers_config
 from vitreous.training.settings import configure
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.tasks.pretraining.config import PretrainingConfig, build_objective
 from vitreous.tasks.pretraining.dino import DINOConfig
+from vitreous.tasks.pretraining.task import PretrainingConfig, build_objective
 
 SMALL = DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8)
 

@@ -18,7 +18,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.config import OBJECTIVES, PretrainingRunConfig, open_unlabeled
+from vitreous.tasks.pretraining.task import OBJECTIVES, PretrainingRunConfig, open_unlabeled
 from vitreous.tasks.running import learn
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.distributed import World

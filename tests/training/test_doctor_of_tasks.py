@@ -21,9 +21,9 @@ from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
 from vitreous.tasks.doctor import examine_data, examine_run
-from vitreous.tasks.pretraining.config import PretrainingRunConfig
+from vitreous.tasks.pretraining.task import PretrainingRunConfig
 from vitreous.tasks.segmentation.config import SegmentationConfig
-from vitreous.tasks.text.config import digit_lines_config, numbers_config
+from vitreous.tasks.text.task import digit_lines_config, numbers_config
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 

@@ -10,7 +10,7 @@ from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.sequence_config import TransformerConfig
 from vitreous.models.transformer import Transformer
-from vitreous.tasks.pretraining.config import OBJECTIVES, ObjectiveName, PretrainingConfig, build_objective
+from vitreous.tasks.pretraining.task import OBJECTIVES, ObjectiveName, PretrainingConfig, build_objective
 from vitreous.training.config import LoRAConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.initial_model import add_lora, freeze
 from vitreous.training.learner import Learner

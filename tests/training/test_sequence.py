@@ -16,13 +16,14 @@ from vitreous.data.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.evaluation.text_models import Reader, Translator
 from vitreous.tasks import task_named
 from vitreous.tasks.running import learn, open_run, start_run
-from vitreous.tasks.text.config import (
+from vitreous.tasks.text.task import (
     TranslationConfig,
     digit_lines_config,
+    last_checkpoints,
+    next_token,
     numbers_config,
     pairs_config,
 )
-from vitreous.tasks.text.task import last_checkpoints, next_token
 from vitreous.training.distributed import World
 from vitreous.training.learner import Average, learning_rate
 from vitreous.training.run import Run

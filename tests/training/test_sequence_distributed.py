@@ -18,7 +18,7 @@ import vitreous as vt
 from vitreous.data.text.captions import open_captions
 from vitreous.data.text.parallel import Parallel, number_pairs, open_parallel
 from vitreous.tasks.running import learn, open_run
-from vitreous.tasks.text.config import (
+from vitreous.tasks.text.task import (
     CaptioningConfig,
     TranslationConfig,
     digit_lines_config,

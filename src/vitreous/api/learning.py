@@ -157,7 +157,7 @@ def pretrain(
     Raises:
         InputError, Interrupted: see `train`.
     """
-    from vitreous.tasks.pretraining.config import OBJECTIVES
+    from vitreous.tasks.pretraining.task import OBJECTIVES
 
     tree = run_settings(options)
     name = str(objective or tree.get("task", "mae"))

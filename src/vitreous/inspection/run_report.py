@@ -38,7 +38,7 @@ from vitreous.results import percent
 from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
-    from vitreous.tasks.pretraining.config import PretrainingRunConfig, SelfSupervision
+    from vitreous.tasks.pretraining.task import PretrainingRunConfig, SelfSupervision
 
 SAMPLES = 8  # images whose attention is shown
 OBJECTIVES = {

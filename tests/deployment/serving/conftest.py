@@ -28,7 +28,7 @@ from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
 from vitreous.tasks.regression import Regressor
-from vitreous.tasks.text.config import digit_lines_config, numbers_config
+from vitreous.tasks.text.task import digit_lines_config, numbers_config
 from vitreous.training.settings import configure
 
 THREAD = one_thread()

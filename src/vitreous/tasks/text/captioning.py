@@ -34,8 +34,13 @@ from vitreous.models.captioner import Captioner
 from vitreous.tasks.card import Card
 from vitreous.tasks.images import readable_images
 from vitreous.tasks.task import Trained
-from vitreous.tasks.text.config import CaptioningConfig, digit_lines_config, images_config
-from vitreous.tasks.text.task import TRAINING_FACTS, TextTask
+from vitreous.tasks.text.task import (
+    TRAINING_FACTS,
+    CaptioningConfig,
+    TextTask,
+    digit_lines_config,
+    images_config,
+)
 
 INSTEAD = "use --set model.encoder.width=96 and its like"
 

@@ -18,8 +18,7 @@ from vitreous.evaluation.texts import TranslationEvaluation, evaluate_translator
 from vitreous.models.transformer import Transformer
 from vitreous.tasks.card import Card
 from vitreous.tasks.task import Trained
-from vitreous.tasks.text.config import TranslationConfig, numbers_config, pairs_config
-from vitreous.tasks.text.task import TRAINING_FACTS, TextTask
+from vitreous.tasks.text.task import TRAINING_FACTS, TextTask, TranslationConfig, numbers_config, pairs_config
 
 SHORT = 80  # characters: a page holds the maps of every head
 
