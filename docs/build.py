@@ -11,6 +11,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 SITE = DOCS.parent / "build" / "docs"
+ADDRESS = "https://vitreous.readthedocs.io"
 LANGUAGES = {"en": "Code of the figure", "ko": "그림을 그리는 코드"}
 START = """<!doctype html>
 <meta charset="utf-8">
@@ -28,6 +29,7 @@ def build(site: Path) -> None:
             [
                 *(sys.executable, "-m", "sphinx", "-q", "-W", "-E", "--keep-going", "-b", "html"),
                 *("-c", DOCS, "-D", f"language={language}", "-d", site / "trees" / language),
+                *("-D", f"ogp_site_url={ADDRESS}/{language}/"),
                 *("-D", f"nb_code_prompt_show={prompt}", "-D", f"nb_code_prompt_hide={prompt}"),
                 *(DOCS / language, site / language),
             ],

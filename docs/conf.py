@@ -21,6 +21,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinxcontrib.katex",
+    "sphinxext.opengraph",
     "from_program",
     "korean_search",
 ]
@@ -46,9 +47,16 @@ autodoc_member_order = "bysource"
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
+# What a link to a page shows where it is shared (Open Graph); build.py sets the address of each language.
+ogp_site_name = "vitreous"
+ogp_image = "_static/hero.png"
+ogp_use_first_image = False
+ogp_social_cards = {"enable": False}
+
 templates_path = ["_templates"]
-html_static_path = ["_static"]
+html_static_path = ["_static", "hero.png"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_favicon = "_static/favicon.svg"
 html_theme = "furo"
 html_copy_source = False

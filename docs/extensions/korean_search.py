@@ -12,11 +12,11 @@ import re
 from sphinx.application import Sphinx
 from sphinx.search import SearchLanguage, languages
 
-RUNS = re.compile(r"[가-힣]+|[\w.+-]+")
+RUNS = re.compile(r"[가-힣]+|(?:(?![가-힣])[\w.+-])+")
 SCRIPT = """
 const koreanPairs = (run) => run.length < 2 ? [run]
   : Array.from({ length: run.length - 1 }, (_, i) => run.slice(i, i + 2));
-var splitQuery = (query) => (query.match(/[가-힣]+|[\\p{Letter}\\p{Number}_.+-]+/gu) || [])
+var splitQuery = (query) => (query.match(/[가-힣]+|(?:(?![가-힣])[\\p{Letter}\\p{Number}_.+-])+/gu) || [])
   .flatMap((run) => /[가-힣]/.test(run) ? koreanPairs(run) : [run]);
 class Stemmer { stemWord(word) { return word.toLowerCase(); } }
 """

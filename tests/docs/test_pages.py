@@ -188,24 +188,3 @@ def test_commands_and_programs_run_as_printed(page: str, world: Path, tmp_path: 
         call = ["bash", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
         done = subprocess.run(call, cwd=here, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{page}:\n{text}\n{done.stderr}"
-
-
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_finds_korean_words(tmp_path: Path) -> None:
-    pytest.importorskip("sphinx", reason="sphinx: pip install '.[docs]'")
-    sys.path.insert(0, str(DOCS))
-    try:
-        from build import build
-    finally:
-        sys.path.remove(str(DOCS))
-    build(tmp_path)
-    for language in LANGUAGES:
-        for page in PAGES:
-            assert (tmp_path / language / f"{page}.html").exists()
-    index = json.loads((tmp_path / "ko" / "searchindex.js").read_text("utf-8")[len("Search.setIndex(") : -1])
-    known = index["terms"].keys() | index["titleterms"].keys()
-    headings = (line for page in PAGES for line in text_of(page, "ko").splitlines() if line.startswith("#"))
-    words = {word for line in headings for word in re.findall(r"[가-힣]{2,}", line)}
-    assert len(words) > 30
-    lost = {word for word in words if not {word[at : at + 2] for at in range(len(word) - 1)} <= known}
-    assert not lost

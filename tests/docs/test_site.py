@@ -1,0 +1,117 @@
+"""The built site: complete, searchable in Korean, without broken links, and usable by everyone."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+LANGUAGES = ("en", "ko")
+PAGES = sorted(
+    path.relative_to(DOCS / "en").with_suffix("")
+    for ending in ("md", "ipynb")
+    for path in (DOCS / "en").rglob(f"*.{ending}")
+)
+LARGEST = 1_000_000  # bytes of a page
+PHONE = {"width": 390, "height": 844}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it: a warning is an error."""
+    pytest.importorskip("sphinx", reason="sphinx: pip install '.[docs]'")
+    sys.path.insert(0, str(DOCS))
+    try:
+        from build import build
+    finally:
+        sys.path.remove(str(DOCS))
+    path = tmp_path_factory.mktemp("site")
+    build(path)
+    return path
+
+
+class Anchors(HTMLParser):
+    """What a page can be asked for and what it points to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.graph: dict[str, str] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.ids |= {found[name] for name in ("id", "name") if name in found}
+        self.links += [found[name] for name in ("href", "src") if name in found and tag != "base"]
+        if tag == "meta" and found.get("property", "").startswith("og:"):
+            self.graph[found["property"]] = found["content"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_page_is_built_small_and_describes_itself(site: Path, language: str) -> None:
+    for page in PAGES:
+        path = (site / language / page).with_suffix(".html")
+        assert path.stat().st_size < LARGEST, page
+        graph = Anchors(path.read_text("utf-8")).graph
+        assert graph.keys() >= {"og:title", "og:type", "og:url", "og:image", "og:description"}, page
+        assert f"/{language}/" in graph["og:url"]
+
+
+def test_korean_search_knows_every_noun_of_a_heading(site: Path) -> None:
+    index = json.loads((site / "ko" / "searchindex.js").read_text("utf-8")[len("Search.setIndex(") : -1])
+    known = index["terms"].keys() | index["titleterms"].keys()
+    headings = index["alltitles"].keys()
+    words = {word for line in headings for word in re.findall(r"[가-힣]{2,}", line)}
+    assert len(words) > 30
+    lost = {word for word in words if not {word[at : at + 2] for at in range(len(word) - 1)} <= known}
+    assert not lost
+
+
+def test_every_link_inside_the_site_leads_somewhere(site: Path) -> None:
+    pages = {path: Anchors(path.read_text("utf-8")) for path in site.rglob("*.html")}
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            address = urlsplit(link)
+            if address.scheme or address.netloc:
+                assert address.scheme != "http" or address.hostname in ("localhost", "127.0.0.1"), link
+                continue
+            target = path if not address.path else (path.parent / unquote(address.path)).resolve()
+            known = target in pages and unquote(address.fragment) in {"", *pages[target].ids}
+            if not (known or (target not in pages and target.is_file())):
+                broken.append((str(path.relative_to(site)), link))
+    assert not broken
+
+
+def violations(page: Any) -> list[str]:
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{each['id']}: {node['html'][:120]}" for each in found for node in each["nodes"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_phone_shows_every_page_and_axe_has_nothing_to_say(
+    site: Path, browser: Any, language: str, scheme: str
+) -> None:
+    pytest.importorskip("axe_playwright_python", reason="axe-playwright-python: make test-slow installs it")
+    with browser.new_page(viewport=PHONE, color_scheme=scheme) as page:
+        wrong = {}
+        for name in PAGES:
+            page.goto((site / language / name).with_suffix(".html").as_uri())
+            if found := violations(page):
+                wrong[str(name)] = found
+            width = page.evaluate("document.documentElement.scrollWidth")
+            assert width <= PHONE["width"], f"{name} scrolls to the side: {width} pixels"
+    assert not wrong
