@@ -8,7 +8,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-lowest docs lint format clean
+.PHONY: demo test test-slow test-lowest docs links lint format clean
 
 .venv/train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -47,6 +47,11 @@ test-lowest:
 docs: .venv/dev
 	$(PIP) --editable '.[dev,docs]'
 	$(BIN)/python docs/build.py
+
+# The addresses outside the site; needs the network, so no test asks them.
+links: .venv/dev
+	$(PIP) --editable '.[dev,docs]'
+	$(BIN)/python -m sphinx -q -E -b linkcheck -c docs docs/en build/links
 
 lint: .venv/dev
 	$(BIN)/ruff check .
