@@ -1,0 +1,102 @@
+"""The plots of the page on benchmarks, from the results that are kept.
+
+python docs/make_plots.py    # writes docs/figures/benchmark-*.svg
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "benchmarks" / "results"
+OURS, OTHERS, MORE = "#00796d", "#b5651d", "#6b7280"
+
+
+def result(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def plot(name: str, *, width: float = 6.4, height: float = 3.2) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def save(figure: Figure, name: str) -> None:
+    path = HERE / "figures" / f"benchmark-{name}.svg"
+    figure.savefig(path, metadata={"Date": None})
+    print(path)
+
+
+def digits() -> None:
+    """Accuracy on ten splits, beside the two baselines."""
+    figure, axes = plot("digits")
+    splits = result("digits")["splits"]
+    keys = "accuracy", *list(splits[0])[-2:]  # the baselines are last
+    for label, key, color in zip(("ViT", "tuned SVM", "k-NN"), keys, (OURS, OTHERS, MORE), strict=True):
+        values = [100 * split[key] for split in splits]
+        axes.plot(range(1, len(values) + 1), values, "o-", color=color, label=label, linewidth=1)
+    axes.set(xlabel="split", ylabel="accuracy, %", title="1,797 handwritten digits, 20 % held out")
+    axes.set_xticks(range(1, len(splits) + 1))
+    axes.legend(frameon=False, ncols=3, loc="lower center")
+    axes.set_ylim(97, 100.2)
+    save(figure, "digits")
+
+
+def bars(name: str, rows: dict[str, float], *, title: str, label: str, line: float | None = None) -> None:
+    figure, axes = plot(name, height=0.7 + 0.38 * len(rows))
+    names = list(rows)[::-1]
+    colors = [OTHERS if name.startswith(("timm", "CNN", "U-Net")) else OURS for name in names]
+    drawn = axes.barh(names, [rows[name] for name in names], color=colors, height=0.62)
+    axes.bar_label(drawn, fmt="%.3g", padding=3)
+    if line is not None:
+        axes.axvline(line, color=MORE, linewidth=1, linestyle="--")
+    axes.set(title=title, xlabel=label)
+    axes.margins(x=0.12)
+    save(figure, name)
+
+
+def main() -> None:
+    matplotlib.rcParams.update({"svg.hashsalt": "vitreous", "font.size": 9, "axes.titlesize": 10})
+    digits()
+    names = {
+        "train_500x375": "random crops of 500 x 375 JPEGs",
+        "evaluate_500x375": "evaluation's crop of 500 x 375 JPEGs",
+        "train_12_megapixels": "12-megapixel photographs",
+        "train_packed_256": "packed JPEGs",
+        "train_packed_raw_256": "packed pixels",
+        "train_in_memory": "images kept in memory",
+    }
+    loader = result("loader")["rows"]
+    ratios = {label: loader[key]["ratio"] for key, label in names.items()}
+    bars("loader", ratios, title="Loading images", label="times as fast as torchvision", line=1)
+    steps = result("training_step")["steps"]
+    speeds = {name: each["images_per_second"] for name, each in steps.items()}
+    bars("training-step", speeds, title="Training step, ViT-Ti/16, batch 32, two cores", label="images/s")
+    rows = result("from_scratch")["rows"]
+    scratch = {
+        f"{label}, {row['set']}, {row['minutes']:g} min": 100 * row[key]["accuracy"]
+        for row in rows
+        for key, label in (("vitreous", "ViT"), ("cnn", "CNN"))
+    }
+    bars("from-scratch", scratch, title="From scratch, 24 classes of 150 images", label="accuracy, %")
+    serving = result("serving")["rows"]
+    speed = next(key for key in serving[0] if key.endswith("_per_second"))
+    served = {
+        f"{row['way']}, {row['clients']} client{'s' * (row['clients'] > 1)}": row[speed]
+        for row in serving
+        if row["model"] == "digits"
+    }
+    bars("serving", served, title="Serving the digits model over HTTP", label="images/s")
+
+
+if __name__ == "__main__":
+    main()
