@@ -30,8 +30,10 @@ from vitreous.inspection.model_figures import (
     first_filters,
     position_rows,
     position_similarity,
+    positions_figure,
     principal_filters,
 )
+from vitreous.inspection.page import LeftOut
 from vitreous.inspection.relevance import relevance
 from vitreous.inspection.representations import (
     cka_matrix,
@@ -136,8 +138,11 @@ def test_rows_are_those_of_the_patches_alone(kind: str, where: str) -> None:
     ("kind", "why"), [("none", "no position embeddings"), ("rotary-2d", "inside the attention")]
 )
 def test_why_there_is_no_position_similarity(kind: str, why: str) -> None:
-    with pytest.raises(InputError, match=why):
-        position_rows(model_of(position={"kind": kind, "where": "every-layer"}))
+    model = model_of(position={"kind": kind, "where": "every-layer"})
+    assert position_rows(model) is None
+    left_out = positions_figure(model)
+    assert isinstance(left_out, LeftOut)
+    assert why in left_out.reason
 
 
 # --- filters -----------------------------------------------------------------------------------------------

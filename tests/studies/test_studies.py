@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+import vitreous as vt
 from vitreous.checkpoints import load
 from vitreous.cli import run
 from vitreous.data.config import DataConfig
@@ -22,7 +23,7 @@ from vitreous.models.vit import ViT
 from vitreous.studies import complexity
 from vitreous.studies import laboratory as laboratory_module
 from vitreous.studies.experiments import STUDIES, study_named
-from vitreous.studies.findings import Findings, TableRow, refuse_overwritten, run_study, run_variants, verdict
+from vitreous.studies.findings import Findings, TableRow, refuse_overwritten, run_variants, verdict
 from vitreous.studies.laboratory import Laboratory, TrialResult, select_part
 from vitreous.studies.study import Effect, Part, Trial, Variant, settings_of
 from vitreous.studies.writing import atomic_files, markdown, results_folder, write_study
@@ -301,16 +302,8 @@ def test_settings_without_effect_are_refused(
 ) -> None:
     monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(InputError, match=message):
-        run_study(
-            study_named("positions"),
-            "digits",
-            wanted,
-            epochs=1,
-            seeds=1,
-            cache=tmp_path,
-            device=torch.device("cpu"),
-            progress=lambda _: None,
-        )
+        vt.study("positions", settings=wanted, out=tmp_path / "study", progress=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_settings_that_variants_multiply_take_effect(tmp_path: Path) -> None:

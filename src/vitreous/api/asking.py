@@ -20,6 +20,7 @@ from vitreous.api.arguments import (
 from vitreous.api.data import data_source
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError
+from vitreous.languages import speaking
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -217,6 +218,7 @@ def serve(
     settings: Settings | None = None,
     config: str | Path | None = None,
     ready: Callable[[str, dict[str, Any]], None] = print_address,
+    language: str | None = None,
 ) -> None:
     """Answer over HTTP until Ctrl-C, with a web page.
 
@@ -227,6 +229,7 @@ def serve(
         max_wait: milliseconds that a request waits for others.
         queue: maximum queued images or texts; beyond it the server answers 503.
         ready: called with the address and what is served, once it answers; by default it is printed.
+        language: of the web page, "en" or "ko"; by default that of the locale.
 
     Raises:
         InputError: a model that cannot be served, a port that is taken, or a package that is missing.
@@ -252,10 +255,12 @@ def serve(
     address, chosen = running.bind(host, port), pick_device(device)
     with running.one_thread() as thread:
         opened = thread.submit(open_served, str(model), device=chosen, precision=precision, **fields).result()
+        with speaking(language):
+            page = page_of(opened.served, opened.about, opened.examples, Limits())
         app = build_app(
             opened.served,
             about=opened.about,
-            page=page_of(opened.served, opened.about, opened.examples, Limits()),
+            page=page,
             model_thread=thread,
             pace=Pace(max_batch, max_wait / 1000, queue),
         )

@@ -20,6 +20,7 @@ from vitreous.api.arguments import (
 )
 from vitreous.data.image_list import Failure, image_list
 from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.languages import phrase, speaking
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -53,6 +54,7 @@ def inspect(
     settings: Settings | None = None,
     config: str | Path | None = None,
     progress: bool = True,
+    language: str | None = None,
 ) -> Inspection:
     """Write the figures of a model: one page to explore, figures as PNG and SVG, numbers as arrays.
 
@@ -65,6 +67,7 @@ def inspect(
         patch: (row, column) of the patch whose attention is drawn, from 0; by default the middle one.
         compare: another model, whose layers are compared with this one's.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        language: of the page, "en" or "ko"; by default that of the locale.
 
     Raises:
         InputError: no such model, image or class; an option that does not apply to the model; or a
@@ -92,10 +95,11 @@ def inspect(
     with (
         computing(answering_precision(precision, here), here),
         writing_to(folder),
+        speaking(language),
         progress_bar("inspecting", progress) as advance,
     ):
         shown = examples_to_show(task, model, answerer, images)
-        fresh = "Its weights are fresh: it has learned nothing yet. " if is_fresh(model) else ""
+        fresh = f"{phrase('inspection.fresh')} " if is_fresh(model) else ""
         request = InspectionRequest(
             name=model_name(model),
             about=fresh + shown.about,
@@ -138,12 +142,12 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
     else:
         if (Path(model_name(model)) / "config.toml").is_file():
             source, part, held_out = task.held_out(model_name(model), answerer, None, {})
-            found, about = task.to_inspect(held_out), f"No images were given: these are of {source}, {part}."
+            found, about = task.to_inspect(held_out), phrase("inspection.held-out", source=source, part=part)
             if task.takes == "texts":
                 return Shown(found)
         else:
             found = open_data("digits", DataConfig()).test
-            about = "No images were given: these are handwritten digits."
+            about = phrase("inspection.digits")
         rows = found.sample(task.inspected)
     size = getattr(answerer, "model", answerer).preprocessing.size
     read = []

@@ -47,6 +47,7 @@ class TrainingOptions(TypedDict, total=False):
     config: str | Path | None
     callbacks: Iterable[Any]
     progress: bool
+    language: str | None
 
 
 class ImageTrainingOptions(TrainingOptions, total=False):
@@ -80,6 +81,7 @@ def train(
     config: str | Path | None = None,
     callbacks: Iterable[Any] = (),
     progress: bool = True,
+    language: str | None = None,
 ) -> Run:
     """Train or fine-tune a model on images; evaluate it on the held-out part, write the report and the card.
 
@@ -102,6 +104,7 @@ def train(
         settings: any leaf of the configuration, {"training.peak_lr": 1e-3}; and a TOML file of them.
         callbacks: `vitreous.training.callbacks.Callback` objects, or functions that get each row of metrics.
         progress: show progress, and why the recipe was chosen, on stderr.
+        language: of the report, "en" or "ko"; by default that of the locale.
 
     Raises:
         InputError: data, settings or options that do not fit together.
@@ -130,6 +133,7 @@ def train(
         "config": config,
         "callbacks": callbacks,
         "progress": progress,
+        "language": language,
     }
     tree = run_settings(options)
     named = task_named(str(task or tree.get("task", "classification")))
@@ -152,7 +156,7 @@ def pretrain(
         data: see `train`.
         objective: masked-patch, mae (the default), simmim or dino.
         options: model, init, image_size, workers, epochs, batch_size, out, device, precision, shard, seed,
-            settings, config, callbacks, progress; see `train`.
+            settings, config, callbacks, progress, language; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.
@@ -181,7 +185,7 @@ def train_translator(
         steps: how long, instead of epochs.
         beams, length_penalty: of the evaluation; see `translate`.
         options: epochs, batch_size, out, device, precision, shard, seed, settings, config, callbacks,
-            progress; see `train`.
+            progress, language; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.
@@ -243,6 +247,7 @@ def start_training(
         device=options.get("device", "auto"),
         callbacks=options.get("callbacks", ()),
         progress=options.get("progress", True),
+        language=options.get("language"),
         **evaluation,
     )
 

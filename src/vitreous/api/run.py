@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import progress_bar
 from vitreous.errors import InputError, require_packages
+from vitreous.languages import speaking
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Run(Result):
         progress: bool = True,
         command: str | None = None,
         task: str | None = None,
+        language: str | None = None,
         **evaluation: Any,
     ) -> Run:
         """Continue from the newest checkpoint; extend the run if it is to have more epochs or steps.
@@ -99,6 +101,7 @@ class Run(Result):
             shard: whether the weights are sharded from now on; None: as it was.
             callbacks: see `train`.
             command, task: what the run is expected to be of; None: as it is.
+            language: of the report; see `train`.
             evaluation: options of the evaluation, such as `beams`.
 
         Raises:
@@ -120,7 +123,9 @@ class Run(Result):
                 steps=steps,
             )
 
-        return train_in_processes(start, device=device, callbacks=callbacks, progress=progress, **evaluation)
+        return train_in_processes(
+            start, device=device, callbacks=callbacks, progress=progress, language=language, **evaluation
+        )
 
     def to_json(self) -> dict[str, Any]:
         if self.result:
@@ -156,12 +161,14 @@ def train_in_processes(
     device: str,
     callbacks: Iterable[Any],
     progress: bool,
+    language: str | None = None,
     **options: Any,
 ) -> Run:
     """Train in every process that torchrun has started; evaluate in the first.
 
     Args:
         start: makes or opens the run.
+        language: of the report.
         options: of the evaluation.
     """
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
@@ -171,7 +178,7 @@ def train_in_processes(
     from vitreous.training.precision import pick_device
     from vitreous.training.trainer import Interrupted
 
-    with own_warnings(), process_group(pick_device(device)) as (world, here):
+    with speaking(language), own_warnings(), process_group(pick_device(device)) as (world, here):
         started = start(here, world)
 
         def tell(note: str) -> None:

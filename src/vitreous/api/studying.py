@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.api.arguments import Settings, settings_tree
 from vitreous.api.data import data_source
 from vitreous.errors import InputError, require_packages
-from vitreous.languages import words
+from vitreous.languages import speaking, words
 
 if TYPE_CHECKING:
     from vitreous.studies.complexity import Complexity
@@ -34,6 +34,7 @@ def study(
     settings: Settings | None = None,
     config: str | Path | None = None,
     progress: bool = True,
+    language: str | None = None,
 ) -> Findings | Complexity:
     """Reproduce an experiment of the paper at small scale.
 
@@ -45,6 +46,7 @@ def study(
         out: the folder of the table and the plot; by default studies/NAME.
         settings, config: of every trial, under those that a variant sets.
         progress: print a line on stderr for each trial.
+        language: of the table and the plot, "en" or "ko"; by default that of the locale.
 
     Raises:
         InputError: no such study or data, or an option that the study does not have.
@@ -54,9 +56,12 @@ def study(
     from vitreous.evaluation.features import cache_folder
     from vitreous.studies import complexity
     from vitreous.studies.experiments import study_named
-    from vitreous.studies.findings import run_study
+    from vitreous.studies.findings import refuse_overwritten, run_variants
+    from vitreous.studies.laboratory import Laboratory
+    from vitreous.studies.study import settings_of
     from vitreous.studies.writing import results_folder, write_study
     from vitreous.training.precision import pick_device
+    from vitreous.training.settings import Tree
 
     folder = Path(out) if out else Path("studies") / name
     if name == "complexity":  # times layers, the others train models
@@ -68,7 +73,7 @@ def study(
                 f"{option} does not go with the study complexity, which times single layers on one CPU "
                 "thread: leave it out"
             )
-        with results_folder(folder):
+        with results_folder(folder), speaking(language):
             return complexity.time_layers(folder, complexity.QUICK if quick else complexity.FULL)
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds {seeds} trains nothing: use 1 or more, 3 for an interval")
@@ -78,15 +83,12 @@ def study(
         if progress:
             print(line, file=sys.stderr)
 
-    with results_folder(folder):
-        findings = run_study(
-            chosen,
-            "digits" if data is None else data_source(data),
-            settings_tree(settings, config),
-            epochs=chosen.quick if quick else chosen.full,
-            seeds=seeds or SEEDS,
-            cache=cache_folder() / "studies",
-            device=pick_device(device),
-            progress=report,
-        )
-        return write_study(findings, folder)
+    source, epochs = "digits" if data is None else data_source(data), chosen.quick if quick else chosen.full
+    tree, cache, here = settings_tree(settings, config), cache_folder() / "studies", pick_device(device)
+
+    def laboratory(wanted: Tree) -> Laboratory:
+        return Laboratory(source, settings_of(chosen, epochs, wanted), cache=cache, device=here)
+
+    with results_folder(folder), speaking(language):
+        refuse_overwritten(chosen, tree, laboratory(tree), laboratory({}))
+        return write_study(run_variants(chosen, laboratory(tree), seeds or SEEDS, progress=report), folder)

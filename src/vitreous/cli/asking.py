@@ -9,7 +9,7 @@ from typing import Annotated, Any, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import DeviceOptions, Int, Json, LoadingOptions
+from vitreous.cli.options import DeviceOptions, Int, Json, Language, LoadingOptions
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
 from vitreous.errors import InputError
 
@@ -85,6 +85,7 @@ def serve(
     queue: Annotated[
         Int, Parameter(help="maximum queued images or texts; beyond it the server answers 503")
     ] = 256,
+    language: Language | None = None,
     json: Json = False,
     **options: Unpack[DeviceOptions],
 ) -> int:
@@ -113,6 +114,7 @@ def serve(
         max_wait=max_wait,
         queue=queue,
         ready=ready,
+        language=language,
         **options,
     )
     return 0

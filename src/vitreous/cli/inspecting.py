@@ -9,7 +9,7 @@ from typing import Annotated, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import DeviceOptions, Json
+from vitreous.cli.options import DeviceOptions, Json, Language
 from vitreous.cli.printing import print_failed, print_json
 from vitreous.errors import InputError
 
@@ -22,6 +22,7 @@ def inspect(
     label: Annotated[str | None, Parameter(help="the class to explain; else the predicted one")] = None,
     patch: Annotated[str | None, Parameter(help="the patch to follow, ROWxCOLUMN from 1: 3x5")] = None,
     compare: Annotated[str | None, Parameter(help="another model, to compare layers with")] = None,
+    language: Language | None = None,
     json: Json = False,
     **options: Unpack[DeviceOptions],
 ) -> int:
@@ -42,6 +43,7 @@ def inspect(
         label=label,
         patch=parse_patch(patch),
         compare=compare,
+        language=language,
         **options,
     )
     if json:

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
 
 STOPPED = 130  # the exit code of what Ctrl-C has ended
-RESUMED = {"task", "epochs", "steps", "shard", "device", "beams", "length_penalty"}  # go with --resume
+RESUMED = {
+    "task",
+    "epochs",
+    "steps",
+    "shard",
+    "device",
+    "language",
+    "beams",
+    "length_penalty",
+}  # go with --resume
 
 Resume = Annotated[
     Path | None, Parameter(name="--resume", help="a run directory: resume from its last checkpoint")

@@ -91,6 +91,11 @@ Settings = Annotated[
 ConfigFile = Annotated[Path, Parameter(name="--config", help="a TOML file of settings")]
 
 
+Language = Annotated[
+    str, Parameter(name="--language", help="of the page: en or ko; by default that of the locale")
+]
+
+
 class ModelOptions(TypedDict, total=False):
     """A model, with another configuration than it says."""
 
@@ -138,6 +143,7 @@ class RunOptions(TypedDict, total=False):
     ]
     settings: Settings
     config: ConfigFile
+    language: Language
 
 
 class ImageRunOptions(RunOptions, total=False):

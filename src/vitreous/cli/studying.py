@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import ConfigFile, Device, Int, Json, Settings
+from vitreous.cli.options import ConfigFile, Device, Int, Json, Language, Settings
 from vitreous.cli.printing import print_json, print_names, print_table
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class StudyOptions(TypedDict, total=False):
     device: Device
     settings: Settings
     config: ConfigFile
+    language: Language
 
 
 def study(
@@ -79,7 +80,7 @@ def print_study(result: Findings | Complexity) -> None:
     if isinstance(result, complexity.Complexity):
         about = words("studies.complexity")
         print(f"{about['title']}\n{about['place']}\n")
-        print_table(complexity.HEADER, [complexity.cells(each) for each in result.layers])
+        print_table(complexity.header(), [complexity.cells(each) for each in result.layers])
         return
     about = result.study.words
     print(f"{about['title']}\n{about['place']} of arXiv 2010.11929\n")

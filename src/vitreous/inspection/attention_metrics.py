@@ -67,18 +67,6 @@ def pooling_maps(pool: AttentionPooling, z: Float[Tensor, "B T D"]) -> Float[Ten
     return F.pad(maps, (pool.skip, 0))
 
 
-def readout_name(config: ViTConfig) -> str:
-    """Return the readout in words, for captions."""
-    return {
-        "class": "the class token",
-        "class+distillation": "the class and the distillation token",
-        "class+mean": "the class token and the mean of the patches",
-        "mean-all": "the mean of all tokens",
-        "mean": "the mean of the patches",
-        "attention": "the attention-weighted mean of the patches",
-    }[config.pooling]
-
-
 def readout_attention(
     maps: Float[Tensor, "*B K T T"], weights: Float[Tensor, "*#B T"]
 ) -> Float[Tensor, "*B K T"]:

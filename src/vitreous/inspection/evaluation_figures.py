@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,49 +18,43 @@ from vitreous.evaluation.scores import Interval
 from vitreous.inspection.charts import FIRST, HAIR, MUTED, Chart, canvas, lines, matrix
 from vitreous.inspection.images import rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
+from vitreous.languages import percentage, phrase, words
 from vitreous.models.preprocessing import Preprocessing, to_tensor
-from vitreous.results import percent
 from vitreous.training.callbacks import read_metrics
 
 SERIES = {"": "training", "validation_": "validation"}
-# The panels of the learning curves of each kind of run: their titles by the keys in metrics.jsonl.
-PANELS = {
-    "curves": {"loss": "Loss", "accuracy": "Accuracy", "lr": "Learning rate"},
-    "curves.segmentation": {"loss": "Loss", "miou": "Mean IoU", "accuracy": "Pixel accuracy"},
-    "curves.regression": {"loss": "Loss", "mean_error": "Mean absolute error", "lr": "Learning rate"},
-    "curves.text": {"loss": "Loss", "accuracy": "Token accuracy", "lr": "Learning rate"},
-}
 MOST_CLASSES = 40  # in a readable chart
 
 
-def curves_figure(run: Path, kind: str = "curves") -> Exhibit | LeftOut:
+def curves_figure(run: Path, kind: str = "images") -> Exhibit | LeftOut:
     """Plot the loss, accuracy and learning rate of a run's metrics.jsonl over the epochs.
 
     Args:
-        kind: of `PANELS`.
+        kind: of run: its panels in the catalog, by keys of metrics.jsonl.
     """
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
     panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
-    for key, panel in PANELS[kind].items():
-        for prefix, words in SERIES.items():
+    for key, panel in words(f"panels.{kind}").items():
+        for prefix, name in SERIES.items():
             if points := [row for row in rows if prefix + key in row]:
                 xs, ys = [row["epoch"] for row in points], [row[prefix + key] for row in points]
-                panels.setdefault(panel, {})["" if key == "lr" else words] = xs, ys
+                panels.setdefault(panel, {})["" if key == "lr" else phrase(f"charts.{name}")] = xs, ys
     if not panels:
-        return left_out(kind, "metrics.jsonl holds no numbers yet")
+        return left_out("curves", "no-metrics")
     with canvas(3.0 * len(panels), 2.5, columns=len(panels)) as (figure, all_axes):
         for axes, (panel, series) in zip(all_axes, panels.items(), strict=True):
-            lines(axes, series, title=panel, x="epoch")
-    validated = any(SERIES["validation_"] in series for series in panels.values())
-    return exhibit(kind, Chart(figure), validated=validated)
+            lines(axes, series, title=panel, x=phrase("charts.epoch"))
+    validated = any(name.startswith("validation_") for row in rows for name in row)
+    return exhibit(f"curves.{kind}", Chart(figure), validated=validated)
 
 
 def baselines_figure(
-    name: str, evaluation: ClassificationEvaluation, baselines: Sequence[Baseline]
+    evaluation: ClassificationEvaluation, baselines: Sequence[Baseline]
 ) -> Exhibit | LeftOut:
     """Plot the accuracy of the model and of simple methods on the same images."""
     if not baselines:
-        return left_out("baselines", "no baseline was computed for this data")
+        return left_out("baselines", "no-baselines")
+    name = phrase("charts.this-model")
     entries: list[tuple[str, float, Interval]] = [(name, evaluation.accuracy, evaluation.interval)]
     entries += [(each.name, each.accuracy, each.interval) for each in baselines]
     with canvas(6.4, 0.34 * len(entries) + 0.6) as (figure, (axes,)):
@@ -67,13 +62,12 @@ def baselines_figure(
             color = FIRST if place == 0 else MUTED
             axes.plot(np.array(interval) * 100, [place, place], color=color, linewidth=2, alpha=0.5)
             axes.plot([100 * accuracy], [place], "o", color=color, markersize=6)
-            axes.annotate(
-                percent(accuracy), (100 * accuracy, place), (0, 6), textcoords="offset points", ha="center"
-            )
+            at, above = (100 * accuracy, place), (0, 6)
+            axes.annotate(percentage(accuracy), at, above, textcoords="offset points", ha="center")
         axes.set_yticks(range(len(entries)), [each[0] for each in entries])
         axes.set_ylim(len(entries) - 0.5, -0.7)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel("test accuracy, %")
+        axes.set_xlabel(phrase("charts.test-accuracy"))
     settings = "; ".join(f"{each.name} ({each.settings})" for each in baselines)
     return exhibit("baselines", Chart(figure), count=evaluation.count, settings=settings)
 
@@ -87,19 +81,18 @@ def confusion_figure(
         counts: of true class [row] and predicted class [column].
         pixels: whether they count pixels, which are written as percent of the row.
     """
-    name = "confusion.pixels" if pixels else "confusion"
     if len(classes) > MOST_CLASSES:
-        return left_out(name, f"{len(classes)} classes are too many to read in a matrix")
+        return left_out("confusion", "many-classes", count=len(classes))
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     numbers = 100 * shares if pixels else counts
     chart = matrix(
         shares,
         rows=classes,
         columns=classes,
-        axes_names=("true class", "predicted class"),
+        axes_names=(phrase("charts.true-class"), phrase("charts.predicted-class")),
         numbers=[[f"{number:.0f}" if number >= 0.5 else "" for number in row] for row in numbers],
     )
-    return exhibit(name, chart)
+    return exhibit("confusion.pixels" if pixels else "confusion", chart)
 
 
 def calibration_figure(evaluation: ClassificationEvaluation) -> Exhibit:
@@ -115,9 +108,9 @@ def calibration_figure(evaluation: ClassificationEvaluation) -> Exhibit:
         axes.plot(confidence, accuracy, "o-", color=FIRST, linewidth=1.4, markersize=5, zorder=3)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.03)
-        axes.set_xlabel("predicted probability")
-        axes.set_ylabel("accuracy")
-    return exhibit("calibration", Chart(figure), ece=percent(evaluation.calibration.ece))
+        axes.set_xlabel(phrase("charts.predicted-probability"))
+        axes.set_ylabel(phrase("charts.accuracy"))
+    return exhibit("calibration", Chart(figure), ece=evaluation.calibration.ece)
 
 
 def mistakes_figure(
@@ -130,10 +123,9 @@ def mistakes_figure(
             image = preprocessing.image(images.image(mistake.index))
         except BadImage:
             continue  # it was readable during the evaluation; the file may be gone since
-        words = f"predicted {mistake.predicted} ({percent(mistake.probability)}), is {mistake.actual}"
-        shown.append((rgb(to_tensor(image)), f"{words} · {mistake.name}"))
+        shown.append((rgb(to_tensor(image)), phrase("images.mistake", **asdict(mistake))))
     if not shown:
-        return left_out("mistakes", f"all {evaluation.count} images were classified correctly")
+        return left_out("mistakes", "no-mistakes", count=evaluation.count)
     return exhibit("mistakes", HTML.image_row(shown), wrong=int((~evaluation.correct).sum()))
 
 
@@ -142,20 +134,21 @@ def classes_table(evaluation: ClassificationEvaluation | MultiLabelEvaluation) -
     labels."""
     if isinstance(evaluation, MultiLabelEvaluation):
         values = [float(value) for value in evaluation.average_precision]
-        cells = [(label, percent(value)) for label, value in zip(evaluation.classes, values, strict=True)]
-        return exhibit("classes.ranked", HTML.table(("class", "average precision"), cells, values))
+        cells = [(label, percentage(value)) for label, value in zip(evaluation.classes, values, strict=True)]
+        header = phrase("columns.class"), phrase("columns.average-precision")
+        return exhibit("classes.ranked", HTML.table(header, cells, values))
     scores = evaluation.per_class
     rows = [
-        (each.label, each.support, percent(each.precision), percent(each.recall), percent(each.f1))
+        (each.label, each.support, *map(percentage, (each.precision, each.recall, each.f1)))
         for each in scores
     ]
-    header = ("class", "images", "precision", "recall", "F1")
-    return exhibit("classes", HTML.table(header, rows, [each.f1 for each in scores]))
+    columns = [phrase(f"columns.{name}") for name in ("class", "images", "precision", "recall", "f1")]
+    return exhibit("classes", HTML.table(columns, rows, [each.f1 for each in scores]))
 
 
 def augmented_figure(sheet: ContactSheet | None) -> Exhibit | LeftOut:
     """Show training images after augmentation."""
     if sheet is None:
-        return left_out("augmented", "no sheet of augmented images was made")
+        return left_out("augmented", "no-sheet")
     images = [(rgb(image), label) for image, label in zip(sheet.images, sheet.labels, strict=True)]
     return exhibit("augmented", HTML.image_row(images), count=len(images))

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.inspection.attention_metrics import readout_name
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.images import INFERNO, Pixels, data_uri
+from vitreous.inspection.images import Pixels, data_uri, inferno
 from vitreous.inspection.page import words_of
 from vitreous.inspection.survey import Survey
+from vitreous.languages import phrase, words
 from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
 
@@ -42,26 +42,27 @@ def explorer_data(
         "layers": config.depth,
         "heads": config.heads,
         "prefix": [
-            *["class token"] * config.class_token,
-            *["distillation token"] * config.distillation_token,
-            *(f"register {number + 1}" for number in range(config.registers)),
+            *[phrase("explorer.class-token")] * config.class_token,
+            *[phrase("explorer.distillation-token")] * config.distillation_token,
+            *(phrase("explorer.register", number=number + 1) for number in range(config.registers)),
         ],
         "grid": config.grid,
         "coarse": coarse_grid(config, factor),
         "factor": factor,
         "patch": config.patch_size,
-        "reads": readout_name(config),
-        "heat": encode(INFERNO.tobytes()),
+        "reads": phrase(f"readouts.{config.pooling}"),
+        "words": words("explorer.script"),
+        "heat": encode(inferno().tobytes()),
         "images": [
             {
-                "name": words,
+                "name": caption,
                 "src": data_uri(image),
                 "reading": pack(seen.reading[i]),
                 "rollout": pack(seen.rollout[i].flatten()),
                 "relevance": None if relevance is None else pack(relevance[i].flatten()),
                 "maps": maps[i] if i < len(maps) else None,
             }
-            for i, (image, words) in enumerate(shown)
+            for i, (image, caption) in enumerate(shown)
         ],
     }
     values = {"count": len(seen.rollout), "shown": len(shown), "stored": len(maps), "factor": factor}

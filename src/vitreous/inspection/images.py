@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+from functools import cache
 
 import numpy as np
 import torch
@@ -14,24 +15,6 @@ from PIL import Image
 from torch import Tensor
 
 PHOTOGRAPH = 96  # images with at least so many pixels a side are stored as JPEG; smaller ones without loss
-# The RGB bytes of matplotlib's colormap "inferno", in 256 steps: even in lightness, so that it reads in gray
-# and with color blindness.
-INFERNO = np.frombuffer(
-    base64.b64decode(
-        "AAAEAQAFAQEGAQEIAgEKAgIMAgIOAwIQBAMSBAMUBQQXBgQZBwUbCAUdCQYfCgciCwckDAgmDQgpDgkrEAktEQowEgoyFAs0"
-        "FQs3Fgs5GAw8GQw+GwxBHAxDHgxFHwxIIQxKIwxMJAxPJgxRKAtTKQtVKwtXLQtZLwpbMQpcMgpeNApfNglhOAliOQljOwlk"
-        "PQllPglmQApnQgpoRApoRQppRwtqSQtqSgxrTAxrTQ1sTw1sUQ5sUg5tVA9tVQ9tVxBuWRBuWhFuXBJuXRJuXxNuYRNuYhRu"
-        "ZBVuZRVuZxZuaRZuahdubBhubRhubxlucRluchpudBpudRtudxxteBxteh1tfB1tfR5tfx5sgB9sgiBshCBrhSFrhyFriCJq"
-        "iiJqjCNpjSNpjyRpkCVokiVokyZnlSZnlydmmCdmmihlmylknSlknypjoCpjoitioyxhpSxgpi1gqC5fqS5eqy9erTBdrjBc"
-        "sDFbsTJaszJatDNZtjRYtzVXuTVWujZVvDdUvThTvzlSwDpRwTpQwztPxDxOxj1Nxz5MyD9LykBKy0FJzEJIzkNHz0RG0EVF"
-        "0kZE00dD1EhC1UpB10s/2Ew+2U092k4821A73VE63lI431M34FU24VY14lc041kz5Fox5Vww5l0v514u6GAt6WEr6mMq62Qp"
-        "62Yo7Gcm7Wkl7mok72wj724h8G8g8XEf8XMd8nQc83Yb83gZ9HkY9XsX9X0V9n4U9oAT94IS94QQ+IUP+IcO+IkM+YsL+YwK"
-        "+Y4J+pAI+pIH+pQH+5YG+5cG+5kG+5sG+50H/J8H/KEI/KMJ/KUK/KYM/KgN/KoP/KwR/K4S/LAU/LIW/LQY+7Ya+7gd+7of"
-        "+7wh+74j+sAm+sIo+sQq+sYt+ccv+cky+cs1+M03+M8699E999NA9tVD9tdG9dlJ9dtM9N1P9N9T9OFW8+Na8+Vd8uZh8uhl"
-        "8upp8ext8e1x8e918fF58vJ98vSC8/WG8/aK9PiO9fmS9vqW+Pua+fyd+v2h/P+k"
-    ),
-    dtype=np.uint8,
-).reshape(256, 3)
 Pixels = UInt8[np.ndarray, "_ _ _"]  # rows, columns, RGB; or RGBA where something is left clear
 
 
@@ -41,10 +24,19 @@ def rgb(image: UInt8[Tensor, "C H W"]) -> Pixels:
     return shown.permute(1, 2, 0).contiguous().cpu().numpy()
 
 
+@cache
+def inferno() -> UInt8[np.ndarray, "256 3"]:
+    """Return matplotlib's colormap "inferno": even in lightness, so that it reads in gray and with color
+    blindness."""
+    from matplotlib import colormaps
+
+    return (colormaps["inferno"](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
+
+
 def heat(values: Float[Tensor, "H W"]) -> Pixels:
     """Return values in 0 ... 1 as colors from black over red to yellow."""
     steps = (values.float().nan_to_num().clamp(0, 1) * 256).long().clamp(max=255)
-    return INFERNO[steps.cpu().numpy()]
+    return inferno()[steps.cpu().numpy()]
 
 
 def overlay(image: Pixels, values: Float[Tensor, "rows columns"]) -> Pixels:

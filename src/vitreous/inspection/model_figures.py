@@ -11,11 +11,11 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.errors import InputError
-from vitreous.inspection.attention_metrics import readout_name, to_grid
+from vitreous.inspection.attention_metrics import to_grid
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, rgb, stretched
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.survey import Survey, survey
+from vitreous.languages import phrase, words
 from vitreous.layers.positions import AddedPositions
 from vitreous.layers.resnet import ResNet
 from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
@@ -25,21 +25,14 @@ from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
 
 MOST_TILES = 16  # position maps along one side of the sheet
-STEMS = {"patch": "", "convolution": " with a convolutional stem", "resnet": " on a ResNet"}
 
 
 def model_summary(model: Model) -> str:
     """Return the model in a line."""
-    height, width = model.config.image_size
-    if isinstance(model, ViT | Segmenter):
-        config = model.config
-        p, q = config.patch_size
-        registers = f", {config.registers} registers" if config.registers else ""
-        return (
-            f"Vision Transformer{STEMS[config.stem.kind]}, {config.depth} layers, embedding dimension "
-            f"{config.width}, {config.heads} heads, {p}×{q} patches of {height}×{width} images{registers}"
-        )
-    return f"BiT, {sum(model.config.layers)} units, on {height}×{width}"
+    if not isinstance(model, ViT | Segmenter):
+        return phrase("models.bit", c=model.config)
+    stem = words("models.stems")[model.config.stem.kind]
+    return phrase("models.vit", c=model.config, stem=f" {stem}" if stem else "")
 
 
 def model_exhibits(
@@ -51,17 +44,16 @@ def model_exhibits(
 
 def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
     """Show the principal components of the first layer's filters (Fig. 7 left)."""
-    layer = "Patch-embedding" if isinstance(model, ViT) else "First-layer"
     weight = first_filters(model)
     height, width = weight.shape[-2:]
     if height == width == 1:
-        return left_out("filters", "filters of one pixel have no spatial structure", layer=layer)
+        return left_out("filters", "one-pixel", of_patches=isinstance(model, ViT))
     filters, explained = principal_filters(weight, count)
     return exhibit(
         "filters",
         contact_sheet([rgb(tile) for tile in stretched(filters)], columns=7),
         arrays={"filters": filters.numpy(), "filters_explained": explained.numpy()},
-        layer=layer,
+        of_patches=isinstance(model, ViT),
         count=len(filters),
         filters=len(weight),
         height=height,
@@ -72,11 +64,12 @@ def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
 
 def positions_figure(model: Model) -> Exhibit | LeftOut:
     """Show the similarity of position embeddings (Fig. 7 center and Fig. 10)."""
-    try:
-        rows = position_rows(model)
-    except InputError as reason:
-        return left_out("positions", str(reason))
-    assert isinstance(model, ViT)  # position_rows refuses everything else
+    if not isinstance(model, ViT):
+        return left_out("positions", "positions.convolutional")
+    rows = position_rows(model)
+    if rows is None:
+        kind = model.config.position.kind
+        return left_out("positions", f"positions.{'none' if kind == 'none' else 'inside'}", kind=kind)
     similarity = position_similarity(rows, model.config.grid)
     steps = [-(-side // MOST_TILES) for side in model.config.grid]
     shown = similarity[:: steps[0], :: steps[1]]
@@ -91,7 +84,7 @@ def attention_figure(
 ) -> Exhibit | LeftOut:
     """Show attention and rollout for a few images with their names (Fig. 6)."""
     if not isinstance(model, ViT):
-        return left_out("attention", "a convolutional network has no attention")
+        return left_out("attention", "no-attention")
     shown = [rgb(each) for each in model.preprocessing.denormalize(images)]
     seen = survey(model, images, patch=(0, 0), close=len(images))
     return attention_triples(model.config, list(zip(shown, names, strict=True)), seen)
@@ -104,12 +97,13 @@ def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], s
         ((image, overlay(image, last[i]), overlay(image, through[i])), words)
         for i, (image, words) in enumerate(images)
     ]
+    kinds = [phrase(f"images.{name}") for name in ("image", "last-attention", "rollout")]
     return exhibit(
         "attention",
-        HTML.image_triples(triples, ("image", "attention of the last layer", "attention rollout")),
+        HTML.image_triples(triples, kinds),
         file=contact_sheet([tile for row, _ in triples for tile in row], columns=6),
         arrays={"attention_last": last.numpy(), "attention_rollout": through.numpy()},
-        readout=readout_name(config),
+        readout=phrase(f"readouts.{config.pooling}"),
         entropy=float(seen.entropy[:, -1].mean()),
     )
 
@@ -152,21 +146,13 @@ def principal_filters(
     return filters[:count], (variance / variance.sum().clamp_min(1e-12))[:count]
 
 
-def position_rows(model: Model) -> Float[Tensor, "N D"]:
-    """Return the position embedding of each patch; of the first layer, where every layer has its own.
-
-    Raises:
-        InputError: positions are not added to the tokens, or there are none.
-    """
-    if not isinstance(model, ViT):
-        raise InputError("a convolutional network has no position embeddings")
+def position_rows(model: ViT) -> Float[Tensor, "N D"] | None:
+    """Return the position embedding of each patch; of the first layer, where every layer has its own; None
+    where none are added to the tokens."""
     for module in (model.position, getattr(model.blocks[0], "position", None)):
         if isinstance(module, AddedPositions):
             return module.rows()[module.extra :].detach().float()
-    kind = model.config.position.kind
-    if kind == "none":
-        raise InputError("the model has no position embeddings")
-    raise InputError(f"{kind} positions act inside the attention: there are no position embeddings")
+    return None
 
 
 def position_similarity(

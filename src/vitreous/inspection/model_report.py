@@ -25,11 +25,11 @@ from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, sav
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.representations import unusual_norms
 from vitreous.inspection.survey import layer_features, relevances, survey
+from vitreous.languages import phrase, speaking
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 
-NO_TOKENS = "a convolutional network has no attention and no tokens"
 MOST_NAMED = 30  # classes in a sentence
 CLOSE = 8  # images that are shown; the others enter the averages
 
@@ -97,28 +97,29 @@ def write_model_report(
             raise InputError(
                 f"{asked[0]} does not go with a convolutional network, which has no attention: leave it out"
             )
-        title = "Attention, rollout, position embeddings and layers"
-        parts += [filters_figure(model), LeftOut(title, NO_TOKENS)]
+        parts += [filters_figure(model), left_out("groups.attention", "no-tokens")]
     exhibits = [part for part in parts if isinstance(part, Exhibit)]
-    reasons = [{"figure": part.title, "reason": part.reason} for part in parts if isinstance(part, LeftOut)]
+    missing = [part for part in parts if isinstance(part, LeftOut)]
     folder.mkdir(parents=True, exist_ok=True)
     page = write_page(
         folder / "report.html",
         "model.html.j2",
         parts=parts,
-        title=f"Inspection of {name}",
+        title=phrase("titles.model", name=name),
         name=name,
         kind=model_summary(model),
         images=request.about,
         facts={
-            "parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
-            "classes": f"{classes or model.config.num_classes or 0:,}",
-            "images": f"{len(images):,}",
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "classes": classes or model.config.num_classes or 0,
+            "images": len(images),
         },
         explorer=interactive,
     )
     drawings = tuple(path for each in exhibits for path in each.save(folder))
     arrays = {key: value for each in exhibits for key, value in each.arrays.items()}
+    with speaking("en"):
+        reasons = [{"figure": each.title, "reason": each.reason} for each in missing]
     return Inspection(
         page,
         save_arrays(arrays, folder / "arrays.npz"),
@@ -139,7 +140,7 @@ def vit_exhibits(
     """
     config = model.config
     patch = patch_in_grid(config, request.patch)
-    labels = model.labels or [f"class {number}" for number in range(config.num_classes or 0)]
+    labels = model.labels or [phrase("images.class-number", number=i) for i in range(config.num_classes or 0)]
     wanted = None if request.label is None else class_number(labels, request.label)
     names = [name for _, name in images]
     batch = model.preprocessing([image for image, _ in images])
@@ -148,9 +149,12 @@ def vit_exhibits(
     seen = survey(model, batch, patch=patch, close=CLOSE, progress=request.progress)
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     answers = figures.predicted_labels(seen.lens, labels)
-    words = [f"{name}, predicted {answer}" for name, answer in zip(names, answers, strict=False)] or names
+    captions = [
+        phrase("images.prediction", name=name, answer=answer)
+        for name, answer in zip(names, answers, strict=False)
+    ] or names
     shown = [rgb(each) for each in model.preprocessing.denormalize(model.pad_images(close))]
-    named = list(zip(shown, words[:CLOSE], strict=True))
+    named = list(zip(shown, captions[:CLOSE], strict=True))
 
     parts: list[Exhibit | LeftOut] = [
         attention_triples(config, named, seen),
@@ -172,8 +176,7 @@ def vit_exhibits(
         )
         parts.append(figures.alignment_figure(seen.features, others, request.other_name))
     elif request.other is not None:
-        reason = "a convolutional network has no tokens to compare"
-        parts.append(left_out("alignment.with-other", reason, other=request.other_name))
+        parts.append(left_out("alignment.with-other", "no-tokens-to-compare", other=request.other_name))
     summary = {
         "answers": [{"image": name, "answer": each} for name, each in zip(names, answers, strict=False)],
         "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),
@@ -213,12 +216,8 @@ def relevance_figures(
     evidence: Relevance | None, images: Sequence[tuple[Pixels, str]], label: str | None
 ) -> list[Exhibit | LeftOut]:
     """Return the relevance maps and the head importance."""
-    title = "Relevance map and head importance"
     if evidence is None:
-        return [LeftOut(title, "the model has no classes")]
+        return [left_out("groups.relevance", "no-classes")]
     if not evidence.heads.any():
-        return [LeftOut(title, "the model's head is all zeros, so no input changes the class's logit")]
-    return [
-        figures.relevance_figure(evidence, images, label),
-        figures.importance_figure(evidence),
-    ]
+        return [left_out("groups.relevance", "zero-head")]
+    return [figures.relevance_figure(evidence, images, label), figures.importance_figure(evidence)]

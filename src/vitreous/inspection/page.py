@@ -21,14 +21,14 @@ from vitreous.checkpoints.whole_files import whole
 from vitreous.data.image_list import Failure
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import Pixels, data_uri, enlarged, png
-from vitreous.languages import words
+from vitreous.languages import CURRENT, filled, percentage, phrase, words
 from vitreous.results import Result
 
 OPTIONS: Any = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
 TEMPLATES = Environment(loader=PackageLoader("vitreous.inspection", "templates"), autoescape=True, **OPTIONS)
-TEMPLATES.filters["data_uri"] = data_uri
+TEMPLATES.filters |= {"data_uri": data_uri, "percent": percentage}
+TEMPLATES.globals |= {"phrase": phrase, "words": words, "language": CURRENT.get}
 HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions
-PLAIN_TEXT = Environment(**OPTIONS)  # the page escapes it
 WORDS = ("name", "title", "subtitle", "caption", "alt")
 
 
@@ -63,10 +63,19 @@ class Exhibit:
 
 
 class LeftOut(NamedTuple):
-    """A figure that this model or run cannot have, and why."""
+    """An exhibit that there cannot be, and why: two places in the catalog, and the values of their words."""
 
-    title: str
-    reason: str
+    name: str
+    because: str
+    values: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        return phrase(self.name, **self.values)
+
+    @property
+    def reason(self) -> str:
+        return phrase(f"reasons.{self.because}", **self.values)
 
 
 @dataclass(frozen=True)
@@ -104,19 +113,12 @@ class Inspection(Result):
         return f'<iframe srcdoc="{page}" width="100%" height="720" style="border: 0"></iframe>'
 
 
-class Headline(NamedTuple):
-    """The result that a report opens with: one number, and a sentence about it."""
-
-    figure: str
-    sentence: str
-
-
-def words_of(name: str, values: Mapping[str, Any], keys: Sequence[str] = WORDS) -> dict[str, str]:
+def words_of(name: str, values: Mapping[str, Any]) -> dict[str, str]:
     """Return the anchor, title, subtitle, caption and alternative text of an exhibit or a variant."""
     entry, _, variant = name.partition(".")
     found = words(f"exhibits.{entry}")
     found = {"name": entry, "subtitle": "", "alt": found["title"], **found, **found.get(variant, {})}
-    return {key: " ".join(PLAIN_TEXT.from_string(found[key]).render(values).split()) for key in keys}
+    return {key: filled(found[key], dict(values)) for key in WORDS}
 
 
 def exhibit(
@@ -145,9 +147,9 @@ def exhibit(
     return Exhibit(**words, html=html, file=saved, arrays=arrays or {})
 
 
-def left_out(name: str, reason: str, **values: Any) -> LeftOut:
-    """Return why there is no exhibit called `name`."""
-    return LeftOut(words_of(name, values, ["title"])["title"], reason)
+def left_out(name: str, because: str, **values: Any) -> LeftOut:
+    """Say why there is no exhibit, or no group of them, called `name`."""
+    return LeftOut(name if name.startswith("groups.") else f"exhibits.{name}.title", because, values)
 
 
 def write_page(

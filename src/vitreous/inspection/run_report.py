@@ -21,6 +21,7 @@ from vitreous.data.image_samples import ContactSheet
 from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
+from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection import evaluation_figures as figures
 from vitreous.inspection.images import rgb
@@ -30,23 +31,17 @@ from vitreous.inspection.model_figures import (
     model_summary,
     positions_figure,
 )
-from vitreous.inspection.page import HTML, Exhibit, Headline, LeftOut, exhibit, write_page
+from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.segmentation_figures import iou_figure, masks_figure, sample_masks
+from vitreous.languages import phrase
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
-from vitreous.results import percent
 from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
     from vitreous.tasks.pretraining.task import PretrainingRunConfig, SelfSupervision
 
 SAMPLES = 8  # images whose attention is shown
-OBJECTIVES = {
-    "masked-patch": "masked patch prediction (appendix B.1.2 of the ViT paper)",
-    "mae": "a masked autoencoder (MAE; He et al., 2021)",
-    "simmim": "SimMIM (Xie et al., 2021)",
-    "dino": "self-distillation (DINO; Caron et al., 2021)",
-}
 
 
 def write_run_report(
@@ -54,39 +49,37 @@ def write_run_report(
     model: Model,
     parts: Sequence[Exhibit | LeftOut],
     *,
-    eyebrow: str = "Training report",
+    kind: str = "training",
+    evaluation: Evaluation | None = None,
     lead: str = "",
-    headline: Headline | None = None,
-    facts: Mapping[str, str] | None = None,
+    facts: Mapping[str, float] | None = None,
     command: str = "train",
 ) -> Path:
     """Write report.html into the directory of a run, with its config.toml on it.
 
     Args:
         parts: exhibits in their order, and what is left out.
-        eyebrow: the kind of report, above the name of the run.
+        kind: of report, by its name in the catalog.
+        evaluation: whose first metric the page opens with.
         lead: a sentence on what was trained; by default the model in a line.
-        headline: the result, if there is one.
-        facts: numbers below it, by their names, besides the model's size and the length of the training.
+        facts: numbers by their names in the catalog, besides the model's size and the length of the training.
         command: that reproduces the run.
     """
-    shown = {"parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}"}
+    shown: dict[str, float] = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
     if model.labels:
-        shown["classes"] = f"{len(model.labels):,}"
+        shown["classes"] = len(model.labels)
     if rows := read_metrics(run / "metrics.jsonl"):
-        shown["epochs"] = f"{rows[-1]['epoch']:g}"
-        shown["steps"] = f"{rows[-1]['step']:,}"
-        shown["training time"] = f"{rows[-1]['seconds']:,.0f} s"
+        shown |= {"epochs": rows[-1]["epoch"], "steps": rows[-1]["step"], "time": rows[-1]["seconds"]}
     return write_page(
         run / "report.html",
         "run.html.j2",
         parts=parts,
-        title=f"Report of {run.name}",
+        title=phrase("titles.run", name=run.name),
         run=run.name,
-        eyebrow=eyebrow,
+        kind=kind,
         lead=lead or f"{model_summary(model)}.",
         facts={**shown, **(facts or {})},
-        headline=headline,
+        evaluation=evaluation,
         command=f"vitreous {command} --config config.toml",
         configuration=(run / "config.toml").read_text(encoding="utf-8"),
     )
@@ -109,37 +102,23 @@ def write_training_report(
         baselines: simpler methods on the same images.
         sheet: augmented images, as training saw them.
     """
-    batch, names = sample_batch(model, images)
     parts: list[Exhibit | LeftOut] = [figures.curves_figure(run)]
-    count = f"{evaluation.count:,} held-out images"
     if isinstance(evaluation, ClassificationEvaluation):
         parts = [
-            figures.baselines_figure("this model", evaluation, baselines),
+            figures.baselines_figure(evaluation, baselines),
             *parts,
             figures.confusion_figure(evaluation.confusion, evaluation.classes),
             figures.calibration_figure(evaluation),
             figures.mistakes_figure(evaluation, images, model.preprocessing),
         ]
-        low, high = evaluation.interval
-        headline = Headline(
-            percent(evaluation.accuracy),
-            f"accuracy on {count}; 95 % confidence interval: {percent(low)} to {percent(high)}.",
-        )
     else:
-        parts.append(
-            LeftOut("Confusion matrix, calibration and errors", "an image may have several labels at once")
-        )
-        headline = Headline(
-            percent(evaluation.mean_average_precision),
-            f"mean average precision (mAP) on {count}: how well the images that show a class are ranked "
-            "before those that do not, averaged over the classes.",
-        )
+        parts.append(left_out("groups.confusion", "several-labels"))
     parts += [
-        *model_exhibits(model, batch, names),
+        *model_exhibits(model, *sample_batch(model, images)),
         figures.augmented_figure(sheet),
         figures.classes_table(evaluation),
     ]
-    return write_run_report(run, model, parts, headline=headline)
+    return write_run_report(run, model, parts, evaluation=evaluation)
 
 
 def write_segmentation_report(
@@ -153,34 +132,16 @@ def write_segmentation_report(
     segmented = sample_masks(model, evaluation, images)
     encoder, some = model.encoder, segmented[-SAMPLES:]
     batch = model.preprocessing([each.image for each in some])
-    depth, count = model.config.decoder_depth, len(evaluation.names)
-    mask_transformer = f"a mask Transformer of {depth} layer{'s' if depth > 1 else ''}"
-    decoder = mask_transformer if model.config.decoder == "mask-transformer" else "a linear layer"
-    low, high = evaluation.interval
-    foreground = ""
-    if evaluation.foreground_miou is not None:
-        foreground = f" Background or not: {percent(evaluation.foreground_miou)} mean IoU."
-    return write_run_report(
-        run,
-        model,
-        [
-            masks_figure(segmented, evaluation.classes, count=count),
-            iou_figure(evaluation),
-            figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
-            figures.curves_figure(run, "curves.segmentation"),
-            attention_figure(encoder, batch, [each.words.split(":")[0] for each in some]),
-            positions_figure(encoder),
-        ],
-        eyebrow="Training report, segmentation",
-        lead=f"Segmenter: {model_summary(model)}, and {decoder} that classifies each pixel.",
-        headline=Headline(
-            percent(evaluation.miou),
-            f"mean IoU on {count:,} held-out images; 95 % confidence interval (bootstrap): "
-            f"{percent(low)} to {percent(high)}. Pixel accuracy: {percent(evaluation.pixel_accuracy)}."
-            f"{foreground} Predicting {evaluation.classes[0]} everywhere gives "
-            f"{percent(evaluation.always_first)} mean IoU.",
-        ),
-    )
+    parts = [
+        masks_figure(segmented, evaluation.classes, count=evaluation.count),
+        iou_figure(evaluation),
+        figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
+        figures.curves_figure(run, "segmentation"),
+        attention_figure(encoder, batch, [each.caption.split(":")[0] for each in some]),
+        positions_figure(encoder),
+    ]
+    lead = phrase("models.segmenter", encoder=model_summary(model), c=model.config)
+    return write_run_report(run, model, parts, kind="segmentation", evaluation=evaluation, lead=lead)
 
 
 def write_pretraining_report(
@@ -195,21 +156,20 @@ def write_pretraining_report(
     encoder = objective.encoder
     batch, names = sample_batch(encoder, images)
     rows = read_metrics(run / "metrics.jsonl")
-    last = rows[-1] if rows else {}
+    losses = {"loss": "loss", "validation-loss": "validation_loss"}
+    parts = [
+        objective_figure(objective, config, batch, names),
+        figures.curves_figure(run),
+        *model_exhibits(encoder, batch, names),
+    ]
+    how = phrase(f"models.objectives.{config.task}")
     return write_run_report(
         run,
         encoder,
-        [
-            objective_figure(objective, config, batch, names),
-            figures.curves_figure(run),
-            *model_exhibits(encoder, batch, names),
-        ],
-        eyebrow="Pre-training report",
-        lead=f"{model_summary(encoder)}, trained without labels by {OBJECTIVES[config.task]}.",
-        facts={
-            "loss": f"{last.get('loss', float('nan')):.4f}",
-            "validation loss": f"{last.get('validation_loss', float('nan')):.4f}",
-        },
+        parts,
+        kind="pretraining",
+        lead=phrase("models.pretrained", model=model_summary(encoder), objective=how),
+        facts={name: rows[-1][key] for name, key in losses.items() if rows and key in rows[-1]},
         command="pretrain",
     )
 
@@ -223,12 +183,13 @@ def objective_figure(
 
     def triples(kinds: tuple[str, str, str], *batches: Tensor) -> Markup:
         """Return the images of three batches side by side, with their names."""
+        shown = [phrase(f"images.{kind}") for kind in kinds]
         columns = [[rgb(each) for each in denormalize(batch)] for batch in batches]
-        return HTML.image_triples(list(zip(zip(*columns, strict=True), names, strict=True)), kinds)
+        return HTML.image_triples(list(zip(zip(*columns, strict=True), names, strict=True)), shown)
 
     if config.task == "dino":
         large, small = objective.crops(images, generator)
-        kinds = ("image", "global crop", "local crop")
+        kinds = ("image", "global-crop", "local-crop")
         return exhibit("views", triples(kinds, images, large[0], small[0] if small else large[1]))
     masked, reconstructed = objective.eval().reconstruct(images, generator)
     target = config.pretraining.masked_patch.target if config.task == "masked-patch" else None

@@ -21,10 +21,10 @@ from vitreous.inspection.evaluation_figures import MOST_CLASSES
 from vitreous.inspection.images import Pixels, overlay, rgb
 from vitreous.inspection.model_report import InspectionRequest, write_model_report
 from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out
+from vitreous.languages import percentage, phrase
 from vitreous.layers.segmentation import MaskTransformer
 from vitreous.models.preprocessing import to_tensor, upright
 from vitreous.models.segmenter import Segmenter
-from vitreous.results import percent
 
 LARGEST = 320  # pixels of an image's longer side on the page
 WRONG, LEFT_OUT = (0xE0, 0x2B, 0x20), (0x80, 0x80, 0x80)
@@ -35,33 +35,33 @@ CLASSES = 6  # of each, the largest ones
 
 
 class MaskSample(NamedTuple):
-    """An image with its true (if known) and its predicted mask, and words for it."""
+    """An image with its true (if known) and its predicted mask, and a caption."""
 
     image: Image.Image
     true: Mask | None
     predicted: Mask
-    words: str
+    caption: str
 
 
 def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
     """Plot a bar for each class."""
     iou, names = evaluation.iou, evaluation.classes
     if len(names) > MOST_CLASSES:
-        return left_out("iou", f"{len(names)} classes are too many for a chart; see metrics")
+        return left_out("iou", "many-bars", count=len(names))
     with canvas(6.4, 0.26 * len(names) + 0.8) as (figure, (axes,)):
         places = np.arange(len(names))
         axes.barh(places, 100 * np.nan_to_num(iou), height=0.62, color=FIRST)
         for place, value in zip(places, iou, strict=True):
-            axes.text(102, float(place), percent(value), va="center")
+            axes.text(102, float(place), percentage(value), va="center")
         axes.axvline(100 * evaluation.miou, color=SECOND, linewidth=1.2)
         axes.set_yticks(places, list(names))
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0, 114)
         axes.set_xticks(range(0, 101, 20))
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel("IoU, %")
+        axes.set_xlabel(phrase("charts.iou"))
     absent = [name for name, value in zip(names, iou, strict=True) if np.isnan(value)]
-    return exhibit("iou", Chart(figure), mean=percent(evaluation.miou), absent=absent)
+    return exhibit("iou", Chart(figure), mean=evaluation.miou, absent=absent)
 
 
 def masks_figure(
@@ -77,7 +77,7 @@ def masks_figure(
     colors = palette(len(classes))
     html = HTML.masks(
         [(colors[number], classes[number]) for number in seen],
-        [(mask_tiles(each, len(classes)), each.words) for each in segmented],
+        [(mask_tiles(each, len(classes)), each.caption) for each in segmented],
     )
     return exhibit("masks" if count is None else "masks.compared", html, count=count)
 
@@ -90,15 +90,16 @@ def mask_tiles(segmented: MaskSample, classes: int) -> dict[str, Pixels]:
     pixels = np.asarray(image.resize(size, Image.Resampling.BILINEAR), dtype=np.uint8)
     predicted = resized_mask(segmented.predicted, size)
     prediction = overlaid(pixels, predicted, classes)
-    if segmented.true is None:
-        return {"image": pixels, "predicted mask": prediction}
-    true = resized_mask(segmented.true, size)
-    return {
-        "image": pixels,
-        "true mask": overlaid(pixels, true, classes),
-        "predicted mask": prediction,
-        "errors": errors(pixels, true, predicted),
-    }
+    tiles = {"image": pixels, "predicted-mask": prediction}
+    if segmented.true is not None:
+        true = resized_mask(segmented.true, size)
+        tiles = {
+            "image": pixels,
+            "true-mask": overlaid(pixels, true, classes),
+            "predicted-mask": prediction,
+            "errors": errors(pixels, true, predicted),
+        }
+    return {phrase(f"images.{name}"): tile for name, tile in tiles.items()}
 
 
 def errors(pixels: Pixels, true: Mask, predicted: Mask) -> Pixels:
@@ -127,8 +128,9 @@ def sample_masks(
             image, true = images.pair(evaluation.numbers[which])
         except BadImage:
             continue  # it was readable during the evaluation; the file may be gone since
-        words = f"{evaluation.names[which]}: mean IoU {percent(float(evaluation.image_mious[which]))}"
-        found.append(MaskSample(image, true, masks_of(model, [image])[0], words))
+        name, iou = evaluation.names[which], float(evaluation.image_mious[which])
+        caption = phrase("images.iou", name=name, iou=iou)
+        found.append(MaskSample(image, true, masks_of(model, [image])[0], caption))
     return found
 
 
@@ -143,7 +145,8 @@ def write_segmenter_report(
     figures = [masks_figure(segmented, classes)]
     if isinstance(model.head, MaskTransformer):
         figures.append(class_attention_figure(model, segmented[:ATTENDED], classes))
-    request = replace(request, about=f"Below, the encoder of a segmenter. {request.about}".strip())
+    about = f"{phrase('inspection.encoder-of-segmenter')} {request.about}".strip()
+    request = replace(request, about=about)
     return write_model_report(model.encoder, images, folder, request, more=figures, classes=len(classes))
 
 
@@ -158,7 +161,7 @@ def class_attention_figure(
         shown = rgb(to_tensor(model.preprocessing.image(each.image)))
         counts = torch.bincount(torch.from_numpy(each.predicted).flatten().long(), minlength=len(classes))
         present = [int(number) for number in counts.argsort(descending=True)[:CLASSES] if counts[number]]
-        tiles.append((shown, each.words))
+        tiles.append((shown, each.caption))
         tiles += [(overlay(shown, image_maps[number]), classes[number]) for number in present]
     return exhibit("class-attention", HTML.image_row(tiles), arrays={"class_attention": maps.numpy()})
 

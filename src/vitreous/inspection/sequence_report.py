@@ -18,6 +18,7 @@ from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.images import Pixels, enlarged, overlay, rgb
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, write_page
+from vitreous.languages import phrase
 from vitreous.layers.attention import CrossAttention
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
@@ -76,24 +77,12 @@ def write_translation_report(
     device = translator.model.text.tokens.weight.device
     for source, (text, _, written) in zip(sources, translator.translate(sources), strict=True):
         read = translator.encode(source)
-        seen = text_attention(translator.model, padded([read]).to(device), padded([written]).to(device))
-        maps.append(seen)
-        examples.append(
-            {
-                "source": source,
-                "text": text,
-                "read": token_labels(translator.tokenizer, read),
-                "written": token_labels(translator.tokenizer, written),
-                "maps": {
-                    kind: each.double().numpy().round(3).tolist() for kind, each in seen._asdict().items()
-                },
-            }
-        )
-    config = translator.model.config
-    lead = (
-        f"An encoder of {config.encoder_depth} and a decoder of {config.depth} layers, {config.heads} heads, "
-        f"embedding dimension {config.width}, vocabulary of {config.vocabulary} tokens (arXiv 1706.03762)."
-    )
+        maps.append(text_attention(translator.model, padded([read]).to(device), padded([written]).to(device)))
+        labels = (token_labels(translator.tokenizer, ids) for ids in (read, written))
+        numbers = {kind: each.double().numpy().round(3).tolist() for kind, each in maps[-1]._asdict().items()}
+        examples.append({"source": source, "text": text, "maps": numbers})
+        examples[-1] |= zip(("read", "written"), labels, strict=True)
+    lead = phrase("models.translator", c=translator.model.config)
     return write_sequence_page(folder, run, lead, maps, examples, interactive=True)
 
 
@@ -112,11 +101,7 @@ def write_reading_report(
         tiles = token_tiles(reader, batch[0], maps[-1].cross, written)
         parts.append(exhibit("tokens", HTML.image_row(tiles), number=len(parts), source=name, text=text))
         examples.append({"source": name, "text": text})
-    encoder, decoder = reader.model.config.encoder, reader.model.config.decoder
-    lead = (
-        f"A Vision Transformer of {encoder.depth} layers on {encoder.grid[0]}x{encoder.grid[1]} patches, and "
-        f"a decoder of {decoder.depth} layers and {decoder.heads} heads that writes the text."
-    )
+    lead = phrase("models.reader", c=reader.model.config)
     return write_sequence_page(folder, run, lead, maps, examples, parts)
 
 
@@ -129,7 +114,7 @@ def token_tiles(
     weights = cross[-1].mean(dim=0)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
     labels = token_labels(reader.tokenizer, written[1:])
     tiles = [(overlay(shown, each), label) for label, each in zip(labels, weights, strict=True)]
-    return [(shown, "the image"), *tiles]
+    return [(shown, phrase("images.whole")), *tiles]
 
 
 def write_sequence_page(
@@ -147,7 +132,7 @@ def write_sequence_page(
     Args:
         examples: `source` and `text` of each, and what else the page needs if it is interactive.
     """
-    curves = curves_figure(run, "curves.text")
+    curves = curves_figure(run, "text")
     if isinstance(curves, Exhibit):  # a folder without a run has none
         parts = [curves, *parts]
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +145,7 @@ def write_sequence_page(
     page = write_page(
         folder / "report.html",
         "sequence.html.j2",
-        title=f"Attention of {run.name}",
+        title=phrase("titles.sequence", name=run.name),
         name=run.name,
         lead=lead,
         examples=examples if interactive else None,

@@ -11,15 +11,15 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from vitreous.inspection.attention_metrics import readout_name, to_grid
+from vitreous.inspection.attention_metrics import to_grid
 from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.representations import FEWEST, cka_matrix, feature_colors, unusual_norms
 from vitreous.inspection.survey import Lens, Survey
+from vitreous.languages import phrase
 from vitreous.models.config import ViTConfig
-from vitreous.results import percent
 
 PRUNABLE = 0.1  # of the mean head's importance
 ALIKE = 1e-5  # where the largest probability is the mean but for rounding, all are the same
@@ -34,8 +34,8 @@ def distance_figure(survey: Survey) -> Exhibit:
         place = np.repeat(np.arange(1, layers + 1), heads)
         axes.scatter(place, distance.ravel(), s=16, color=FIRST, alpha=0.65, linewidths=0, zorder=3)
         axes.plot(range(1, layers + 1), distance.mean(axis=1), color=SECOND, linewidth=1.4, zorder=2)
-        axes.set_title("mean attention distance, pixels")
-        axes.set_xlabel("layer")
+        axes.set_title(phrase("charts.distance"))
+        axes.set_xlabel(phrase("charts.layer"))
         axes.set_xticks(range(1, layers + 1, max(1, layers // 12)))
         axes.set_ylim(0, max(1.08 * distance.max(), 1e-9))
     arrays = {"distance": survey.distance.numpy()}
@@ -50,7 +50,7 @@ def heads_figure(survey: Survey, config: ViTConfig) -> Exhibit:
         "heads",
         contact_sheet(tiles, columns=config.heads),
         arrays={"readout_attention": to_grid(survey.reading, config).numpy()},
-        readout=readout_name(config),
+        readout=phrase(f"readouts.{config.pooling}"),
     )
 
 
@@ -62,7 +62,7 @@ def patch_figure(
     tiles = [overlay(marked(shown[0], config, patch), layer) for layer in maps]
     return exhibit(
         "patch",
-        HTML.image_row([(tile, f"layer {layer + 1}") for layer, tile in enumerate(tiles)]),
+        HTML.image_row([(tile, phrase("images.layer", number=i + 1)) for i, tile in enumerate(tiles)]),
         file=contact_sheet(tiles, columns=6),
         arrays={"patch_attention": to_grid(survey.asked, config).numpy()},
         row=patch[0] + 1,
@@ -83,7 +83,7 @@ def marked(image: Pixels, config: ViTConfig, patch: tuple[int, int]) -> Pixels:
 def entropy_figure(survey: Survey) -> Exhibit:
     """Show the entropy of each head's attention."""
     entropy = survey.entropy.mean(dim=0).numpy()
-    chart = by_layer_and_head(entropy, 100 * entropy, title="entropy, % of the largest possible")
+    chart = by_layer_and_head(entropy, 100 * entropy, title=phrase("charts.entropy"))
     return exhibit("entropy", chart, arrays={"entropy": survey.entropy.numpy()})
 
 
@@ -110,7 +110,7 @@ def importance_figure(evidence: Relevance) -> Exhibit:
         count=len(evidence.heads),
         prunable=int(prunable.sum()),
         all=prunable.size,
-        limit=percent(PRUNABLE),
+        limit=PRUNABLE,
     )
 
 
@@ -127,7 +127,7 @@ def by_layer_and_head(
         rows=[str(layer + 1) for layer in range(values.shape[0])],
         columns=[str(head + 1) for head in range(values.shape[1])],
         title=title,
-        axes_names=("layer", "head"),
+        axes_names=(phrase("charts.layer"), phrase("charts.head")),
         numbers=[[f"{value:.0f}" for value in row] for row in numbers],
         marked=marked,
     )
@@ -138,7 +138,7 @@ def relevance_figure(evidence: Relevance, images: Sequence[tuple[Pixels, str]], 
     tiles = [overlay(image, patches) for (image, _), patches in zip(images, evidence.patches, strict=True)]
     return exhibit(
         "relevance",
-        HTML.image_row([(tile, words) for tile, (_, words) in zip(tiles, images, strict=True)]),
+        HTML.image_row([(tile, caption) for tile, (_, caption) in zip(tiles, images, strict=True)]),
         file=contact_sheet(tiles, columns=8),
         arrays={"relevance": evidence.patches.numpy()},
         label=label,
@@ -153,7 +153,7 @@ def features_figure(
     pairs = [
         entry
         for image, tile, name in zip(shown, tiles, names, strict=True)
-        for entry in ((image, name), (tile, "PCA of its features"))
+        for entry in ((image, name), (tile, phrase("images.pca")))
     ]
     return exhibit(
         "features",
@@ -166,24 +166,24 @@ def features_figure(
 def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
     """Plot the predictions of every layer."""
     if lens is None:
-        return left_out("lens", "the model has no classes")
+        return left_out("lens", "no-classes")
     layers = [float(layer) for layer in range(lens.agrees.shape[1])]
     with canvas(6.8, 2.7, columns=2) as (figure, (agreement, first)):
         lines(
             agreement,
             {"": (layers, (lens.agrees.float().mean(dim=0) * 100).tolist())},
-            title="images whose final prediction already leads, %",
-            x="layer",
+            title=phrase("charts.lens-agrees"),
+            x=phrase("charts.layer"),
         )
         agreement.set_ylim(0, 103)
         for place in range(lens.classes.shape[1]):
             probabilities = lens.probabilities[0, :, place].tolist()
             color, weight = (FIRST, 1.8) if place == 0 else (SECOND, 1.4) if place == 1 else (MUTED, 0.9)
-            name = labels[int(lens.classes[0, place])] if place < 2 else "others" if place == 2 else None
-            first.plot(layers, probabilities, color=color, linewidth=weight, label=name)
+            name = labels[int(lens.classes[0, place])] if place < 2 else phrase("charts.others")
+            first.plot(layers, probabilities, color=color, linewidth=weight, label=name if place < 3 else "")
         first.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
-        first.set_title("first image: its most probable classes")
-        first.set_xlabel("layer")
+        first.set_title(phrase("charts.lens-first"))
+        first.set_xlabel(phrase("charts.layer"))
         first.set_ylim(0, 1.03)
         for axes in (agreement, first):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -201,13 +201,16 @@ def alignment_figure(
     """Show the CKA of all pairs of layers of one model, or of it and another."""
     name = "alignment" if second is None else "alignment.with-other"
     if len(first) < FEWEST:
-        return left_out(name, f"layer similarity needs at least {FEWEST} images", other=other)
+        return left_out(name, "few-images", other=other, fewest=FEWEST)
     alignment = cka_matrix(first.unbind(1), (first if second is None else second).unbind(1)).numpy()
     chart = matrix(
         alignment,
         rows=[str(layer) for layer in range(alignment.shape[0])],
         columns=[str(layer) for layer in range(alignment.shape[1])],
-        axes_names=("layer", "layer" if second is None else f"layer of {other}"),
+        axes_names=(
+            phrase("charts.layer"),
+            phrase("charts.layer") if second is None else phrase("charts.layer-of", other=other),
+        ),
         numbers=[["–" if value != value else f"{100 * value:.0f}" for value in row] for row in alignment],
     )
     arrays = {"cka" if second is None else "cka_with_other": alignment}
@@ -223,10 +226,8 @@ def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
         for token in range(config.num_prefix_tokens):
             axes.axvline(float(norms[:, token].mean()), color=SECOND, linewidth=1.4)
         axes.set_yscale("log")
-        axes.set_title("patch tokens by their norm after the last layer")
-        axes.set_xlabel(
-            "norm" + ("; lines: the mean of each prefix token" if config.num_prefix_tokens else "")
-        )
+        axes.set_title(phrase("charts.norms"))
+        axes.set_xlabel(phrase("charts.norm-prefix" if config.num_prefix_tokens else "charts.norm"))
     counts = unusual.sum(dim=1)
     return exhibit(
         "norms",
@@ -246,9 +247,9 @@ def predicted_labels(lens: Lens | None, labels: Sequence[str]) -> list[str]:
         return []
     return [
         # Of fresh weights, most often: with a head of zeros all classes are equally probable.
-        f"no class: all have {percent(probability)}"
+        phrase("images.undecided", probability=probability)
         if len(labels) > 1 and abs(probability * len(labels) - 1) < ALIKE
-        else f"{labels[number]} ({percent(probability)})"
+        else phrase("images.answer", label=labels[number], probability=probability)
         for number, probability in zip(
             lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist(), strict=True
         )

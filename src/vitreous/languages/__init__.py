@@ -2,28 +2,92 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from vitreous.errors import InputError
+from vitreous.results import percent
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+LANGUAGES = ("en", "ko")
+CURRENT: ContextVar[str] = ContextVar("language", default="en")
+
+
+@contextmanager
+def speaking(language: str | None) -> Iterator[None]:
+    """Make pages in a language inside the block.
+
+    Args:
+        language: one of `LANGUAGES`; None: that of the locale, English where it is another.
+
+    Raises:
+        InputError: an unknown language.
+    """
+    if language is not None and language not in LANGUAGES:
+        raise InputError(f"--language {language!r} is unknown: pages are in {' or '.join(LANGUAGES)}")
+    before = CURRENT.set(language or language_of_locale(os.environ))
+    try:
+        yield
+    finally:
+        CURRENT.reset(before)
+
+
+def language_of_locale(variables: Mapping[str, str]) -> str:
+    """Return the language that the environment asks for, by the rules of POSIX."""
+    named = next((variables[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if variables.get(name)), "")
+    return next((language for language in LANGUAGES if re.match(rf"{language}\b|{language}_", named)), "en")
 
 
 @cache
 def catalog(language: str) -> dict[str, Any]:
-    """Return the words of a language as a tree."""
-    return tomllib.loads(Path(__file__).with_name(f"{language}.toml").read_text(encoding="utf-8"))
-
-
-def words(path: str) -> dict[str, Any]:
-    """Return the part of the catalog at a dotted path, such as "studies.head", without line breaks."""
-    found: Any = catalog("en")
-    for name in path.split("."):
-        found = found[name]
-    return unwrapped(found)
+    """Return the words of a language as a tree, each in one line."""
+    text = Path(__file__).with_name(f"{language}.toml").read_text(encoding="utf-8")
+    return unwrapped(tomllib.loads(text))
 
 
 def unwrapped(entry: Any) -> Any:
-    """Return a tree of words, each in one line."""
+    """Join the lines of every text in a tree."""
     if isinstance(entry, dict):
         return {name: unwrapped(each) for name, each in entry.items()}
     return " ".join(entry.split())
+
+
+def words(path: str) -> Any:
+    """Return what the catalog has at a dotted path, such as "studies.head": a tree of words, or a text."""
+    found = catalog(CURRENT.get())
+    for name in path.split("."):
+        found = found[name]
+    return found
+
+
+def phrase(path: str, /, **values: Any) -> str:
+    """Return the text at a dotted path of the catalog, with its values."""
+    return filled(words(path), values)
+
+
+def filled(text: str, values: dict[str, Any]) -> str:
+    """Render a text of the catalog, which is a Jinja template; the page escapes it."""
+    return " ".join(environment().from_string(text).render(values).split())
+
+
+@cache
+def environment() -> Environment:
+    from jinja2 import Environment, StrictUndefined
+
+    made = Environment(undefined=StrictUndefined)
+    made.filters |= {"percent": percentage, "number": "{:,}".format}
+    return made
+
+
+def percentage(rate: float) -> str:
+    """Return a rate as the language writes it: 99.7 %, and 99.7% in Korean."""
+    return percent(rate).replace(" ", "") if CURRENT.get() == "ko" else percent(rate)

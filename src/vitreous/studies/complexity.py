@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
-from vitreous.languages import words
+from vitreous.languages import phrase, speaking, words
 from vitreous.results import Result
 from vitreous.studies.writing import markdown_table, write_results
 
@@ -158,32 +158,35 @@ def exponent(values: Sequence[int], times: Sequence[float]) -> float:
 def time_layers(folder: Path, values: Range) -> Complexity:
     """Measure every layer; write the table, the numbers and the plot into `folder`."""
     layers, about = measure(values), words("studies.complexity")
-    rows = markdown_table(HEADER, [cells(each) for each in layers])
+    rows = markdown_table(header(), [cells(each) for each in layers])
     table = f"# {about['title']}\n\n{about['place']}.\n\n{rows}\n"
-    numbers = {"place": about["place"], "layers": [each.to_json() for each in layers]}
+    with speaking("en"):
+        place = phrase("studies.complexity.place")
+    numbers = {"place": place, "layers": [each.to_json() for each in layers]}
     files = write_results(folder, table, numbers, complexity_plot(layers, values))
     return Complexity(tuple(layers), files)
+
+
+def header() -> tuple[str, ...]:
+    return tuple(words("study.layer-columns").values())
 
 
 def cells(each: TimedLayer) -> tuple[str, ...]:
     """(layer, work, steps, path, growth with n, growth with d): formula and what was measured."""
     layer, (n, d) = each.layer, each.exponents
     growth = (f"{layer.growth[0]} / {n:.2f}", f"{layer.growth[1]} / {d:.2f}")
-    return layer.name, layer.work, layer.steps, layer.path, *growth
-
-
-HEADER = ("layer", "work", "sequential", "longest path", "power of n: formula / measured", "of d")
+    return phrase(f"study.layers.{layer.name}"), layer.work, layer.steps, layer.path, *growth
 
 
 def complexity_plot(results: Sequence[TimedLayer], values: Range) -> Chart:
     """TimedLayer times (dots) and the formula (lines), through the last dot."""
     with canvas(7.2, 3.4, columns=2) as (figure, (left, right)):
-        left.set_title(f"length n, width {values.held_width}")
-        right.set_title(f"width d, length {values.held_length}")
+        left.set_title(phrase("study.over-length", width=values.held_width))
+        right.set_title(phrase("study.over-width", length=values.held_length))
         for color, each in zip((FIRST, SECOND, INK), results, strict=True):
-            curve(left, values.lengths, each.over_n, each.layer.growth[0], color, each.layer.name)
-            curve(right, values.widths, each.over_d, each.layer.growth[1], color, each.layer.name)
-        left.set_ylabel("seconds of one thread")
+            curve(left, values.lengths, each.over_n, each.layer.growth[0], color, cells(each)[0])
+            curve(right, values.widths, each.over_d, each.layer.growth[1], color, cells(each)[0])
+        left.set_ylabel(phrase("study.seconds"))
         left.legend(fontsize=8)
     return Chart(figure)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from vitreous.errors import InputError
 from vitreous.evaluation.probing import summary
 from vitreous.evaluation.scores import Interval
+from vitreous.languages import phrase
 from vitreous.results import Result, percent
 from vitreous.studies.laboratory import Laboratory, TrialResult
-from vitreous.studies.study import Effect, Study, Variant, settings_of
+from vitreous.studies.study import Effect, Study, Variant, variant_label
 from vitreous.training.settings import Tree, leaves
 
 if TYPE_CHECKING:
@@ -55,26 +55,24 @@ class Verdict:
 
     @property
     def words(self) -> str:
+        first_wins, significant = self.difference > 0, abs(self.difference) > self.half_width
         if not math.isfinite(self.half_width):
-            return "not testable with one seed"
-        significant = abs(self.difference) > self.half_width
-        if self.effect.alike:
-            if significant:
-                return f"here {self.winner} is better"
-            return f"no significant difference; one below {100 * self.half_width:.1f} points would not show"
-        if not significant:
-            return "not significant: these data, or so few runs, are too small to show it"
-        return "reproduced" if self.difference > 0 else f"not reproduced: {self.winner} is better"
-
-    @property
-    def winner(self) -> str:
-        return repr(self.effect.first if self.difference > 0 else self.effect.second)
+            name = "one-seed"
+        elif self.effect.alike:
+            name = "better" if significant else "alike"
+        elif significant:
+            name = "reproduced" if first_wins else "not-reproduced"
+        else:
+            name = "too-small"
+        winner = variant_label(self.effect.first if first_wins else self.effect.second)
+        return phrase(f"study.verdicts.{name}", winner=winner, limit=f"{100 * self.half_width:.1f}")
 
     @property
     def text(self) -> str:
         """The difference and the verdict."""
         half = f" ± {100 * self.half_width:.2f}" if math.isfinite(self.half_width) else ""
-        return f"{100 * self.difference:+.2f}{half} points; {self.words}"
+        difference = f"{100 * self.difference:+.2f}{half}"
+        return phrase("study.verdicts.points", difference=difference, verdict=self.words)
 
 
 @dataclass(frozen=True)
@@ -154,44 +152,11 @@ def verdict(effect: Effect, first: Sequence[float], second: Sequence[float]) -> 
     return Verdict(effect, float(differences.mean()), float(t.ppf(0.975, len(differences) - 1)) * spread)
 
 
-def run_study(
-    study: Study,
-    source: Any,
-    wanted: Tree,
-    *,
-    epochs: int,
-    seeds: int,
-    cache: Path,
-    device: torch.device,
-    progress: Callable[[str], None],
-) -> Findings:
-    """Train every variant of a study with every seed and compare them.
-
-    Args:
-        source: DATA as `train` takes it.
-        wanted: the user's settings of all trials.
-        epochs: unless `wanted` has them.
-        cache: the folder of finished runs.
-        progress: called with a line for each trial.
-
-    Raises:
-        InputError: a setting that the study or all of its variants determine.
-        Interrupted: Ctrl-C or SIGTERM; the same call resumes.
-    """
-    laboratory, plain = (
-        Laboratory(source, settings_of(study, epochs, settings), cache=cache, device=device)
-        for settings in (wanted, {})
-    )
-    refuse_overwritten(study, wanted, laboratory, plain)
-    return run_variants(study, laboratory, seeds, progress=progress)
-
-
 def refuse_overwritten(study: Study, wanted: Tree, laboratory: Laboratory, plain: Laboratory) -> None:
     """Raise InputError for a setting of the user that has no effect, since each variant has its own.
 
     Args:
-        wanted: the user's settings.
-        laboratory, plain: with these settings and without.
+        laboratory, plain: with the settings that are `wanted`, and without.
     """
     values = leaves(wanted)
     for name in ("seed", "data.split_seed"):
@@ -221,8 +186,14 @@ def refuse_overwritten(study: Study, wanted: Tree, laboratory: Laboratory, plain
 def run_variants(
     study: Study, laboratory: Laboratory, seeds: int, *, progress: Callable[[str], None]
 ) -> Findings:
-    """Train every variant with every seed, seed by seed, so that an interrupted study has whole
-    comparisons."""
+    """Train every variant with every seed, seed by seed, so that an interrupted study has whole comparisons.
+
+    Args:
+        progress: called with a line for each trial.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM; the same call resumes.
+    """
     base = laboratory.base()
     variants = study.variants(base)
     results: list[list[TrialResult]] = [[] for _ in variants]

@@ -98,6 +98,13 @@ class Study:
         return words(f"studies.{self.name}")
 
 
+def variant_label(name: str) -> str:
+    """Return the name of a variant in the language of the page: each part between commas, without numbers."""
+    known = words("study.variants")
+    parts = [part.partition(" x") for part in name.split(", ")]
+    return ", ".join(known.get(part, part) + sign + number for part, sign, number in parts)
+
+
 # Every study splits images into plain patches (Eq. 1), whatever stem the data's recipe has.
 PLAIN: dict[str, Any] = {"model": {"stem": {"kind": "patch"}}}
 

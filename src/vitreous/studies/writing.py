@@ -17,8 +17,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vitreous.errors import writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
-from vitreous.results import percent
+from vitreous.languages import percentage, phrase, speaking
+from vitreous.languages import words as catalog_words
 from vitreous.studies.findings import Findings, TableRow
+from vitreous.studies.study import variant_label
 
 TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
@@ -78,7 +80,8 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def write_study(findings: Findings, folder: Path) -> Findings:
     """Return the findings with the files that were written."""
-    numbers = {name: value for name, value in findings.to_json().items() if name != "files"}
+    with speaking("en"):
+        numbers = {name: value for name, value in findings.to_json().items() if name != "files"}
     files = write_results(folder, markdown(findings), numbers, study_plot(findings))
     return replace(findings, files=files)
 
@@ -88,10 +91,10 @@ def study_cells(row: TableRow) -> tuple[str, str, str, str]:
     low, high = row.interval
     several = len(row.accuracies) > 1
     return (
-        row.variant.name,
+        variant_label(row.variant.name),
         row.variant.paper or "-",
-        percent(row.mean),
-        f"{percent(low)} to {percent(high)}" if several else "-",
+        percentage(row.mean),
+        phrase("study.interval", low=low, high=high) if several else "-",
     )
 
 
@@ -99,29 +102,20 @@ def markdown(findings: Findings) -> str:
     """Return the table, and how it differs from the paper."""
     words, sizes = findings.study.words, [row.results[0] for row in findings.rows]
     table = markdown_table(
-        ("variant", "paper", "ours", "95 % interval", "parameters", "MACs"),
+        list(catalog_words("study.columns").values()),
         [
             (*study_cells(row), f"{size.parameters:,}", f"{size.macs:,}")
             for row, size in zip(findings.rows, sizes, strict=True)
         ],
     )
     effects = "\n".join(f"- {words['claims'][each.effect.name]}: {each.text}." for each in findings.verdicts)
-    return f"""# {words["title"]}
-
-{words["place"][0].upper()}{words["place"][1:]} of arXiv 2010.11929. The paper, in our words: \
-{words["measure"]}. Here, on {findings.source}: {words["differs"]}; {runs_in_words(findings)}.
-
-{table}
-
-Effects in the paper, and whether they are reproduced (paired differences over seeds):
-
-{effects}
-"""
+    about = phrase("study.about", source=findings.source, runs=runs_in_words(findings), **words)
+    return f"# {words['title']}\n\n{about}\n\n{table}\n\n{phrase('study.effects')}\n\n{effects}\n"
 
 
 def runs_in_words(findings: Findings) -> str:
     """Return the epochs and the number of seeds in words."""
-    return f"{findings.epochs:g} epochs, {findings.seeds} seed{'s' if findings.seeds > 1 else ''}"
+    return phrase("study.runs", epochs=f"{findings.epochs:g}", seeds=findings.seeds)
 
 
 def study_plot(findings: Findings) -> Chart:
@@ -155,9 +149,9 @@ def dots(axes: Axes, rows: Sequence[TableRow]) -> None:
     axes.errorbar(means, places, xerr=error_bars(rows), fmt="o", color=FIRST, ecolor=MUTED, ms=5, lw=1.2)
     for place, row in zip(places, rows, strict=True):
         axes.plot([100 * each for each in row.accuracies], [place] * len(row.accuracies), "|", color=SECOND)
-    axes.set_yticks(places, [row.variant.name for row in rows], color=INK)
+    axes.set_yticks(places, [variant_label(row.variant.name) for row in rows], color=INK)
     axes.invert_yaxis()
-    axes.set_xlabel("held-out accuracy, %: mean, 95 % interval, and each seed")
+    axes.set_xlabel(phrase("study.accuracies"))
 
 
 def curves(axes: Axes, rows: Sequence[TableRow]) -> None:
@@ -170,16 +164,15 @@ def curves(axes: Axes, rows: Sequence[TableRow]) -> None:
     for (group, members), color in zip(several.items(), COLORS, strict=False):
         members.sort(key=lambda row: row.variant.x)
         places, means = [row.variant.x for row in members], [100 * row.mean for row in members]
-        axes.plot(places, means, marker="o", ms=5, lw=1.4, color=color, label=group)
+        axes.plot(places, means, marker="o", ms=5, lw=1.4, color=color, label=variant_label(group))
         bars = error_bars(members)
         axes.errorbar(places, means, yerr=bars, fmt="none", ecolor=color, elinewidth=1, alpha=0.6)
     for row in shared:
-        axes.annotate(
-            row.variant.name, (row.variant.x, 100 * row.mean), xytext=(5, -11), textcoords="offset points"
-        )
+        name, at = variant_label(row.variant.name), (row.variant.x, 100 * row.mean)
+        axes.annotate(name, at, xytext=(5, -11), textcoords="offset points")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_ylabel("held-out accuracy, %")
+    axes.set_ylabel(phrase("study.accuracy"))
     axes.legend(labelcolor="linecolor")

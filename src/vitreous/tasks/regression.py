@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,12 +27,12 @@ from vitreous.deployment.serving.endpoints import (
     NoParameters,
     Question,
     Served,
-    Words,
 )
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
+from vitreous.languages import phrase
 from vitreous.models.config import Config
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
@@ -150,12 +149,6 @@ class Regressor(Classifier):
     """Answers with a number."""
 
     task = "regression"
-    words = Words(
-        "Image regression",
-        "Upload an image to get the predicted number.",
-        "The predicted number will appear here.",
-        "Or try a held-out image",
-    )
 
     def offered(self) -> list[Endpoint]:
         summary = "The number of each image, as vitreous predict --json gives it"
@@ -253,26 +246,19 @@ class Regression(ImageTask):
             return None
         from vitreous.inspection.evaluation_figures import curves_figure
         from vitreous.inspection.model_figures import model_exhibits
-        from vitreous.inspection.page import Headline
         from vitreous.inspection.run_report import sample_batch, write_run_report
 
         path, shown = trained.run.path, sample_batch(answerer, self.held_out_part(trained.data)[1])
-        metrics = evaluation.metrics
-        low, high = metrics["r2"].interval or (math.nan, math.nan)
         return write_run_report(
             path,
             answerer,
             [
                 scatter_figure(evaluation),
-                curves_figure(path, "curves.regression"),
+                curves_figure(path, "regression"),
                 *model_exhibits(answerer, *shown),
             ],
-            eyebrow="Training report, regression",
-            headline=Headline(
-                metrics["r2"].text(),
-                f"R2 on {evaluation.count:,} held-out images; 95 % confidence interval (bootstrap): "
-                f"{low:.4g} to {high:.4g}. Mean absolute error: {metrics['mean_absolute_error'].text()}.",
-            ),
+            kind="regression",
+            evaluation=evaluation,
         )
 
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
@@ -297,8 +283,8 @@ def scatter_figure(evaluation: RegressionEvaluation) -> Any:
     with canvas(4.2, 4.0) as (figure, (axes,)):
         axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
         axes.plot(evaluation.targets, evaluation.predictions, "o", color=FIRST, markersize=3, alpha=0.6)
-        axes.set_xlabel("true number")
-        axes.set_ylabel("predicted number")
+        axes.set_xlabel(phrase("charts.true-number"))
+        axes.set_ylabel(phrase("charts.predicted-number"))
     return exhibit("scatter", Chart(figure))
 
 

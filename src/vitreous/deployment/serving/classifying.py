@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.deployment.predictor import Prediction, Predictor
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, NoParameters, Question, Words
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, NoParameters, Question
 from vitreous.deployment.serving.looking import Look, LookAnswer, look_at
 from vitreous.deployment.serving.pixels import ServedImages
 from vitreous.models.config import Config
@@ -33,12 +33,6 @@ class Classifier(ServedImages):
     """Answers for a ViT or a BiT."""
 
     task = "classification"
-    words = Words(
-        "Image classification",
-        "Upload an image to get its most probable classes and the attention map.",
-        "The predicted classes and the attention map will appear here.",
-        "Or try a held-out image",
-    )
 
     def __init__(self, model: Model, device: torch.device, *, most_pixels: int) -> None:
         super().__init__(model.to(device).eval(), most_pixels)

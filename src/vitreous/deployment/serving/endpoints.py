@@ -74,30 +74,18 @@ class Endpoint(NamedTuple):
     together: bool = True
 
 
-class Words(NamedTuple):
-    """The words of the page for a task: its name, what to do, the placeholder of the answer, and the
-    examples."""
-
-    kind: str
-    lead: str
-    empty: str
-    examples: str = ""
-
-
 class Served(ABC):
     """A model that is served.
 
     Attributes:
-        task: the name of its task, and of its part of the page.
+        task: the name of its task, of its part of the page, and of its words in the catalog.
         takes: what is sent.
-        words: of the page.
         endpoints: what it can be asked; the first is the page's.
         model: itself.
     """
 
     task: ClassVar[str]
     takes: ClassVar[Literal["images", "texts"]]
-    words: ClassVar[Words]
     endpoints: tuple[Endpoint, ...]
     model: Any
 

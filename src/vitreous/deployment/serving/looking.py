@@ -17,7 +17,6 @@ from vitreous.errors import InputError, nearest
 from vitreous.inspection.attention_metrics import (
     flow,
     readout_attention,
-    readout_name,
     readout_of,
     rollout,
     to_grid,
@@ -25,6 +24,7 @@ from vitreous.inspection.attention_metrics import (
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import data_uri, rgb
 from vitreous.inspection.relevance import relevance
+from vitreous.languages import phrase
 from vitreous.models.vit import ViT
 
 # What attention over an image has in common, whatever kind of model looks.
@@ -61,7 +61,7 @@ def look_at(model: ViT, device: torch.device, questions: Sequence[Question]) -> 
     (question,) = questions
     wanted: Look = question.parameters
     images = model.preprocessing.normalize(question.what[None].to(device))
-    of = readout_name(model.config)
+    of = phrase(f"readouts.{model.config.pooling}")
     match wanted.kind:
         case "rollout":
             values = rolled_out(model, images)

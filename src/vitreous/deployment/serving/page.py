@@ -12,6 +12,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from vitreous import __version__
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.inspection.images import heat
+from vitreous.languages import CURRENT, percentage, phrase, words
 
 DIGITS = "digits"
 
@@ -49,22 +50,27 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["percent"] = percentage
+    environment.globals |= {"phrase": phrase, "language": CURRENT.get}
     facts = served.facts()
     main = served.endpoints[0]
     commands = CURL_TEXT if served.takes == "texts" else CURL_IMAGE
+    text = examples.texts[0] if examples.texts else phrase("serve.any-text")
+    pooling = getattr(served.model.config, "pooling", None)
     return environment.get_template("serve.html.j2").render(
         title=about["name"],
         about=about,
         task=served.task,
         takes=served.takes,
-        words=served.words,
         facts=facts,
         offered=[each.name for each in served.endpoints],
         examples=examples,
         draws=examples.source == DIGITS and served.task == "classification",
-        commands=commands.format(name=main.name, text=examples.texts[0] if examples.texts else "a text"),
+        commands=commands.format(name=main.name, text=text),
         facts_shown=model_facts(about, facts),
         settings={
+            "words": words("serve.script"),
+            "readout": pooling and phrase(f"readouts.{pooling}"),
             "predict": {} if main.name == "predict" else None,  # parameters; a model without a head has none
             "most": limits.images,
             "layers": facts.get("layers", 0),
@@ -79,12 +85,12 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
 
 def model_facts(about: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, str]:
     """The model in a few facts."""
-    found = {"Parameters": f"{about['parameters']:,}"}
+    found = {"parameters": f"{about['parameters']:,}"}
     if "preprocessing" in facts:
         height, width = facts["preprocessing"]["size"]
-        found["Input"] = f"{height}×{width} pixels"
+        found["input"] = phrase("serve.facts.pixels", height=height, width=width)
     if facts.get("labels"):
-        found["Classes"] = str(len(facts["labels"]))
-    found["Precision"] = f"{about['precision']} on {about['device']}"
-    found["License"] = about["license"] or "not specified"
-    return found
+        found["classes"] = str(len(facts["labels"]))
+    found["precision"] = phrase("serve.facts.on", precision=about["precision"], device=about["device"])
+    found["license"] = about["license"] or phrase("serve.facts.no-license")
+    return {phrase(f"serve.facts.{name}"): value for name, value in found.items()}

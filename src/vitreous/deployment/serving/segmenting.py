@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from vitreous.data.segmentation.masked import mask_image, palette
 from vitreous.deployment.predictor import class_shares, output_labels
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question, Words
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question
 from vitreous.deployment.serving.pixels import ServedImages
 from vitreous.evaluation.segmentation import masks_of
 from vitreous.models.config import Config
@@ -38,12 +38,6 @@ class ImageSegmenter(ServedImages):
     """Answers for a Segmenter."""
 
     task = "segmentation"
-    words = Words(
-        "Semantic segmentation",
-        "Upload an image to get the class of each pixel.",
-        "Your image with its predicted classes will appear here.",
-        "Or try a held-out image",
-    )
 
     def __init__(self, model: Segmenter, device: torch.device, *, most_pixels: int) -> None:
         super().__init__(model.to(device).eval(), min(most_pixels, MOST_PIXELS))

@@ -17,7 +17,6 @@ from vitreous.deployment.serving.endpoints import (
     LayerAndHead,
     Question,
     Served,
-    Words,
     selected_map,
 )
 from vitreous.deployment.serving.looking import Heat, Seen
@@ -79,12 +78,6 @@ class ImageReader(ServedImages):
     """Answers for a Captioner."""
 
     task = "captioning"
-    words = Words(
-        "Image to text",
-        "Upload an image of text to get the text and the attention of each token.",
-        "The text of your image will appear here.",
-        "Or try a held-out line",
-    )
 
     def __init__(self, reader: Reader, *, most_pixels: int) -> None:
         super().__init__(reader.model, most_pixels)
@@ -139,11 +132,6 @@ class TextTranslator(Served):
 
     task = "translation"
     takes = "texts"
-    words = Words(
-        "Translation",
-        "Enter a text to get its translation and the attention between the words.",
-        "The translation and its attention will appear here.",
-    )
 
     def __init__(self, translator: Translator) -> None:
         self.translator = translator

@@ -8,7 +8,8 @@
   const byId = (id) => document.getElementById(id);
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const heat = bytes(data.heat);
-  const percent = (share) => (100 * share).toFixed(1) + " %";
+  const percent = (share) => (100 * share).toFixed(1) + data.words.percent;
+  const say = (name, values = {}) => data.words[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
 
   // Rows of `width` entries: one byte each, then the largest entry of every row as float32.
   async function unpack(text, width) {
@@ -138,22 +139,21 @@
   }
 
   function describe(loaded, values) {
-    if (state.show === "rollout") return "Rollout: the share of each patch that reaches " + data.reads + " through all layers.";
-    if (state.show === "relevance") return "Relevance: how much each patch contributed to the model's prediction.";
+    if (state.show === "rollout") return say("rollout", { readout: data.reads });
+    if (state.show === "relevance") return say("relevance");
     const who = state.patch === null ? data.reads
-      : `the patch in row ${Math.floor(state.patch / columns) + 1}, column ${state.patch % columns + 1}`;
+      : say("patch", { row: Math.floor(state.patch / columns) + 1, column: state.patch % columns + 1 });
     if (state.patch !== null && !loaded.maps) {
-      return `The full maps of this image are not stored, to limit the page's size: only what ${data.reads} attends to is.`;
+      return say("not-stored", { readout: data.reads });
     }
-    const head = state.head === 0 ? "the mean of its heads" : `head ${state.head}`;
-    const others = data.prefix.map((name, i) => {
-      const to = state.patch === null && data.reads === "the " + name ? "itself" : name;
-      return `${percent(values[i])} to ${to.endsWith("token") ? "the " + to : to}`;
-    });
-    const own = state.patch === null ? [] : [`${percent(values[prefix + (loaded.maps ? coarseOf(state.patch) : state.patch)])} to itself`];
+    const head = state.head === 0 ? say("mean-of-heads") : say("head", { head: state.head });
+    const to = (share, name) => say("to", { share: percent(share), name });
+    const others = data.prefix.map((name, i) =>
+      to(values[i], state.patch === null && data.reads === name ? say("itself") : name));
+    const own = state.patch === null ? [] : [to(values[prefix + (loaded.maps ? coarseOf(state.patch) : state.patch)], say("itself"))];
     const onPatches = values.slice(prefix).reduce((sum, each) => sum + each, 0);
-    const parts = [...own, ...others, `${percent(onPatches)} to all patches`];
-    return `In layer ${state.layer + 1}, ${head}: ${who} gives ${parts.join(", ")}.`;
+    const parts = [...own, ...others, to(onPatches, say("all-patches"))];
+    return say("sentence", { layer: state.layer + 1, head, who, parts: parts.join(", ") });
   }
 
   async function draw() {
@@ -166,8 +166,8 @@
     byId("map").classList.toggle("pixelated", Math.max(loaded.pixels.width, loaded.pixels.height) < 64);
     paintAtlas(loaded);
     byId("words").textContent = describe(loaded, values);
-    byId("layer-now").textContent = `${state.layer + 1} of ${data.layers}`;
-    byId("head-now").textContent = state.head === 0 ? "mean of all" : `${state.head} of ${data.heads}`;
+    byId("layer-now").textContent = say("of", { number: state.layer + 1, count: data.layers });
+    byId("head-now").textContent = state.head === 0 ? say("mean-of-all") : say("of", { number: state.head, count: data.heads });
     byId("image-name").textContent = data.images[index].name;
     byId("reset").disabled = state.patch === null;
     for (const id of ["layer", "head"]) byId(id).disabled = !asks;

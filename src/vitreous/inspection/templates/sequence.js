@@ -1,5 +1,6 @@
 "use strict";
 const examples = JSON.parse(document.getElementById("examples").textContent);
+const phrases = JSON.parse(document.getElementById("phrases").textContent);
 const state = { example: 0, kind: "cross", layer: 0, head: -1, row: -1 };
 state.layer = examples[0].maps.cross.length - 1;
 const SVG = "http://www.w3.org/2000/svg";
@@ -42,12 +43,12 @@ function drawControls({ layers, layer }) {
   const controls = document.getElementById("controls");
   controls.replaceChildren();
   if (examples.length > 1)
-    controls.append(choices("Text", numbered(examples.length), state.example, (v) => { state.example = v; }));
-  const kinds = [["encoder", "encoder"], ["decoder", "decoder"], ["cross", "cross"]];
+    controls.append(choices(phrases.text, numbered(examples.length), state.example, (v) => { state.example = v; }));
+  const kinds = ["encoder", "decoder", "cross"].map((kind) => [kind, phrases[kind]]);
   controls.append(
-    choices("Attention", kinds, state.kind, (v) => { state.kind = v; }),
-    choices("Layer", numbered(layers.length), Math.min(state.layer, layers.length - 1), (v) => { state.layer = v; }),
-    choices("Head", [[-1, "mean"], ...numbered(layer.length)], state.head, (v) => { state.head = v; }),
+    choices(phrases.attention, kinds, state.kind, (v) => { state.kind = v; }),
+    choices(phrases.layer, numbered(layers.length), Math.min(state.layer, layers.length - 1), (v) => { state.layer = v; }),
+    choices(phrases.head, [[-1, phrases.mean], ...numbered(layer.length)], state.head, (v) => { state.head = v; }),
   );
 }
 
@@ -62,7 +63,7 @@ function word(parent, x, y, text, anchor, row) {
 
 function drawLines({ rows, columns, weight }) {
   const step = 24, left = 130, right = 300, height = Math.max(rows.length, columns.length) * step + 8;
-  const svg = make("svg", { width: 430, height, role: "img", "aria-label": "attention as lines" }, fresh("lines"));
+  const svg = make("svg", { width: 430, height, role: "img", "aria-label": phrases["as-lines"] }, fresh("lines"));
   rows.forEach((_, i) => {
     if (state.row >= 0 && state.row !== i) return;
     columns.forEach((_, j) => {
@@ -80,7 +81,7 @@ function drawLines({ rows, columns, weight }) {
 function drawMatrix({ rows, columns, weight }) {
   const cell = 22, left = 130, top = 100;
   const size = { width: left + columns.length * cell + 70, height: top + rows.length * cell + 8 };
-  const svg = make("svg", { ...size, role: "img", "aria-label": "attention as a matrix" }, fresh("matrix"));
+  const svg = make("svg", { ...size, role: "img", "aria-label": phrases["as-matrix"] }, fresh("matrix"));
   columns.forEach((text, j) => {
     const x = left + j * cell + 15;
     make("text", { x, y: top - 8, transform: `rotate(-50 ${x} ${top - 8})` }, svg, text);

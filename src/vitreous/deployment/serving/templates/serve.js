@@ -1,6 +1,7 @@
 const settings = JSON.parse(document.getElementById("settings").textContent);
 const byId = (id) => document.getElementById(id);
-const percent = (share) => (100 * share).toFixed(1) + " %";
+const say = (name, values = {}) => settings.words[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
+const percent = (share) => (100 * share).toFixed(1) + settings.words.percent;
 
 function make(name, attributes, ...children) {
   const node = document.createElement(name);
@@ -17,10 +18,10 @@ async function ask(endpoint, parameters, body, headers) {
   try {
     response = await fetch("v1/" + endpoint + "?" + new URLSearchParams(parameters), { method: "POST", body, headers });
   } catch {
-    throw new Error("The server cannot be reached. Is it still running?");
+    throw new Error(say("unreachable"));
   }
-  const reply = await response.json().catch(() => ({ error: "The server gave no answer that can be read." }));
-  if (!response.ok) throw new Error(reply.error ?? "The server answered " + response.status + ".");
+  const reply = await response.json().catch(() => ({ error: say("unreadable") }));
+  if (!response.ok) throw new Error(reply.error ?? say("status", { status: response.status }));
   return reply;
 }
 
@@ -56,6 +57,8 @@ function slider(id, words, moved) {
   tell();
 }
 const valueOf = (id) => byId(id).value;
-const ofAll = (value) => (value === 0 ? "mean of all" : String(value));
+const ofAll = (value) => (value === 0 ? say("mean-of-all") : String(value));
+const layerOf = (value) => say("of", { number: value, count: settings.layers });
+const wholePercent = (value) => value + settings.words.percent;
 
 byId("api").textContent = byId("api").textContent.replaceAll("ADDRESS", location.origin);

@@ -1,7 +1,7 @@
 // --- text, and where each character was read ---------------------------------------------------------------
 
 let sight = null, token = 0;
-const brief = (answer) => answer.text || "(nothing)";
+const brief = (answer) => answer.text || say("nothing");
 
 async function work(item) {
   const [, reply] = await Promise.all([item.predict(), item.look({ layer: valueOf("layer"), head: valueOf("head") })]);
@@ -19,7 +19,7 @@ function drawLetters() {
   byId("letters").replaceChildren(...sight.reply.tokens.map((text, index) => {
     const bare = text.replace(/^▁/, ""), mark = /^⟨.*⟩$/.test(text) || bare === "";
     const button = make("button", { type: "button", class: mark ? "mark" : "", "aria-pressed": String(index === token) },
-      bare === "" ? "space" : mark ? bare.slice(1, -1) : bare);
+      bare === "" ? say("space") : mark ? bare.slice(1, -1) : bare);
     for (const event of ["mouseenter", "focus", "click"]) button.addEventListener(event, () => point(index));
     return button;
   }));
@@ -33,10 +33,10 @@ function point(index) {
 
 function drawSight() {
   overlay(byId("sight"), sight.image, sight.reply.values[token], valueOf("opacity") / 100);
-  byId("sight-words").textContent = `Where the decoder looked when it wrote “${sight.reply.tokens[token]}”, as the model sees the image.`;
+  byId("sight-words").textContent = say("letter", { token: sight.reply.tokens[token] });
 }
 
 const again = () => { if (selected) show(() => work(selected)); };
-slider("opacity", (value) => value + " %", () => { if (sight) drawSight(); });
-slider("layer", (value) => `${value} of ${settings.layers}`, again);
+slider("opacity", wholePercent, () => { if (sight) drawSight(); });
+slider("layer", layerOf, again);
 slider("head", ofAll, again);

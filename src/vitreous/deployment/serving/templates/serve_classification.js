@@ -32,18 +32,13 @@ function drawBars(answer) {
 function drawSight() {
   const { image, reply } = sight;
   overlay(byId("sight"), image, reply.values, valueOf("opacity") / 100);
-  const words = {
-    rollout: `How much of each patch reaches ${reply.of} through all layers.`,
-    attention: `What ${reply.of} attends to in this layer.`,
-    evidence: `Relevance for “${reply.of}”: attention weighted by the gradient of the class.`,
-  };
-  byId("sight-words").textContent = words[reply.kind];
+  byId("sight-words").textContent = say(reply.kind, { of: reply.kind === "evidence" ? reply.of : settings.readout });
 }
 
 if (looks) {
   const again = () => { if (selected) show(() => work(selected)); };
-  slider("opacity", (value) => value + " %", () => { if (sight) drawSight(); });
-  slider("layer", (value) => `${value} of ${settings.layers}`, again);
+  slider("opacity", wholePercent, () => { if (sight) drawSight(); });
+  slider("layer", layerOf, again);
   slider("head", ofAll, again);
   byId("kind").addEventListener("change", () => {
     for (const each of document.querySelectorAll(".of-layer")) each.hidden = valueOf("kind") !== "attention";

@@ -37,7 +37,7 @@ class Item {
   predict() {
     this.answer ??= this.post("predict", settings.predict).then(
       (reply) => { const answer = reply.predictions[0]; this.label(brief(answer)); return answer; },
-      (error) => { this.label("error"); this.button?.classList.add("bad"); throw error; },
+      (error) => { this.label(say("error")); this.button?.classList.add("bad"); throw error; },
     );
     return this.answer;
   }

@@ -48,8 +48,8 @@ function drawSight() {
   if (sight.image) context.drawImage(sight.image, 0, 0, canvas.width, canvas.height);
   context.imageSmoothingEnabled = false;
   context.drawImage(layer, 0, 0, canvas.width, canvas.height);
-  byId("sight-words").textContent = alone === null ? "All classes; the first is left clear."
-    : `Only “${settings.labels[alone]}”.`;
+  byId("sight-words").textContent = alone === null ? say("all-classes")
+    : say("one-class", { label: settings.labels[alone] });
 }
 
 function drawLegend() {
@@ -66,4 +66,4 @@ function drawLegend() {
   }));
 }
 
-slider("opacity", (value) => value + " %", () => { if (sight) drawSight(); });
+slider("opacity", wholePercent, () => { if (sight) drawSight(); });

@@ -7,7 +7,7 @@ async function work() {
   const ways = { layer: valueOf("layer"), head: valueOf("head") };
   const [reply, looked] = await Promise.all([ask("translate", {}, body, json), ask("attention", ways, body, json)]);
   return () => {
-    byId("translation").textContent = reply.translations[0].text || "(an empty translation)";
+    byId("translation").textContent = reply.translations[0].text || say("no-translation");
     drawMatrix(looked.attention[0]);
   };
 }
@@ -40,5 +40,5 @@ for (const button of document.querySelectorAll(".texts .example")) {
   button.addEventListener("click", () => { byId("text").value = button.dataset.text; translate(button.dataset.text); });
 }
 const again = () => { if (source) show(work); };
-slider("layer", (value) => `${value} of ${settings.layers}`, again);
+slider("layer", layerOf, again);
 slider("head", ofAll, again);

@@ -1,0 +1,203 @@
+"""Pages in two languages: catalogs with the same keys and values, and no English left on a Korean page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jinja2 import meta
+
+import vitreous as vt
+from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.endpoints import Limits
+from vitreous.deployment.serving.page import Examples, page_of
+from vitreous.errors import InputError
+from vitreous.languages import (
+    LANGUAGES,
+    catalog,
+    environment,
+    language_of_locale,
+    percentage,
+    phrase,
+    speaking,
+)
+
+SOURCE = Path(vt.__file__).parent
+# What the glossary forbids in Korean, with what to write instead.
+FORBIDDEN = {
+    "사진": "이미지",
+    "데이터 세트": "데이터셋",
+    "너비": "임베딩 차원",
+    "형태": "shape",
+    "기계": "서버",
+    "잔차 가지": "잔차 분기",
+    "코드 베이스": "구현체",
+    "쌍선형": "이중선형",
+    "쌍삼차": "바이큐빅",
+    "그레디언트": "기울기",
+    "따로 떼어": "테스트용으로 분리한",
+    "레이블링": "레이블",
+}
+
+
+def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, entry in tree.items():
+        if isinstance(entry, dict):
+            yield from leaves(entry, f"{prefix}{name}.")
+        else:
+            yield prefix + name, entry
+
+
+TEXTS = {language: dict(leaves(catalog(language))) for language in LANGUAGES}
+
+
+def test_both_languages_have_the_same_keys_and_values() -> None:
+    assert TEXTS["en"].keys() == TEXTS["ko"].keys()
+    parse = environment().parse
+    for path, english in TEXTS["en"].items():
+        korean = TEXTS["ko"][path]
+        asked = [meta.find_undeclared_variables(parse(text)) for text in (english, korean)]
+        assert asked[1] <= asked[0], path  # plurals need a number that Korean does not
+        in_scripts = [set(re.findall(r"(?<!{){(\w+)}(?!})", text)) for text in (english, korean)]
+        assert in_scripts[0] == in_scripts[1], path
+
+
+def test_every_text_is_translated() -> None:
+    same = {
+        path
+        for path, text in TEXTS["en"].items()
+        if text == TEXTS["ko"][path] and re.search("[a-z]{3}", text)
+    }
+    values = {path for path in same if path.startswith("facts.values.") or path.endswith(".name")}
+    assert same == values | {"exhibits.tokens.title"}
+
+
+def test_korean_texts_use_the_terms_of_the_glossary() -> None:
+    found = {f"{path}: {word}" for path, text in TEXTS["ko"].items() for word in FORBIDDEN if word in text}
+    assert found == set(), FORBIDDEN
+    spaced = {path for path, text in TEXTS["ko"].items() if re.search(r"(\d|}}) %(?!})", text)}
+    assert spaced == set(), "Korean has no space before the percent sign"
+
+
+def test_whatever_is_asked_for_is_in_the_catalog() -> None:
+    known = {path for text in TEXTS["en"] for path in prefixes(text)}
+    for file in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.j2")]:
+        for path in re.findall(r"\b(?:phrase|words)\(f?\"([\w.-]+)\"[,)]", file.read_text(encoding="utf-8")):
+            assert path in known, f"{file}: {path}"
+
+
+def prefixes(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("variables", "language"),
+    [
+        ({"LANG": "ko_KR.UTF-8"}, "ko"),
+        ({"LANG": "ko_KR.UTF-8", "LC_MESSAGES": "en_US.UTF-8"}, "en"),
+        ({"LANG": "en_US.UTF-8", "LC_ALL": "ko_KR"}, "ko"),
+        ({"LANG": "ko"}, "ko"),
+        ({"LANG": "kok_IN"}, "en"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+        ({}, "en"),
+    ],
+)
+def test_the_locale_chooses(variables: dict[str, str], language: str) -> None:
+    assert language_of_locale(variables) == language
+
+
+def test_an_unknown_language_is_refused() -> None:
+    with (
+        pytest.raises(InputError, match=r"--language 'fr' is unknown: pages are in en or ko"),
+        speaking("fr"),
+    ):
+        pass
+    assert percentage(0.5) == "50.0 %"
+    with speaking("ko"):
+        assert percentage(0.5) == "50.0%"
+        assert phrase("images.answer", label="cat", probability=0.5) == "cat(50.0%)"
+
+
+def visible(page: str) -> str:
+    """Return what a reader may meet: text, labels and the words of scripts, without styles and programs."""
+    for hidden in (r"<style>.*?</style>", r"<script>.*?</script>", r"<pre[ >].*?</pre>", r"data:[^\"]*"):
+        page = re.sub(hidden, "", page, flags=re.DOTALL)
+    return unescape(page.replace("\\u0027", "'"))
+
+
+def english_on(page: str) -> set[str]:
+    """Return the English texts of the catalog, or their longer parts between values, that are on a page."""
+    shown = visible(page)
+    parts = {
+        f"{path}: {part.strip()}"
+        for path, text in TEXTS["en"].items()
+        for part in re.split(r"{{.*?}}|{%.*?%}|{\w+}", text)
+        if len(part.strip()) >= 12
+    }
+    return {part for part in parts if part.partition(": ")[2] in shown}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> vt.Run:
+    out = tmp_path_factory.mktemp("korean") / "run"
+    return vt.train(
+        "digits", epochs=1, model="ViT-Ti/4", settings=SMALL, out=out, progress=False, language="ko"
+    )
+
+
+SMALL = {"model.width": 16, "model.heads": 2, "model.mlp_dim": 16, "model.depth": 2}
+
+
+def test_a_korean_report_has_no_english_words(run: vt.Run) -> None:
+    assert run.report is not None
+    page = run.report.read_text(encoding="utf-8")
+    assert '<html lang="ko">' in page
+    assert "학습 곡선" in page
+    assert "95% 신뢰 구간" in page
+    assert english_on(page) == set()
+
+
+def test_a_korean_inspection_has_no_english_words(run: vt.Run, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (5, 8, 8), dtype=np.uint8)
+    found = vt.inspect(run, pixels, out=tmp_path / "page", language="ko", progress=False)
+    page = found.report.read_text(encoding="utf-8")
+    assert '<html lang="ko">' in page
+    assert "어텐션 탐색기" in page
+    assert english_on(page) == set()
+    reasons = [each["reason"] for each in found.to_json()["left_out"]]
+    assert not re.search("[가-힣]", " ".join(reasons)), "JSON is for programs: it stays English"
+
+
+def test_a_korean_page_of_the_server_has_no_english_words(run: vt.Run) -> None:
+    import torch
+
+    served = Classifier(run.model, torch.device("cpu"), most_pixels=10_000)
+    about = {
+        "name": "run",
+        "trained": True,
+        "parameters": 1,
+        "device": "cpu",
+        "precision": "fp32",
+        "license": None,
+    }
+    with speaking("ko"):
+        page = page_of(served, about, Examples("digits"), Limits())
+    assert '<html lang="ko">' in page
+    assert "이미지 선택" in page
+    assert english_on(page) == set()
+
+
+def test_a_korean_study_has_no_english_words(tmp_path: Path) -> None:
+    result = vt.study("complexity", quick=True, out=tmp_path / "study", language="ko")
+    table = (tmp_path / "study" / "table.md").read_text(encoding="utf-8")
+    assert "셀프 어텐션" in table
+    assert "셀프 어텐션" in (tmp_path / "study" / "plot.svg").read_text(encoding="utf-8")
+    assert english_on(table) == set()
+    assert not re.search("[가-힣]", json.dumps(result.to_json(), ensure_ascii=False))
