@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vitreous.api.run import Run as Run
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
+    from vitreous.api.teaching import learn as learn
     from vitreous.checkpoints import list_formats as list_formats
     from vitreous.checkpoints import load as load
     from vitreous.checkpoints import save as save
@@ -86,6 +87,7 @@ _MODULES = {
     "evaluate": "api.asking",
     "export": "api.deployment",
     "inspect": "api.inspecting",
+    "learn": "api.teaching",
     "list_formats": "checkpoints",
     "list_models": "models.names",
     "list_recipes": "api.catalog",

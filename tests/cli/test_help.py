@@ -73,6 +73,11 @@ LACKING = {
     "predict": {"--seed": NOT_RANDOM},
     "embed": {"--seed": NOT_RANDOM},
     "inspect": {"--seed": NOT_RANDOM, "--workers --batch-size": "a few images, one after the other"},
+    "learn": {
+        "--seed": NOT_RANDOM,
+        "--workers --batch-size": "a few images, one after the other",
+        "--device --precision": "the browser computes",
+    },
     "serve": {
         "--seed": NOT_RANDOM,
         "--workers": "requests decide what is decoded, on all cores",

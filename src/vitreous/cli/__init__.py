@@ -77,6 +77,10 @@ COMMANDS = {
         "Draw the paper's figures for a model: attention, position embeddings, filters.",
         ("vitreous inspect runs/mine", "vitreous inspect ViT-Ti/16 photo.jpg --json"),
     ),
+    "learn": Command(
+        "Write a page in which a small model runs: follow an image through every tensor.",
+        ("vitreous learn runs/mine", "vitreous learn ViT-Ti/16 photo.jpg --image-size 32 --json"),
+    ),
     "study": Command(
         "Reproduce an experiment of the paper at small scale.",
         ("vitreous study positions --quick", "vitreous study head photos/ --quick --seeds 2 --json"),
@@ -153,6 +157,7 @@ MODULES = {
     "inspecting": ("inspect",),
     "learning": ("pretrain", "train", "translate"),
     "studying": ("study",),
+    "teaching": ("learn",),
 }
 
 

@@ -1,0 +1,255 @@
+"""learn.html: one offline page in which a Vision Transformer runs, and shows each of its tensors.
+
+The forward pass is templates/learn/vit.js, equal to PyTorch within 1e-5. Weights are in the page; of a model
+that is too large for that, the results of its matrix products on a few images are.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import vitreous
+from vitreous import __version__
+from vitreous.checkpoints.whole_files import whole
+from vitreous.errors import InputError
+from vitreous.inspection.page import TEMPLATES
+from vitreous.languages import CURRENT, LANGUAGES, catalog
+from vitreous.layers.attention import Attention, attention_map
+from vitreous.layers.block import MLP, PreNormBlock
+from vitreous.layers.positions import AddedPositions
+from vitreous.layers.stems import to_patches
+from vitreous.models.vit import ViT
+from vitreous.results import Result
+
+LARGEST = 5_000_000  # parameters whose weights are in the page
+EXACT = 100_000  # parameters that are stored as fp32; more as fp16
+RECORDED_BYTES = 12 << 20  # of the recorded results of one image
+
+
+@dataclass(frozen=True)
+class LearnPage(Result):
+    """The page that `learn` wrote.
+
+    Attributes:
+        page: the HTML file.
+        parameters: of the model.
+        recorded: whether the model is too large to run in the page, which has recorded tensors then.
+        rounding: the largest change of a probability on the page's images that storing the weights as
+            fp16 makes; 0 where they are stored as fp32.
+    """
+
+    page: Path
+    parameters: int
+    recorded: bool
+    rounding: float
+
+    def _repr_html_(self) -> str:
+        """Return the page itself, in a frame."""
+        page = escape(self.page.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" width="100%" height="720" style="border: 0"></iframe>'
+
+
+def write_learn_page(
+    path: Path,
+    model: nn.Module,
+    samples: Sequence[tuple[Image.Image, str]],
+    *,
+    name: str,
+    trained: bool = True,
+) -> LearnPage:
+    """Write the page atomically. It has all languages, and opens in the one that is spoken.
+
+    Args:
+        samples: images to try, with their labels.
+        name: of the model, for the page.
+        trained: whether the weights have learned anything.
+
+    Raises:
+        InputError: the page cannot run this model.
+    """
+    if reason := reason_against(model):
+        raise InputError(f"vitreous learn cannot show {name}: {reason}")
+    assert isinstance(model, ViT)
+    model = copy.deepcopy(model).float().cpu().eval()
+    parameters = sum(each.numel() for each in model.parameters())
+    recorded, half = parameters > LARGEST, parameters > EXACT
+    prepared = model.preprocessing
+    shown = [prepared.image(image) for image, _ in samples[: 2 if recorded else None]]
+    before, rounding = probabilities(model, prepared(shown)), 0.0
+    if half:
+        model = model.half().float()
+        rounding = float((probabilities(model, prepared(shown)) - before).abs().max())
+    tensors = {name: each for name, each in tensors_of(model) if not recorded or is_small(name)}
+    factor, shift = prepared.factor_and_shift()
+    data = {
+        "version": __version__,
+        "name": name,
+        "trained": trained,
+        "labels": model.labels or [str(number) for number in range(model.config.num_classes or 0)],
+        "multilabel": model.task == "multilabel",
+        "parameters": parameters,
+        "config": {**model.config.model_dump(mode="json"), "head_dim": model.config.resolved_head_dim},
+        "resize": {"kind": prepared.resize, "fraction": prepared.crop_fraction, "mean": prepared.mean},
+        "factor": factor.flatten().tolist(),
+        "shift": shift.flatten().tolist(),
+        "half": half,
+        "index": [[name, *each.shape] for name, each in tensors.items()],
+        "weights": encoded(tensors.values(), half),
+        "rounding": rounding,
+        "samples": [
+            {"label": label, "pixels": base64.b64encode(image.tobytes()).decode("ascii")}
+            for image, (_, label) in zip(shown, samples, strict=False)
+        ],
+        "recorded": [recording(model, prepared(image)[None]) for image in shown] if recorded else None,
+        "code": code_of(model),
+    }
+    page = TEMPLATES.get_template("learn/page.html.j2").render(
+        language=CURRENT.get(),
+        data=data,
+        words={each: catalog(each)["learn"] for each in LANGUAGES},
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
+    return LearnPage(path, parameters, recorded, rounding)
+
+
+def reason_against(model: nn.Module) -> str | None:
+    """Return why the page cannot run a model, as the end of a sentence; None where it can."""
+    if not isinstance(model, ViT):
+        return f"it runs the encoder of the ViT paper in the page, and this is a {type(model).__name__}"
+    config = model.config
+    if model.task == "regression":
+        return "it shows how the answer for a class forms, and this model predicts a number"
+    if config.num_classes is None:
+        return "it shows how an answer forms, and this model has no head"
+    unsupported = {
+        "a ResNet before the patches": config.stem.kind == "resnet",
+        "LayerNorm after each branch (post-norm)": config.norm == "post",
+        "a SwiGLU MLP": config.mlp == "swiglu",
+        "attention pooling": config.pooling == "attention",
+        "a distillation token": config.distillation_token,
+    }
+    found = [part for part, present in unsupported.items() if present]
+    return f"its program in the page does not have {found[0]}" if found else None
+
+
+@torch.inference_mode()
+def probabilities(model: ViT, images: Tensor) -> Tensor:
+    logits = model(images)
+    return logits.sigmoid() if model.task == "multilabel" else logits.softmax(dim=-1)
+
+
+def tensors_of(model: ViT) -> Iterator[tuple[str, Tensor]]:
+    """Yield what the page computes with: parameters, and for positions the rows that are added, or the
+    angles."""
+    added = {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, AddedPositions)
+    }
+    for name, module in added.items():
+        yield f"{name}.rows", module.rows()
+    buffers = dict(model.named_buffers(remove_duplicate=False))
+    angles = {name: each for name, each in buffers.items() if name.endswith((".cos", ".sin"))}
+    for name, each in {**model.state_dict(), **angles}.items():
+        if not name.startswith(tuple(f"{position}." for position in added)):
+            yield name, each
+
+
+def is_small(name: str) -> bool:
+    """Return whether a tensor is in the page of a model whose matrix products are recorded."""
+    matrix = name.endswith("weight") and "norm" not in name and "stem" not in name
+    return not matrix
+
+
+def encoded(tensors: Any, half: bool) -> str:
+    """Return the numbers of tensors, one after the other, as base64 of fp16 or fp32."""
+    numbers = torch.cat([each.detach().flatten() for each in tensors]).to(
+        torch.float16 if half else torch.float32
+    )
+    return base64.b64encode(numbers.numpy().tobytes()).decode("ascii")
+
+
+@torch.inference_mode()
+def recording(model: ViT, image: Tensor) -> dict[str, Any]:
+    """Return the results of each matrix product of the encoder on an image, as many layers as fit: all, or
+    the first, the middle and the last; the tokens after the others; and the logits after every layer."""
+    config = model.config
+    each = config.sequence_length * (4 * config.width + config.mlp_dim) * 2 + 2 * config.width
+    layers = set(range(config.depth))
+    if each * config.depth > RECORDED_BYTES:
+        layers = {0, config.depth // 2, config.depth - 1}
+    results: dict[str, Tensor] = {}
+
+    def keep(name: str, _: nn.Module, __: Any, result: Tensor) -> None:
+        results[name] = result[0]
+
+    z = model.embed(image)
+    after = [z]
+    for number, block in enumerate(model.blocks):
+        matrices = block.named_modules() if number in layers else ()
+        hooks = [
+            module.register_forward_hook(partial(keep, f"blocks.{number}.{name}"))
+            for name, module in matrices
+            if isinstance(module, nn.Linear)
+        ]
+        z = block(z)
+        after.append(z)
+        for hook in hooks:
+            hook.remove()
+        if number not in layers:
+            results[f"blocks.{number}"] = z[0]
+    results["lens"] = torch.cat(
+        [model.head(model.representation(model.pool(model.norm(each)))) for each in after]
+    )
+    return {
+        "index": [[name, *result.shape] for name, result in results.items()],
+        "numbers": encoded(results.values(), half=True),
+    }
+
+
+def code_of(model: ViT) -> dict[str, dict[str, Any]]:
+    """Return the lines of the source that compute each step, read from the source itself."""
+    lines: dict[str, tuple[Callable[..., Any], str]] = {
+        "patches": (to_patches, "cells.permute"),
+        "embed": (ViT.embed, "self.stem("),
+        "stem": (type(model.stem).forward, "return"),
+        "projection": (getattr(type(model.stem), "project", type(model.stem).forward), "self.projection("),
+        "prefix": (ViT.prepend_tokens, "torch.cat"),
+        "positions": (AddedPositions.forward, "z + rows"),
+        "attention_positions": (Attention.project, "self.position("),
+        "layer_norm": (PreNormBlock.forward, "self.attention_norm(z)"),
+        "qkv": (Attention.project, "self.qkv(z)"),
+        "logits": (attention_map, "query @ key"),
+        "softmax": (attention_map, "torch.softmax"),
+        "heads": (Attention.forward, "join_heads"),
+        "residual": (PreNormBlock.forward, "self.attention_branch"),
+        "mlp": (MLP.forward, "self.contract"),
+        "mlp_residual": (PreNormBlock.forward, "self.mlp_branch"),
+        "encode": (ViT.encode, "z = block(z)"),
+        "features": (ViT.features, "self.pool"),
+        "head": (ViT.forward, "self.head"),
+    }
+    return {key: line_of(*where) for key, where in lines.items()}
+
+
+def line_of(function: Callable[..., Any], part: str) -> dict[str, Any]:
+    """Return the line of a function's source that contains `part`, its file and its number."""
+    source, first = inspect.getsourcelines(function)
+    number = next(number for number, line in enumerate(source) if part in line.partition("#")[0])
+    root = Path(vitreous.__file__).parent
+    file = Path(inspect.unwrap(function).__code__.co_filename).relative_to(root).as_posix()
+    return {"file": file, "line": first + number, "text": source[number].strip()}

@@ -1,0 +1,422 @@
+"use strict";
+// --- The Vision Transformer of models/vit.py in evaluation mode. Every intermediate tensor has a name. -------
+//
+// A tensor is {data: Float32Array, shape}; a matrix has a row for each token. Sums are taken in double precision.
+
+function tensor(data, ...shape) {
+  return { data, shape };
+}
+
+function zeros(...shape) {
+  return tensor(new Float32Array(shape.reduce((product, side) => product * side, 1)), ...shape);
+}
+
+function row(matrix, index) {
+  const width = matrix.shape[1];
+  return matrix.data.subarray(index * width, (index + 1) * width);
+}
+
+// x W^T + b for each row of x; W is (out, in), as in torch.nn.Linear.
+function linear(x, weight, bias) {
+  const [rows, width] = x.shape, out = weight.shape[0], y = zeros(rows, out);
+  for (let t = 0; t < rows; t++) {
+    for (let e = 0; e < out; e++) {
+      let sum = bias ? bias.data[e] : 0;
+      for (let d = 0, from = t * width, at = e * width; d < width; d++) sum += x.data[from + d] * weight.data[at + d];
+      y.data[t * out + e] = sum;
+    }
+  }
+  return y;
+}
+
+function moments(values) {
+  let mean = 0, variance = 0;
+  for (const value of values) mean += value / values.length;
+  for (const value of values) variance += (value - mean) ** 2 / values.length;
+  return { mean, variance };
+}
+
+function layerNorm(x, gamma, beta, eps) {
+  const y = zeros(...x.shape), width = x.shape[1];
+  for (let t = 0; t < x.shape[0]; t++) {
+    const { mean, variance } = moments(row(x, t)), scale = 1 / Math.sqrt(variance + eps);
+    for (let d = 0; d < width; d++) {
+      y.data[t * width + d] = (x.data[t * width + d] - mean) * scale * gamma.data[d] + beta.data[d];
+    }
+  }
+  return y;
+}
+
+// Convolution of an image (C, H, W) without bias; weight (out, C, k, k).
+function convolution(x, weight, stride, padding) {
+  const [channels, height, width] = x.shape, [out, , size] = weight.shape;
+  const rows = Math.floor((height + 2 * padding - size) / stride) + 1;
+  const columns = Math.floor((width + 2 * padding - size) / stride) + 1, y = zeros(out, rows, columns);
+  for (let k = 0; k < out; k++) {
+    for (let i = 0; i < rows; i++) {
+      for (let j = 0; j < columns; j++) {
+        let sum = 0;
+        for (let c = 0; c < channels; c++) {
+          for (let a = 0; a < size; a++) {
+            const r = i * stride + a - padding;
+            if (r < 0 || r >= height) continue;
+            for (let b = 0; b < size; b++) {
+              const s = j * stride + b - padding;
+              if (s < 0 || s >= width) continue;
+              sum += x.data[(c * height + r) * width + s] * weight.data[((k * channels + c) * size + a) * size + b];
+            }
+          }
+        }
+        y.data[(k * rows + i) * columns + j] = sum;
+      }
+    }
+  }
+  return y;
+}
+
+// GroupNorm with one group ("layer") or one for each channel ("instance"), then ReLU.
+function groupNormReLU(x, gamma, beta, kind) {
+  const channels = x.shape[0], each = x.data.length / channels, y = zeros(...x.shape), all = moments(x.data);
+  for (let c = 0; c < channels; c++) {
+    const { mean, variance } = kind === "layer" ? all : moments(x.data.subarray(c * each, (c + 1) * each));
+    const scale = 1 / Math.sqrt(variance + 1e-5);
+    for (let i = c * each; i < (c + 1) * each; i++) {
+      y.data[i] = Math.max(0, (x.data[i] - mean) * scale * gamma.data[c] + beta.data[c]);
+    }
+  }
+  return y;
+}
+
+function add(x, y) {
+  return tensor(x.data.map((value, i) => value + y.data[i]), ...x.shape);
+}
+
+// The error function: Abramowitz and Stegun 7.1.26, at most 1.5e-7 off.
+function erf(x) {
+  const t = 1 / (1 + 0.3275911 * Math.abs(x));
+  const sum = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t;
+  return Math.sign(x) * (1 - sum * Math.exp(-x * x));
+}
+
+const ACTIVATIONS = {
+  gelu: (x) => x * 0.5 * (1 + erf(x / Math.SQRT2)),
+  gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+  quick_gelu: (x) => x / (1 + Math.exp(-1.702 * x)),
+  relu: (x) => Math.max(0, x),
+  silu: (x) => x / (1 + Math.exp(-x)),
+};
+
+function softmax(values) {
+  const most = Math.max(...values), powers = Array.from(values, (value) => Math.exp(value - most));
+  const sum = powers.reduce((total, power) => total + power, 0);
+  return Float32Array.from(powers, (power) => power / sum);
+}
+
+// Flat patches in raster order, each (row, column, channel): layers/stems.py, to_patches.
+function toPatches(image, [p, q]) {
+  const [channels, height, width] = image.shape, columns = width / q, count = (height / p) * columns;
+  const flat = zeros(count, p * q * channels);
+  for (let n = 0, at = 0; n < count; n++) {
+    for (let i = 0; i < p; i++) {
+      for (let j = 0; j < q; j++) {
+        for (let c = 0; c < channels; c++, at++) {
+          const y = Math.floor(n / columns) * p + i, x = (n % columns) * q + j;
+          flat.data[at] = image.data[(c * height + y) * width + x];
+        }
+      }
+    }
+  }
+  return flat;
+}
+
+function padded(image, [p, q]) {
+  const [channels, height, width] = image.shape, tall = Math.ceil(height / p) * p, wide = Math.ceil(width / q) * q;
+  if (tall === height && wide === width) return image;
+  const out = zeros(channels, tall, wide);
+  for (let c = 0; c < channels; c++) {
+    for (let y = 0; y < height; y++) {
+      const from = (c * height + y) * width;
+      out.data.set(image.data.subarray(from, from + width), (c * tall + y) * wide);
+    }
+  }
+  return out;
+}
+
+// The projection of Eq. 1 as a matrix (D, P P C), whose columns are in the order of a flat patch.
+function projectionMatrix(config, tensors) {
+  const weight = tensors["stem.projection.weight"];
+  if (weight.shape.length === 2) return weight;
+  const [width, channels, p, q] = weight.shape, matrix = zeros(width, p * q * channels);
+  for (let d = 0; d < width; d++) {
+    for (let c = 0; c < channels; c++) {
+      for (let k = 0; k < p * q; k++) {
+        matrix.data[(d * p * q + k) * channels + c] = weight.data[(d * channels + c) * p * q + k];
+      }
+    }
+  }
+  return matrix;
+}
+
+class ViT {
+  // tensors: parameters and fixed tables by the names of the PyTorch model's state dict.
+  constructor(config, tensors) {
+    Object.assign(this, { config, tensors });
+    this.rows = Math.ceil(config.image_size[0] / config.patch_size[0]);
+    this.columns = Math.ceil(config.image_size[1] / config.patch_size[1]);
+    this.count = this.rows * this.columns;
+    this.prefix = Number(config.class_token) + config.registers;
+    this.length = this.prefix + this.count;
+    this.headDim = config.head_dim ?? config.width / config.heads;
+    if (config.stem.kind === "patch" && tensors) this.projection = projectionMatrix(config, tensors);
+  }
+
+  // The product with a weight matrix; a recorded model has the results for each of its images instead.
+  apply(name, x) {
+    if (this.recorded?.[name]) return this.recorded[name];
+    return linear(x, this.tensors[`${name}.weight`], this.tensors[`${name}.bias`]);
+  }
+
+  norm(name, x) {
+    return layerNorm(x, this.tensors[`${name}.weight`], this.tensors[`${name}.bias`], this.config.norm_eps);
+  }
+
+  // What happens to a normalized image (C, H, W).
+  //
+  // changes: withoutPositions; order, a permutation of the patches; without, a set of heads "layer.head".
+  // recorded: the results of the matrix products of this image, where the page does not have the matrices.
+  run(pixels, changes = {}, recorded = null) {
+    this.recorded = recorded;
+    const { config, tensors } = this, trace = { pixels };
+    this.embed(padded(pixels, config.patch_size), trace, changes);
+    let z = trace.z0;
+    trace.layers = [];
+    for (let l = 0; l < config.depth; l++) {
+      const layer = recorded?.[`blocks.${l}`] ? { z: recorded[`blocks.${l}`] } : this.block(l, z, changes);
+      trace.layers.push(layer);
+      z = layer.z;
+    }
+    if (recorded) return Object.assign(trace, { lens: recorded.lens, logits: recorded.lens.at(-1) });
+    trace.lens = [trace.z0, ...trace.layers.map((layer) => layer.z)].map((each) => this.answer(each).logits);
+    return Object.assign(trace, this.answer(z));
+  }
+
+  // Eq. 1: patches, projection, class token, positions.
+  embed(image, trace, changes) {
+    const { config, tensors, count, prefix } = this, width = config.width;
+    trace.flat = toPatches(image, config.patch_size);
+    if (config.stem.kind === "convolution") {
+      trace.maps = [];
+      let x = image;
+      config.stem.strides.forEach((stride, i) => {
+        const at = `stem.convolutions.${3 * i}`, norm = `stem.convolutions.${3 * i + 1}`;
+        x = convolution(x, tensors[`${at}.weight`], stride, 1);
+        x = groupNormReLU(x, tensors[`${norm}.weight`], tensors[`${norm}.bias`], config.stem.norm);
+        trace.maps.push(x);
+      });
+      trace.cells = toPatches(x, [1, 1]);
+      const matrix = tensors["stem.projection.weight"];
+      trace.patches = linear(trace.cells, tensor(matrix.data, width, x.shape[0]), tensors["stem.projection.bias"]);
+    } else {
+      let flat = trace.flat;
+      if (config.stem.norm_before) flat = trace.flatNormed = this.norm("stem.norm_before", flat);
+      trace.patches = linear(flat, this.projection, tensors["stem.projection.bias"]);
+      if (config.stem.norm_after) trace.patches = this.norm("stem.norm_after", trace.patches);
+    }
+    const shuffled = zeros(count, width);
+    for (let n = 0; n < count; n++) shuffled.data.set(row(trace.patches, changes.order ? changes.order[n] : n), n * width);
+    trace.tokens = zeros(this.length, width);
+    if (prefix) trace.tokens.data.set(tensors.prefix.data);
+    trace.tokens.data.set(shuffled.data, prefix * width);
+    trace.z0 = this.positioned(trace.tokens, "position", changes);
+    if (config.embedding_norm) trace.z0 = this.norm("embedding_norm", trace.z0);
+  }
+
+  // The table of added positions with a row for each token; registers have none. Null where there is no table.
+  positions(name) {
+    const table = this.tensors[`${name}.rows`];
+    if (!table) return null;
+    const { config, length } = this, width = config.width, extra = Number(config.class_token), full = zeros(length, width);
+    full.data.set(table.data.subarray(0, extra * width));
+    full.data.set(table.data.subarray(extra * width), (extra + config.registers) * width);
+    return full;
+  }
+
+  positioned(z, name, changes) {
+    const table = changes.withoutPositions ? null : this.positions(name);
+    return table ? add(z, table) : z;
+  }
+
+  // Eq. 2 and 3: a layer of the encoder.
+  block(l, input, changes) {
+    const name = `blocks.${l}`, z = this.positioned(input, `${name}.position`, changes);
+    const layer = { input: z, normed: this.norm(`${name}.attention_norm`, z) };
+    this.attention(l, layer, changes);
+    layer.middle = add(z, this.scaled(layer.msa, `${name}.attention_branch.scale.gamma`));
+    layer.middleNormed = this.norm(`${name}.mlp_norm`, layer.middle);
+    layer.hidden = this.apply(`${name}.mlp.expand`, layer.middleNormed);
+    const activation = ACTIVATIONS[this.config.mlp];
+    layer.active = tensor(layer.hidden.data.map(activation), ...layer.hidden.shape);
+    layer.mlp = this.apply(`${name}.mlp.contract`, layer.active);
+    layer.z = add(layer.middle, this.scaled(layer.mlp, `${name}.mlp_branch.scale.gamma`));
+    return layer;
+  }
+
+  // LayerScale, where the model has it.
+  scaled(branch, name) {
+    const gamma = this.tensors[name]?.data;
+    return gamma ? tensor(branch.data.map((value, i) => value * gamma[i % gamma.length]), ...branch.shape) : branch;
+  }
+
+  // Eq. 5 to 8: multi-head self-attention.
+  attention(l, layer, changes) {
+    const { config, headDim, length } = this, name = `blocks.${l}.attention`, inner = config.heads * headDim;
+    const qkv = this.apply(`${name}.qkv`, layer.normed);
+    layer.heads = [];
+    layer.joined = zeros(length, inner);
+    for (let k = 0; k < config.heads; k++) {
+      const [query, key, value] = [0, 1, 2].map((part) => {
+        const each = zeros(length, headDim);
+        for (let t = 0; t < length; t++) {
+          const from = t * 3 * inner + part * inner + k * headDim;
+          each.data.set(qkv.data.subarray(from, from + headDim), t * headDim);
+        }
+        return each;
+      });
+      const head = { query: this.positionedHead(query, l, "query", changes), key: this.positionedHead(key, l, "key", changes), value };
+      this.attend(head, this.tensors[`${name}.position.table`], changes);
+      if (changes.without?.has(`${l}.${k}`)) head.output = zeros(length, headDim);
+      for (let t = 0; t < length; t++) layer.joined.data.set(row(head.output, t), t * inner + k * headDim);
+      layer.heads.push(head);
+    }
+    layer.msa = this.apply(`${name}.out`, layer.joined);
+  }
+
+  // LayerNorm of queries and keys and rotary positions, where the model has them.
+  positionedHead(x, l, which, changes) {
+    const name = `blocks.${l}.attention`, { tensors } = this;
+    if (this.config.qk_norm) x = this.norm(`${name}.${which}_norm`, x);
+    const cos = tensors[`${name}.position.cos`], sin = tensors[`${name}.position.sin`];
+    if (!cos || changes.withoutPositions) return x;
+    const y = zeros(...x.shape);
+    for (let i = 0; i < x.data.length; i += 2) {
+      y.data[i] = x.data[i] * cos.data[i] - x.data[i + 1] * sin.data[i];
+      y.data[i + 1] = x.data[i + 1] * cos.data[i + 1] + x.data[i] * sin.data[i + 1];
+    }
+    return y;
+  }
+
+  // Logits, softmax row by row, and the weighted sum of the values. offsets: relative positions (appendix D.4).
+  attend(head, offsets, changes) {
+    const { headDim, length } = this, scale = headDim ** -0.5;
+    head.logits = zeros(length, length);
+    for (let i = 0; i < length; i++) {
+      const query = row(head.query, i);
+      for (let j = 0; j < length; j++) {
+        const key = row(head.key, j), offset = offsets && !changes.withoutPositions ? row(offsets, i - j + length - 1) : null;
+        let sum = 0;
+        for (let e = 0; e < headDim; e++) sum += query[e] * (key[e] + (offset ? offset[e] : 0));
+        head.logits.data[i * length + j] = sum * scale;
+      }
+    }
+    head.weights = zeros(length, length);
+    head.output = zeros(length, headDim);
+    for (let i = 0; i < length; i++) {
+      const weights = softmax(row(head.logits, i));
+      head.weights.data.set(weights, i * length);
+      for (let e = 0; e < headDim; e++) {
+        let sum = 0;
+        for (let j = 0; j < length; j++) sum += weights[j] * head.value.data[j * headDim + e];
+        head.output.data[i * headDim + e] = sum;
+      }
+    }
+  }
+
+  // Eq. 4 and the head: from the tokens after a layer to class logits.
+  answer(z) {
+    const { config } = this, normed = config.final_norm === "tokens" ? this.norm("norm", z) : z;
+    let pooled = this.pool(normed);
+    if (config.final_norm === "pooled") pooled = this.norm("pool.norm", pooled);
+    let features = pooled;
+    if (config.representation_size) {
+      const wide = this.apply("representation.linear", pooled);
+      features = tensor(wide.data.map(Math.tanh), ...wide.shape);
+    }
+    return { normed, pooled, features, logits: this.apply("head", features).data };
+  }
+
+  pool(z) {
+    const { config, prefix } = this, width = config.width, token = row(z, 0);
+    if (config.pooling === "class") return tensor(token.slice(), 1, width);
+    const first = config.pooling === "mean-all" ? 0 : prefix, mean = zeros(1, width);
+    for (let t = first; t < z.shape[0]; t++) {
+      for (let d = 0; d < width; d++) mean.data[d] += z.data[t * width + d] / (z.shape[0] - first);
+    }
+    return config.pooling === "class+mean" ? tensor(Float32Array.from([...token, ...mean.data]), 1, 2 * width) : mean;
+  }
+}
+
+// --- Weights: those of the page, as float32 or float16 in base64; and fresh ones, for models of one's own. ----
+
+function fromHalf(bits) {
+  const sign = bits >> 15 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24);
+}
+
+function decoded(text, half) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
+  return half ? Float32Array.from(new Uint16Array(bytes), fromHalf) : new Float32Array(bytes);
+}
+
+// index: [name, ...shape] of each tensor, in the order of the numbers.
+function unpacked(index, numbers) {
+  const tensors = {};
+  let at = 0;
+  for (const [name, ...shape] of index) {
+    const size = shape.reduce((product, side) => product * side, 1);
+    tensors[name] = tensor(numbers.subarray(at, at += size), ...shape);
+  }
+  return tensors;
+}
+
+// Uniform numbers in 0 ... 1, the same for the same seed (mulberry32).
+function generator(seed) {
+  return () => {
+    seed = (seed + 0x6d2b79f5) | 0;
+    let t = Math.imul(seed ^ (seed >>> 15), seed | 1);
+    t = (t + Math.imul(t ^ (t >>> 7), t | 61)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+// Fresh weights of a plain ViT, which has learned nothing.
+function freshTensors(config, seed = 1) {
+  const uniform = generator(seed), { width, mlp_dim: hidden, channels } = config, tensors = {};
+  const inner = config.heads * (config.head_dim ?? width / config.heads), [p, q] = config.patch_size;
+  const count = Math.ceil(config.image_size[0] / p) * Math.ceil(config.image_size[1] / q);
+  const fill = (name, std, ...shape) => {
+    tensors[name] = zeros(...shape);
+    if (std) tensors[name].data.forEach((_, i, data) => { data[i] = std * (uniform() + uniform() + uniform() + uniform() - 2) * Math.sqrt(3); });
+  };
+  const matrix = (name, out, wide) => {
+    fill(`${name}.weight`, Math.sqrt(2 / (out + wide)), out, wide);
+    fill(`${name}.bias`, 0, out);
+  };
+  const norm = (name) => {
+    tensors[`${name}.weight`] = tensor(new Float32Array(width).fill(1), width);
+    fill(`${name}.bias`, 0, width);
+  };
+  matrix("stem.projection", width, p * q * channels);
+  fill("prefix", 0.02, 1, width);
+  fill("position.rows", 0.02, count + 1, width);
+  for (let l = 0; l < config.depth; l++) {
+    norm(`blocks.${l}.attention_norm`);
+    matrix(`blocks.${l}.attention.qkv`, 3 * inner, width);
+    matrix(`blocks.${l}.attention.out`, width, inner);
+    norm(`blocks.${l}.mlp_norm`);
+    matrix(`blocks.${l}.mlp.expand`, hidden, width);
+    matrix(`blocks.${l}.mlp.contract`, width, hidden);
+  }
+  norm("norm");
+  matrix("head", config.num_classes, width);
+  return tensors;
+}

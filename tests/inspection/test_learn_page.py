@@ -1,0 +1,466 @@
+"""learn.html: what Python writes into it; and in headless Chromium, that its model equals PyTorch's."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitreous as vt
+from vitreous.inspection import learn_page
+from vitreous.inspection.learn_page import write_learn_page
+from vitreous.languages import LANGUAGES, catalog, speaking
+from vitreous.models.config import ViTConfig
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
+
+PATIENCE = 1_000_000  # milliseconds: the machine may be busy
+SOURCE = Path(learn_page.__file__).parents[1]
+
+
+def make_model(**fields: Any) -> ViT:
+    """A tiny model whose weights are all far from their initial values."""
+    sizes = {"image_size": 8, "channels": 1, "patch_size": 2, "num_classes": 5, "width": 16, "depth": 2}
+    config = ViTConfig(**{**sizes, "heads": 2, "mlp_dim": 24, **fields})
+    prepared = Preprocessing(size=config.image_size, channels=config.channels, mean=(0.3,) * config.channels)
+    model = ViT(config, preprocessing=prepared, labels=[f"class <{n}>" for n in range(5)]).eval()
+    with torch.no_grad():
+        for each in model.parameters():
+            each += 0.3 * torch.randn_like(each)
+    return model
+
+
+def make_images(model: ViT, count: int = 3) -> list[tuple[Image.Image, str]]:
+    height, width = model.config.image_size
+    shape = (height, width) if model.config.channels == 1 else (height, width, 3)
+    rng = np.random.default_rng(0)
+    return [(Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)), f"<{n}>") for n in range(count)]
+
+
+def written(path: Path, model: ViT) -> tuple[Path, dict[str, Any]]:
+    """The page and its data."""
+    page = write_learn_page(path / "learn.html", model, make_images(model), name="tiny").page
+    found = re.search(r'id="data">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+    assert found
+    return page, json.loads(found[1])
+
+
+# --- without a browser -------------------------------------------------------------------------------------
+
+
+def test_the_page_has_the_weights_and_asks_no_one(tmp_path: Path) -> None:
+    model = make_model()
+    page, data = written(tmp_path, model)
+    html = page.read_text("utf-8")
+    assert not re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?:https?:)?//""", html)
+    assert "<0>" not in html, "labels are escaped"
+    numbers = np.frombuffer(base64.b64decode(data["weights"]), np.float32)
+    assert numbers.size == sum(np.prod(shape, dtype=int) for _, *shape in data["index"])
+    assert numbers.size == sum(each.numel() for each in model.parameters())
+    assert data["config"]["head_dim"] == 8
+    assert data["rounding"] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["learn.html"]
+
+
+def test_larger_models_are_stored_in_16_bits_and_the_difference_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learn_page, "EXACT", 100)
+    model = make_model()
+    _, data = written(tmp_path, model)
+    assert data["half"]
+    assert 0 < data["rounding"] < 0.01
+    assert len(base64.b64decode(data["weights"])) == 2 * sum(each.numel() for each in model.parameters())
+
+
+def test_models_that_are_too_large_have_recorded_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learn_page, "LARGEST", 100)
+    monkeypatch.setattr(learn_page, "RECORDED_BYTES", 10_000)
+    _, data = written(tmp_path, make_model(depth=5))
+    assert len(data["recorded"]) == len(data["samples"]) == 2
+    names = [name for name, *_ in data["recorded"][0]["index"]]
+    assert "blocks.2.attention.qkv" in names
+    assert "blocks.1" in names
+    assert "blocks.1.attention.qkv" not in names
+    assert not any("attention.qkv.weight" in name for name, *_ in data["index"])
+
+
+def test_the_lines_of_code_are_those_of_the_source(tmp_path: Path) -> None:
+    for fields in ({}, {"stem": {"kind": "convolution", "widths": (8, 8), "strides": (1, 2)}}):
+        _, data = written(tmp_path, make_model(**fields))
+        for each in data["code"].values():
+            lines = (SOURCE / each["file"]).read_text("utf-8").splitlines()
+            assert lines[each["line"] - 1].strip() == each["text"]
+    assert data["code"]["mlp"]["text"].startswith("return self.contract(")
+
+
+@pytest.mark.parametrize(
+    ("fields", "task", "reason"),
+    [
+        ({"norm": "post"}, None, "post-norm"),
+        ({"mlp": "swiglu"}, None, "SwiGLU"),
+        ({"pooling": "attention"}, None, "attention pooling"),
+        ({"pooling": "class+distillation", "distillation_token": True}, None, "distillation"),
+        ({"num_classes": None}, None, "no head"),
+        ({}, "regression", "predicts a number"),
+    ],
+)
+def test_models_that_the_page_cannot_run_are_refused(
+    tmp_path: Path, fields: dict[str, Any], task: str | None, reason: str
+) -> None:
+    model = make_model(**fields)
+    model.task = task
+    with pytest.raises(vt.InputError, match=reason):
+        written(tmp_path, model)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_models_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(vt.InputError, match="this is a BiT"):
+        write_learn_page(tmp_path / "learn.html", vt.create("BiT-R50x1"), [], name="bit")
+
+
+def test_every_word_that_the_page_asks_for_is_in_the_catalog() -> None:
+    folder = SOURCE / "inspection" / "templates" / "learn"
+    asked = set()
+    for path in folder.glob("*.js"):
+        text = path.read_text("utf-8")
+        asked |= set(re.findall(r"\b(?:c\.words|w)\.([a-z]\w*)", text)) | set(
+            re.findall(r"\bc\.t\(\"(\w+)\"", text)
+        )
+    asked |= set(re.findall(r'data-t="(\w+)"', (folder / "page.html.j2").read_text("utf-8")))
+    assert len(asked) > 100
+    assert asked - {"title", "text"} <= set(catalog("en")["learn"]["words"])
+
+
+def test_the_page_opens_in_the_language_that_is_spoken(tmp_path: Path) -> None:
+    for language in LANGUAGES:
+        with speaking(language):
+            page, _ = written(tmp_path, make_model())
+        assert f'<html lang="{language}"' in page.read_text("utf-8")
+
+
+def test_a_result_is_shown_in_a_notebook(tmp_path: Path) -> None:
+    model = make_model()
+    result = write_learn_page(tmp_path / "learn.html", model, make_images(model), name="tiny")
+    assert result._repr_html_().startswith("<iframe srcdoc=")
+    assert result.to_json()["recorded"] is False
+
+
+# --- in a browser ------------------------------------------------------------------------------------------
+
+CONVOLUTIONS = {"kind": "convolution", "widths": (8, 6), "strides": (1, 2)}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "class token, learned positions, gray": {},
+    "mean of the patches, no class token, RGB": {"class_token": False, "pooling": "mean", "channels": 3},
+    "no positions, two registers, mean of all": {
+        "position": {"kind": "none"},
+        "registers": 2,
+        "pooling": "mean-all",
+    },
+    "sincos positions, LayerScale": {"position": {"kind": "sincos-2d"}, "layer_scale": 0.1},
+    "2-D learned positions in every layer": {"position": {"kind": "learned-2d", "where": "every-layer"}},
+    "shared positions, a register": {
+        "position": {"kind": "learned", "where": "every-layer-shared"},
+        "registers": 1,
+    },
+    "relative positions, tanh GELU": {"position": {"kind": "relative"}, "mlp": "gelu_tanh"},
+    "rotary positions, q and k norm": {"position": {"kind": "rotary-2d"}, "qk_norm": True, "registers": 1},
+    "convolution stem": {"stem": CONVOLUTIONS, "mlp": "relu"},
+    "convolution stem, instance norm, RGB": {"stem": {**CONVOLUTIONS, "norm": "instance"}, "channels": 3},
+    "linear stem with norms, RGB": {
+        "stem": {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True},
+        "channels": 3,
+        "pooling": "class+mean",
+        "final_norm": "pooled",
+    },
+    "padding, free head dimension, no biases": {
+        "image_size": (7, 10),
+        "pad": True,
+        "channels": 3,
+        "head_dim": 6,
+        "qkv_bias": False,
+        "mlp": "quick_gelu",
+    },
+    "norm of the embedding, representation": {
+        "embedding_norm": True,
+        "representation_size": 7,
+        "mlp": "silu",
+        "head_bias": False,
+        "final_norm": "none",
+    },
+}
+TRACE = """() => {
+  const found = {}, put = (name, each) => { found[name] = Array.from(each.data ?? each); };
+  const pixels = normalized(pixelsOf(samples[0], DATA.config));
+  const t = trainedModel.run(pixels, {}, recorded ? recorded[0] : null);
+  put("stem", t.patches); put("z0", t.z0); put("logits", t.logits);
+  if (t.normed) { put("norm", t.normed); put("features", t.features); }
+  t.lens.forEach((each, l) => put(`lens.${l}`, each));
+  t.layers.forEach((layer, l) => {
+    put(`blocks.${l}`, layer.z);
+    if (!layer.heads) return;
+    put(`blocks.${l}.attention_norm`, layer.normed); put(`blocks.${l}.attention`, layer.msa);
+    put(`blocks.${l}.mlp_norm`, layer.middleNormed); put(`blocks.${l}.mlp.expand`, layer.hidden);
+    put(`blocks.${l}.mlp.activation`, layer.active); put(`blocks.${l}.mlp`, layer.mlp);
+    layer.heads.forEach((head, k) => {
+      for (const part of ["query", "key", "value", "logits", "weights"]) put(`${part}.${l}.${k}`, head[part]);
+    });
+  });
+  return found;
+}"""
+
+
+@torch.inference_mode()
+def expected(model: ViT, image: Image.Image) -> dict[str, torch.Tensor]:
+    """Every tensor that the page shows, from PyTorch."""
+    images, found = model.preprocessing([image]), {}
+    for name, module in model.named_modules():
+        module.register_forward_hook(lambda _, __, out, name=name: found.update({name: out}))
+    logits = model(images)
+    seen = {**found, "logits": logits, "z0": model.embed(images), "features": model.features(images)}
+    after = model.intermediates(images, layers=range(model.config.depth + 1))
+    for number, z in enumerate(after):
+        features = model.representation(model.pool(model.norm(z)))
+        seen[f"lens.{number}"] = model.head(features)
+    for layer, block in enumerate(model.blocks):
+        query, key, value, bias = block.attention.project(seen[f"blocks.{layer}.attention_norm"])
+        scores = query @ key.mT * query.shape[-1] ** -0.5
+        scores = scores if bias is None else scores + bias
+        for head in range(model.config.heads):
+            named = {
+                "query": query,
+                "key": key,
+                "value": value,
+                "logits": scores,
+                "weights": scores.softmax(-1),
+            }
+            seen |= {f"{part}.{layer}.{head}": each[:, head] for part, each in named.items()}
+    return seen
+
+
+class Visit:
+    """A tab, and what went wrong in it."""
+
+    def __init__(self, browser: Any, page: Path, width: int = 1280, **options: Any) -> None:
+        self.problems: list[str] = []
+        self.tab = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        self.tab.set_default_timeout(PATIENCE)
+        self.tab.on("console", lambda message: self.problems.append(message.text))
+        self.tab.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.tab.on("request", self.meet)
+        self.tab.goto(page.as_uri())
+
+    def meet(self, request: Any) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            self.problems.append(request.url)
+
+    def __enter__(self) -> Any:
+        return self.tab
+
+    def __exit__(self, *failed: Any) -> None:
+        self.tab.close()
+        if failed[0] is None:
+            assert self.problems == []
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_model_in_the_page_equals_pytorch(browser: Any, tmp_path: Path, variant: str) -> None:
+    model = make_model(**VARIANTS[variant])
+    page, _ = written(tmp_path, model)
+    with Visit(browser, page) as tab:
+        found = tab.evaluate(TRACE)
+    tensors = expected(model, make_images(model)[0][0])
+    assert len(found) > 30
+    for name, numbers in found.items():
+        np.testing.assert_allclose(
+            numbers, tensors[name].flatten().numpy(), rtol=0, atol=1e-5, err_msg=f"{variant}: {name}"
+        )
+
+
+def test_recorded_tensors_equal_pytorch_to_16_bits(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learn_page, "LARGEST", 100)
+    monkeypatch.setattr(learn_page, "RECORDED_BYTES", 10_000)
+    model = make_model(depth=5)
+    page, _ = written(tmp_path, model)
+    with Visit(browser, page) as tab:
+        found = tab.evaluate(TRACE)
+        assert tab.locator("#switches input:disabled").count() == 3
+    tensors = expected(model, make_images(model)[0][0])
+    assert "weights.2.0" in found
+    assert "weights.1.0" not in found
+    for name, numbers in found.items():
+        np.testing.assert_allclose(numbers, tensors[name].flatten().numpy(), atol=0.03, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = make_model(stem=CONVOLUTIONS)
+    return written(tmp_path_factory.mktemp("page"), model)[0]
+
+
+def test_experiments_change_the_prediction_and_can_be_undone(browser: Any, page: Path) -> None:
+    with Visit(browser, page) as tab:
+        logits = "() => Array.from(trace.logits)"
+        before = tab.evaluate(logits)
+        for switch in ("#shuffled", "#without-positions", "#without-head"):
+            tab.check(switch)
+            assert np.abs(np.subtract(tab.evaluate(logits), before)).max() > 1e-3, switch
+            assert tab.locator("#answer u").count() == 5, "the unchanged probabilities"
+            tab.uncheck(switch)
+            assert tab.evaluate(logits) == before
+        tab.check("#without-positions")
+        without = tab.evaluate(logits)
+        tab.check("#shuffled")
+        np.testing.assert_allclose(tab.evaluate(logits), without, atol=1e-5)
+
+
+def test_shapes_of_the_presets(browser: Any, page: Path) -> None:
+    with Visit(browser, page) as tab:
+        tab.select_option("#model", "textbook")
+        assert tab.inner_text("#flatten .shapes") != ""
+        shapes = tab.evaluate(
+            "() => [trace.flat, trace.tokens, trace.layers[0].heads[0].query, trace.layers[0].joined, "
+            "trace.z0].map((each) => each.shape)"
+        )
+        assert shapes == [[4, 768], [5, 3], [5, 4], [5, 12], [5, 3]]
+        tab.select_option("#model", "cifar")
+        assert tab.evaluate("() => trace.flat.shape") == [64, 48]
+        tab.select_option("#model", "base")
+        assert "86,567,656" not in tab.inner_text("#about"), "five classes, not 1,000"
+        parameters = int(re.sub(r"\D", "", tab.inner_text("#about").split(" ")[0]))
+        assert parameters == 86_567_656 - 995 * 769
+        tab.locator("#qkv").scroll_into_view_if_needed()
+        tab.wait_for_function("() => document.querySelectorAll('#qkv .box').length === 5")
+        tab.select_option("#model", "textbook")
+        tab.select_option("#own-depth", "2")
+        assert tab.evaluate("() => trace.layers.length") == 2
+        tab.select_option("#model", "trained")
+        assert tab.evaluate("() => model === trainedModel")
+
+
+def test_drawing_with_the_mouse_and_with_the_keyboard(browser: Any, page: Path) -> None:
+    with Visit(browser, page) as tab:
+        pixels = "() => Array.from(trace.pixels.data)"
+        first = tab.evaluate(pixels)
+        box = tab.locator("#pad").bounding_box()
+        tab.mouse.move(box["x"] + 60, box["y"] + 20)
+        tab.mouse.down()
+        tab.mouse.move(box["x"] + 70, box["y"] + 120, steps=5)
+        tab.mouse.up()
+        drawn = tab.evaluate(pixels)
+        assert drawn != first
+        tab.click("#clear")
+        empty = tab.evaluate(pixels)
+        assert len(set(empty)) == 1
+        tab.focus("#pad")
+        tab.keyboard.press("Space")
+        for _ in range(5):
+            tab.keyboard.press("ArrowDown")
+        assert len(set(tab.evaluate(pixels))) > 1
+        tab.click("#samples button:nth-child(2)")
+        tab.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": png()}])
+        tab.wait_for_function("() => state.sample === -1")
+
+
+def png() -> bytes:
+    import io
+
+    stream = io.BytesIO()
+    Image.new("RGB", (30, 20), "red").save(stream, "PNG")
+    return stream.getvalue()
+
+
+OUTLINED = """() => {
+  const at = document.activeElement;
+  return at === document.body || at.type === "file" || getComputedStyle(at).outlineStyle !== "none";
+}"""
+
+
+def test_a_walk_with_the_keyboard(browser: Any, page: Path) -> None:
+    """Every control is reached, is seen to be, and works."""
+    with Visit(browser, page) as tab:
+        reached = set()
+        for _ in range(400):
+            tab.keyboard.press("Tab")
+            here = tab.evaluate("() => document.activeElement.id || document.activeElement.className")
+            outlined = tab.evaluate(OUTLINED)
+            assert outlined, here
+            if tab.evaluate("() => document.activeElement === document.body"):
+                break
+            reached.add(here)
+        assert {
+            "pad",
+            "clear",
+            "file",
+            "layer-more",
+            "head-more",
+            "token-more",
+            "shuffled",
+            "model",
+            "theme",
+        } <= reached
+        assert {"patches-cut", "qkv-query", "softmax-all", "logits-all", "mlp-hidden"} <= reached
+        tab.focus("#softmax-all")
+        for key in ("ArrowDown", "ArrowDown", "ArrowDown", "Enter"):
+            tab.keyboard.press(key)
+        assert "→" in tab.inner_text("#said")
+        tab.wait_for_function("() => state.token === 3")
+        tab.wait_for_function("() => document.activeElement.id === 'softmax-all'")
+        tab.focus("#layer-more")
+        tab.keyboard.press("Enter")
+        tab.wait_for_function("() => document.activeElement.id === 'layer-more' && state.layer === 1")
+
+
+def test_equation_shape_code_and_drawing_are_lit_together(browser: Any, page: Path) -> None:
+    with Visit(browser, page) as tab:
+        tab.focus("#softmax .chip:nth-child(2)")
+        lit = tab.evaluate(
+            "() => [...document.querySelectorAll('#softmax .lit')].map((each) => each.tagName.toLowerCase())"
+        )
+        assert {"mrow", "button", "span", "figure"} <= set(lit)
+
+
+def test_both_languages_and_themes_without_horizontal_scroll(
+    browser: Any, page: Path, tmp_path: Path
+) -> None:
+    for width in (390, 820, 1280):
+        for theme in ("light", "dark"):
+            with Visit(browser, page, width, color_scheme=theme) as tab:
+                for language in LANGUAGES:
+                    tab.click(f"[data-language={language}]")
+                    assert tab.get_attribute("html", "lang") == language
+                    assert tab.inner_text("h1") == catalog(language)["learn"]["words"]["title"]
+                    assert not re.search(r"undefined|NaN|\{\w+\}", tab.inner_text("body"))
+                    assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
+                for preset in ("textbook", "base", "trained"):
+                    tab.select_option("#model", preset)
+                    assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_a_digit_page_is_below_a_megabyte(tmp_path: Path) -> None:
+    model = vt.create(
+        "ViT-Ti/16",
+        num_classes=10,
+        image_size=8,
+        patch_size=2,
+        channels=1,
+        width=64,
+        depth=4,
+        heads=4,
+        mlp_dim=256,
+    )
+    result = write_learn_page(tmp_path / "learn.html", model, make_images(model), name="digits")
+    assert result.parameters > 190_000
+    assert result.page.stat().st_size < 1_000_000
