@@ -101,12 +101,21 @@ class ConfigReference(Generated):
                     nodes.paragraph("", "", *literals([name], anchor)),
                     paragraph(f"`{type_name(field.annotation)}`"),
                     paragraph(f"`{shown(field)}`"),
-                    paragraph(field.description or ""),
+                    paragraph(meaning(field)),
                 ]
             )
         if rows:
             parts.append(table(self.heads("fields"), rows))
         return section(kind.__name__, parts)
+
+
+def meaning(field: FieldInfo) -> str:
+    """What a field says of itself; or the first sentence of the configuration that it holds."""
+    if field.description:
+        return field.description
+    kind = field.annotation
+    about = (kind.__doc__ or "") if isinstance(kind, type) and issubclass(kind, BaseModel) else ""
+    return re.split(r"(?<=[^.]\.)\s", " ".join(about.split()))[0]
 
 
 def configurations() -> list[type[BaseModel]]:

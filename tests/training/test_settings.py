@@ -1,13 +1,17 @@
 """Settings to a configuration and back."""
 
 import tomllib
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from vitreous.errors import InputError
+from vitreous.models.bit import BiTConfig
+from vitreous.tasks import TASKS, task_named
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import NAMES, recipe
 from vitreous.training.settings import configure, leaves, to_toml, validated
@@ -138,3 +142,32 @@ def test_a_list_without_brackets_is_told_how_to_be_written() -> None:
         InputError, match=r"scale: '0.3,1.0' is not a list: write it in brackets, as in \[0.3, 1.0\]"
     ):
         configure(RunConfig(), settings)
+
+
+def test_every_field_of_every_configuration_is_described() -> None:
+    """By its description, or by the docstring of the configuration that it holds."""
+    kinds: dict[type[BaseModel], None] = {}
+
+    def held(annotation: Any) -> Iterator[type[BaseModel]]:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield annotation
+        for part in get_args(annotation):
+            yield from held(part)
+
+    def add(kind: type[BaseModel]) -> None:
+        if kind not in kinds:
+            kinds[kind] = None
+            for field in kind.model_fields.values():
+                for each in held(field.annotation):
+                    add(each)
+
+    for kind in (*(task_named(name).config for name in TASKS), BiTConfig):
+        add(kind)
+    assert len(kinds) > 20
+    missing = [
+        f"{kind.__name__}.{name}"
+        for kind in kinds
+        for name, field in kind.model_fields.items()
+        if not field.description and not (field.annotation in kinds and field.annotation.__doc__)
+    ]
+    assert missing == []

@@ -84,10 +84,12 @@ class RandAugmentConfig(Config):
 class ColorJitterConfig(Config):
     """Brightness, contrast, saturation by factors in 1 ± value; hue by turns of ± value; in random order."""
 
-    brightness: NotNegative = 0.3
-    contrast: NotNegative = 0.3
-    saturation: NotNegative = 0.3
-    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    brightness: NotNegative = Field(default=0.3, description="factor 1 ± this")
+    contrast: NotNegative = Field(default=0.3, description="factor 1 ± this")
+    saturation: NotNegative = Field(default=0.3, description="factor 1 ± this")
+    hue: Annotated[float, Field(ge=0, le=0.5)] = Field(
+        default=0.0, description="± this part of the color circle, up to 0.5"
+    )
 
 
 class AffineConfig(Config):
@@ -112,14 +114,22 @@ class AugmentationConfig(Config):
     repeated_augmentation: Positive = Field(
         default=1, description="copies of an image in a batch (arXiv 1902.05509)"
     )
-    random_resized_crop: RandomResizedCropConfig | None = None
+    random_resized_crop: RandomResizedCropConfig | None = Field(
+        default=None, description="a random part, resized; None: the evaluation's crop"
+    )
     flip: Fraction = Field(default=0.0, description="probability of mirroring left and right")
     three_augment: bool = Field(
         default=False, description="one of gray, solarize, blur (DeiT-III, arXiv 2204.07118)"
     )
-    rand_augment: RandAugmentConfig | None = None
-    color_jitter: ColorJitterConfig | None = None
-    affine: AffineConfig | None = None
+    rand_augment: RandAugmentConfig | None = Field(
+        default=None, description="random operations (1909.13719); None: off"
+    )
+    color_jitter: ColorJitterConfig | None = Field(
+        default=None, description="random brightness, contrast, saturation and hue; None: off"
+    )
+    affine: AffineConfig | None = Field(
+        default=None, description="random rotation, shift, scale and shear; None: off"
+    )
     noise: NotNegative = Field(default=0.0, description="standard deviation, of normalized values")
     random_erasing: Fraction = Field(default=0.0, description="probability of one rectangle (1708.04896)")
     mixup: NotNegative = Field(default=0.0, description="alpha of Mixup's Beta (arXiv 1710.09412); 0: none")

@@ -24,16 +24,20 @@ class BiTConfig(ResNetConfig):
     kernels by std + 1e-5.
     """
 
-    image_size: Sides = (224, 224)
-    channels: Positive = 3
-    num_classes: Positive | None = 1000
+    image_size: Sides = Field(default=(224, 224), description="(H, W) in pixels; any size works")
+    channels: Positive = Field(default=3, description="of the image")
+    num_classes: Positive | None = Field(default=1000, description="None: no head, features come out")
     layers: tuple[Positive, ...] = Field(
         default=(3, 4, 6, 3), min_length=1, description="bottleneck units in each stage"
     )
-    order: Literal["pre-activation", "post-activation"] = "pre-activation"
-    standardization: Literal["std", "variance"] = "variance"
-    standardization_eps: float = 1e-10
-    norm_eps: float = 1e-5
+    order: Literal["pre-activation", "post-activation"] = Field(
+        default="pre-activation", description="GroupNorm and ReLU before each convolution (v2), or after it"
+    )
+    standardization: Literal["std", "variance"] = Field(
+        default="variance", description="weights divided by std + eps or by sqrt(variance + eps)"
+    )
+    standardization_eps: float = Field(default=1e-10, description="added to the deviation or to the variance")
+    norm_eps: float = Field(default=1e-5, description="added to the variance in each GroupNorm")
 
     @model_validator(mode="after")
     def _published(self) -> BiTConfig:

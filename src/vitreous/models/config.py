@@ -46,9 +46,11 @@ def choices(annotation: Any) -> set[Any]:
 class PatchStemConfig(Config):
     """Patches of P x P pixels, projected linearly (Eq. 1)."""
 
-    kind: Literal["patch"] = "patch"
-    bias: bool = True
-    form: Literal["convolution", "linear"] = "convolution"
+    kind: Literal["patch"] = Field(default="patch", description="one linear map of each patch")
+    bias: bool = Field(default=True, description="whether the projection adds a bias")
+    form: Literal["convolution", "linear"] = Field(
+        default="convolution", description="a convolution with stride P, or cut and multiply: the same map"
+    )
     norm_before: bool = Field(default=False, description="LayerNorm on the flat patch (linear form)")
     norm_after: bool = Field(default=False, description="LayerNorm on the projected patch (linear form)")
 
@@ -64,9 +66,15 @@ class PatchStemConfig(Config):
 class ConvolutionStemConfig(Config):
     """3x3 convolutions before the tokens (arXiv 2106.14881); the strides' product is the patch size."""
 
-    kind: Literal["convolution"] = "convolution"
-    widths: tuple[Positive, ...] = Field(default=(48, 96, 192, 384), min_length=1)
-    strides: tuple[Positive, ...] = Field(default=(2, 2, 2, 2), min_length=1)
+    kind: Literal["convolution"] = Field(
+        default="convolution", description="a few convolutions before the tokens"
+    )
+    widths: tuple[Positive, ...] = Field(
+        default=(48, 96, 192, 384), min_length=1, description="output channels of each convolution"
+    )
+    strides: tuple[Positive, ...] = Field(
+        default=(2, 2, 2, 2), min_length=1, description="of each convolution"
+    )
     norm: Literal["layer", "instance"] = Field(
         default="layer",
         description="over all channels together, or each by itself: blind to brightness and contrast",
@@ -91,7 +99,7 @@ class ResNetConfig(Config):
     standardization: Literal["std", "variance"] = Field(
         default="std", description="weights divided by std + eps (Google) or by sqrt(variance + eps) (timm)"
     )
-    standardization_eps: float = 1e-5
+    standardization_eps: float = Field(default=1e-5, description="added to the deviation or to the variance")
     norm_eps: float = Field(default=1e-6, description="GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
 
     @model_validator(mode="after")
@@ -129,7 +137,7 @@ class ResNetStemConfig(ResNetConfig):
     """A ResNet's feature map instead of pixels: the hybrids of section 3.1. The patch then counts cells of
     the feature map times the ResNet's stride, so `patch_size` stays in pixels."""
 
-    kind: Literal["resnet"] = "resnet"
+    kind: Literal["resnet"] = Field(default="resnet", description="the feature map of a ResNet: a hybrid")
     layers: tuple[Positive, ...] = Field(
         default=(3, 4, 9), description="bottleneck units in each stage; empty: the root alone"
     )
@@ -158,7 +166,10 @@ Stem = Annotated[
 class PositionConfig(Config):
     """How and where positions are encoded (appendix D.4)."""
 
-    kind: Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "rotary-2d"] = "learned"
+    kind: Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "rotary-2d"] = Field(
+        default="learned",
+        description="learned in 1-D (the paper) or 2-D, computed, relative, rotary, or none",
+    )
     where: Literal["stem", "every-layer", "every-layer-shared"] = Field(
         default="stem", description="relative and rotary positions live in the attention: of every layer"
     )
@@ -190,32 +201,38 @@ class ViTConfig(Config):
     depth: Positive = Field(default=12, description="[L] encoder layers")
     heads: Positive = Field(default=12, description="[k]")
     head_dim: Positive | None = Field(default=None, description="[D_h] None: width / heads")
-    mlp_dim: Positive = Field(default=3072)
+    mlp_dim: Positive = Field(default=3072, description="hidden numbers of each MLP")
 
-    stem: Stem = PatchStemConfig()
+    stem: Stem = Field(
+        default=PatchStemConfig(), description="what turns pixels into tokens: patch, convolution or resnet"
+    )
     position: PositionConfig = PositionConfig()
-    class_token: bool = True
+    class_token: bool = Field(default=True, description="a learned token before the patches")
     distillation_token: bool = Field(default=False, description="DeiT's second token, with a second head")
     registers: int = Field(default=0, ge=0, description="tokens without position or meaning (2309.16588)")
     embedding_norm: bool = Field(default=False, description="LayerNorm on the tokens before layer 1 (CLIP)")
-    pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = "class"
+    pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = Field(
+        default="class", description="what the head reads of the tokens"
+    )
 
     norm: Literal["pre", "post"] = Field(default="pre", description="LayerNorm before or after each branch")
-    norm_eps: float = Field(default=1e-6, gt=0)
+    norm_eps: float = Field(default=1e-6, gt=0, description="added to the variance in each LayerNorm")
     final_norm: Literal["tokens", "pooled", "none"] = Field(
         default="tokens", description="the last LayerNorm: on the tokens, on what was pooled, or not at all"
     )
-    qkv_bias: bool = True
-    qk_norm: bool = False
-    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"] = "gelu"
+    qkv_bias: bool = Field(default=True, description="whether q, k and v have a bias")
+    qk_norm: bool = Field(default=False, description="LayerNorm on q and k of each head")
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"] = Field(
+        default="gelu", description="activation function of the MLP"
+    )
     layer_scale: float | None = Field(default=None, description="initial value; None: no LayerScale")
     representation_size: Positive | None = Field(
         default=None, description="width of the tanh layer before the head, for pre-training (pre_logits)"
     )
-    head_bias: bool = True
+    head_bias: bool = Field(default=True, description="whether the head has a bias")
 
     dropout: Probability = Field(default=0.0, description="of tokens, and of each branch's output")
-    attention_dropout: Probability = 0.0
+    attention_dropout: Probability = Field(default=0.0, description="of the attention weights")
     drop_path: Probability = Field(
         default=0.0, description="stochastic depth of the last layer; linear in depth"
     )

@@ -34,12 +34,18 @@ class Preprocessing(Config):
     """
 
     size: Sides = Field(default=(224, 224), description="(H, W) that the model takes")
-    channels: Positive = 3
-    resize: Literal["crop", "squash", "fit"] = "crop"
-    crop_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
-    interpolation: Interpolation = "bicubic"
-    mean: tuple[float, ...] = HALF
-    std: tuple[Annotated[float, Field(gt=0)], ...] = HALF
+    channels: Positive = Field(default=3, description="3 for color, 1 for gray")
+    resize: Literal["crop", "squash", "fit"] = Field(
+        default="crop", description="shorter side and center crop, squashed to the size, or padded"
+    )
+    crop_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="part of the resized image that the center crop takes"
+    )
+    interpolation: Interpolation = Field(default="bicubic", description="filter of the resizing")
+    mean: tuple[float, ...] = Field(default=HALF, description="subtracted from each channel, in 0 ... 1")
+    std: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        default=HALF, description="divides each channel, after the mean"
+    )
 
     @model_validator(mode="before")
     @classmethod

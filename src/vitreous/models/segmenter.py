@@ -31,8 +31,13 @@ class SegmenterConfig(ViTConfig):
     """A Vision Transformer, and the decoder of its patches."""
 
     num_classes: Positive = Field(default=150, le=MOST_CLASSES, description="maps [K]; ADE20K's by default")
-    pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = "mean"
-    decoder: Literal["linear", "mask-transformer"] = "mask-transformer"
+    pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = Field(
+        default="mean", description="what features are made of; maps are made of the patches"
+    )
+    decoder: Literal["linear", "mask-transformer"] = Field(
+        default="mask-transformer",
+        description="one linear layer for each patch, or class tokens with attention (Segmenter)",
+    )
     decoder_depth: Positive = Field(default=2, description="layers of the mask Transformer [M]")
     cells: Positive = Field(
         default=1,

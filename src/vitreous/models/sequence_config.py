@@ -20,9 +20,11 @@ class DecoderConfig(Config):
     max_length: Positive = Field(default=512, description="the longest sequence, in tokens")
 
     norm: Literal["pre", "post"] = Field(default="post", description="LayerNorm before or after each branch")
-    norm_eps: float = Field(default=1e-5, gt=0)
+    norm_eps: float = Field(default=1e-5, gt=0, description="added to the variance in each LayerNorm")
     final_norm: bool = Field(default=False, description="LayerNorm after the last layer; pre-norm needs it")
-    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = "relu"
+    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = Field(
+        default="relu", description="of the MLP"
+    )
     position: Literal["none", "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned"] = Field(
         default="sinusoidal",
         description="halves: all sines, then all cosines; fairseq: its own waves as well",
@@ -32,11 +34,11 @@ class DecoderConfig(Config):
     embedding_norm: bool = Field(
         default=False, description="LayerNorm on tokens and positions before layer 1"
     )
-    logits_bias: bool = False
+    logits_bias: bool = Field(default=False, description="whether the logits have a bias for each token")
     dropout: Probability = Field(
         default=0.1, description="of embeddings and of each branch's output [P_drop]"
     )
-    attention_dropout: Probability = 0.0
+    attention_dropout: Probability = Field(default=0.0, description="of the attention weights")
     mlp_dropout: Probability = Field(default=0.0, description="after the MLP's activation")
 
     pad: int = Field(default=0, ge=0, description="the token that fills a batch's shorter rows")

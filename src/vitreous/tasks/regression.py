@@ -65,7 +65,7 @@ class RegressionSettings(Config):
 class RegressionConfig(RunConfig):
     """All of a regression run."""
 
-    task: Literal["regression"] = "regression"
+    task: Literal["regression"] = Field(default="regression", description="always regression")
     regression: RegressionSettings = RegressionSettings()
 
     @model_validator(mode="after")

@@ -28,11 +28,17 @@ Names = BeforeValidator(several)
 class OptimizerConfig(Config):
     """How gradients become steps. Only matrices and kernels decay: no biases, norms, tokens, positions."""
 
-    kind: Literal["adamw", "sgd", "adafactor", "muon"] = "adamw"
-    betas: tuple[Probability, Probability] = (0.9, 0.999)
-    eps: float = Field(default=1e-8, gt=0)
+    kind: Literal["adamw", "sgd", "adafactor", "muon"] = Field(
+        default="adamw", description="the update rule; sgd has momentum"
+    )
+    betas: tuple[Probability, Probability] = Field(
+        default=(0.9, 0.999), description="of AdamW's running means of the gradient and of its square"
+    )
+    eps: float = Field(default=1e-8, gt=0, description="of AdamW, added to the root of the second mean")
     momentum: Probability = Field(default=0.9, description="of SGD and Muon")
-    weight_decay: NotNegative = 0.05
+    weight_decay: NotNegative = Field(
+        default=0.05, description="how much matrices shrink in a step; see decay_form"
+    )
     decay_form: Literal["times-rate", "independent"] = Field(
         default="times-rate",
         description="w -= rate * decay * w (PyTorch), or w -= rate / peak_lr * decay * w (big_vision)",
@@ -49,7 +55,9 @@ class OptimizerConfig(Config):
 class ScheduleConfig(Config):
     """The learning rate over the steps, as a share of its peak."""
 
-    kind: Literal["linear", "cosine", "constant", "rsqrt"] = "cosine"
+    kind: Literal["linear", "cosine", "constant", "rsqrt"] = Field(
+        default="cosine", description="the curve after the warm-up"
+    )
     warmup: NotNegative = Field(default=0.05, description="linear, from 0; steps, or below 1 a share of them")
     cooldown: NotNegative = Field(
         default=0.0, description="linear, to 0, at the end; steps, or below 1 a share of them"
@@ -62,7 +70,9 @@ class DistillationConfig(Config):
     """A teacher whose outputs are learned besides the labels (DeiT, 2012.12877, section 4)."""
 
     teacher: str = Field(default="", description="any model or run; empty: no distillation")
-    form: Literal["hard", "soft"] = "hard"
+    form: Literal["hard", "soft"] = Field(
+        default="hard", description="the teacher's most probable class, or all of its probabilities"
+    )
     weight: Share = Field(default=0.5, description="of the teacher's part of the loss")
     temperature: float = Field(default=3.0, gt=0, description="of the soft form")
 
@@ -71,18 +81,22 @@ class LoRAConfig(Config):
     """Low-rank changes of frozen matrices (2106.09685): W + alpha / rank * B A; merged when saved."""
 
     rank: int = Field(default=0, ge=0, description="0: no LoRA")
-    alpha: float = Field(default=16.0, gt=0)
-    parts: Annotated[tuple[Literal["attention", "mlp"], ...], Names] = ("attention", "mlp")
+    alpha: float = Field(default=16.0, gt=0, description="scale of the change, divided by the rank")
+    parts: Annotated[tuple[Literal["attention", "mlp"], ...], Names] = Field(
+        default=("attention", "mlp"), description="whose matrices change"
+    )
 
 
 class TrainingConfig(Config):
     """How a model is trained, whatever its objective."""
 
-    epochs: float = Field(default=60, gt=0)
+    epochs: float = Field(
+        default=60, gt=0, description="passes over the training part; fractions are allowed"
+    )
     steps: Positive | None = Field(default=None, description="wins over epochs")
     batch_size: Positive = Field(default=128, description="images in one step, over all processes")
     grad_accum_steps: Positive = Field(default=1, description="micro-batches of a batch, to save memory")
-    peak_lr: float = Field(default=1e-3, gt=0)
+    peak_lr: float = Field(default=1e-3, gt=0, description="largest learning rate, after the warm-up")
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     ema_decay: float | None = Field(default=None, gt=0, lt=1, description="averaged weights; None: none")
@@ -90,16 +104,22 @@ class TrainingConfig(Config):
     loss: Literal["softmax", "sigmoid"] = Field(
         default="softmax", description="cross-entropy, or binary cross-entropy summed over the classes"
     )
-    label_smoothing: Probability = 0.0
+    label_smoothing: Probability = Field(
+        default=0.0, description="share of the target that is spread over all classes"
+    )
     distillation: DistillationConfig = DistillationConfig()
-    initialization: Scheme = "google"
+    initialization: Scheme = Field(
+        default="google", description="of random weights: as in Google's code or in timm"
+    )
     freeze: Annotated[tuple[str, ...], Names] = Field(
         default=(), description='parts that do not learn: "stem", "blocks.0"; "backbone": all but the head'
     )
     lora: LoRAConfig = LoRAConfig()
 
-    precision: Literal["auto", "fp32", "bf16", "fp8"] = "fp32"
-    compile: bool = False
+    precision: Literal["auto", "fp32", "bf16", "fp8"] = Field(
+        default="fp32", description="of matrix products; weights and their updates stay in float32"
+    )
+    compile: bool = Field(default=False, description="torch.compile: slow to start, faster afterwards")
     shard: bool = Field(
         default=False, description="several processes: each stores a shard of every weight (FSDP)"
     )
@@ -137,7 +157,9 @@ class EvaluationConfig(Config):
     """When and how the model is measured on images that it does not learn from."""
 
     every_epochs: Positive = Field(default=1, description="on the validation part, where there is one")
-    batch_size: Positive = 256
+    batch_size: Positive = Field(
+        default=256, description="images in one forward pass; does not change the result"
+    )
     fewshot: bool = Field(default=False, description="few-shot accuracy of the features there, too")
 
 
@@ -169,12 +191,14 @@ class RunConfig(CommandConfig):
 
     vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind of `model` where it is not a BiT
 
-    task: str = "classification"
+    task: str = Field(default="classification", description="classification or multilabel")
     source: str = Field(default="digits", description="the DATA argument")
     init: str | None = Field(default=None, description="the checkpoint to fine-tune; None: from scratch")
     recipe: str = Field(default="", description="where the values came from, for the reader")
-    seed: int = Field(default=0, ge=0)
-    model: SerializeAsAny[ViTConfig | BiTConfig] = ViTConfig()
+    seed: int = Field(default=0, ge=0, description="of weights, order and augmentation")
+    model: SerializeAsAny[ViTConfig | BiTConfig] = Field(
+        default=ViTConfig(), description="the architecture: a ViT or a BiT"
+    )
     preprocessing: Preprocessing = Preprocessing()
     data: DataConfig = DataConfig()
     augmentation: AugmentationConfig = AugmentationConfig()

@@ -36,13 +36,19 @@ class DINOConfig(Config):
     """Defaults are the authors' for ViT-S/16; few images want far fewer prototypes."""
 
     prototypes: Positive = Field(default=65_536, description="[K] outputs of the head")
-    head_hidden: Positive = 2048
-    head_bottleneck: Positive = 256
-    student_temperature: float = Field(default=0.1, gt=0)
-    teacher_temperature: float = Field(default=0.07, gt=0)
-    teacher_temperature_start: float = Field(default=0.04, gt=0)
+    head_hidden: Positive = Field(default=2048, description="hidden numbers of the projection head")
+    head_bottleneck: Positive = Field(default=256, description="numbers before the prototypes")
+    student_temperature: float = Field(default=0.1, gt=0, description="of the student's softmax")
+    teacher_temperature: float = Field(
+        default=0.07, gt=0, description="of the teacher's softmax, after the warm-up"
+    )
+    teacher_temperature_start: float = Field(
+        default=0.04, gt=0, description="of the teacher's softmax, at the beginning"
+    )
     teacher_temperature_warmup: float = Field(default=0.3, ge=0, le=1, description="share of the steps")
-    center_momentum: float = Field(default=0.9, ge=0, lt=1)
+    center_momentum: float = Field(
+        default=0.9, ge=0, lt=1, description="of the running mean that centers the teacher's outputs"
+    )
     teacher_momentum: float = Field(default=0.996, ge=0, lt=1, description="at the start; rises to 1")
     freeze_prototypes: float = Field(default=0.01, ge=0, le=1, description="share of the steps, at the start")
     views: ViewsConfig = ViewsConfig()

@@ -30,12 +30,14 @@ from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction,
 class MAEConfig(Config):
     """Defaults are the paper's for ViT-B/16; `decoder_for` gives small encoders small decoders."""
 
-    mask_ratio: Probability = 0.75
-    normalize_pixels: bool = True
-    decoder_width: Positive = Field(default=512, multiple_of=4)
-    decoder_depth: Positive = 8
-    decoder_heads: Positive = 16
-    decoder_mlp_dim: Positive = 2048
+    mask_ratio: Probability = Field(default=0.75, description="share of the patches that is hidden")
+    normalize_pixels: bool = Field(default=True, description="predict pixels normalized patch by patch")
+    decoder_width: Positive = Field(
+        default=512, multiple_of=4, description="embedding dimension of the decoder"
+    )
+    decoder_depth: Positive = Field(default=8, description="layers of the decoder")
+    decoder_heads: Positive = Field(default=16, description="attention heads of the decoder")
+    decoder_mlp_dim: Positive = Field(default=2048, description="hidden numbers of the decoder's MLPs")
 
 
 class Masking(NamedTuple):

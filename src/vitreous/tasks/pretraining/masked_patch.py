@@ -35,7 +35,9 @@ SMALL = 4  # sides of the scaled-down patch
 class MaskedPatchConfig(Config):
     """Shares as in B.1.2. What is neither masked nor swapped stays as it is."""
 
-    target: Literal["mean-color", "small-colors", "pixels"] = "mean-color"
+    target: Literal["mean-color", "small-colors", "pixels"] = Field(
+        default="mean-color", description="what is predicted of a hidden patch (appendix B.1.2)"
+    )
     corrupted: Probability = Field(default=0.5, description="share of the patches")
     masked: Probability = Field(default=0.8, description="share of the corrupted that become [mask]")
     swapped: Probability = Field(default=0.1, description="share of the corrupted that become another patch")

@@ -109,7 +109,7 @@ def random_places(batch: int, patches: int, count: int, generator: torch.Generat
 class SimMIMConfig(Config):
     """The paper masks 60 % in units of 32 pixels: two patches of ViT-B/16 a side."""
 
-    mask_ratio: Probability = 0.6
+    mask_ratio: Probability = Field(default=0.6, description="share of the patches that is hidden")
     unit: Positive = Field(default=2, description="sides of a masked square, in patches")
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from vitreous.data.config import DataConfig
@@ -64,7 +64,7 @@ class PretrainingRunConfig(RunConfig):
 
     command: ClassVar[str] = "pretrain"
 
-    task: str = "mae"
+    task: str = Field(default="mae", description="the objective: masked-patch, mae, simmim or dino")
     pretraining: PretrainingConfig = PretrainingConfig()
 
     @model_validator(mode="after")

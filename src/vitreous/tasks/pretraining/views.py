@@ -26,15 +26,15 @@ class ViewsConfig(Config):
 
     large_scale: Share = Field(default=(0.4, 1.0), description="area of a large crop, of the image's")
     small_scale: Share = Field(default=(0.05, 0.4), description="area of a small crop")
-    small_count: int = Field(default=8, ge=0)
+    small_count: int = Field(default=8, ge=0, description="small crops of each image, for the student alone")
     small_size: int | None = Field(default=None, gt=0, description="pixels; None: 3/7 of the model's")
-    flip: Probability = 0.5
+    flip: Probability = Field(default=0.5, description="probability of mirroring left and right")
     color: float = Field(default=0.8, ge=0, le=1, description="probability of a change of colors")
-    brightness: Probability = 0.4
-    contrast: Probability = 0.4
-    saturation: Probability = 0.2
+    brightness: Probability = Field(default=0.4, description="factor 1 ± this")
+    contrast: Probability = Field(default=0.4, description="factor 1 ± this")
+    saturation: Probability = Field(default=0.2, description="factor 1 ± this")
     hue: Probability = Field(default=0.1, description="of a full turn")
-    gray: Probability = 0.2
+    gray: Probability = Field(default=0.2, description="probability of a gray image")
     blur: float = Field(default=0.5, ge=0, le=1, description="probability")
     solarize: Probability = Field(default=0.2, description="probability, second large crop only")
 

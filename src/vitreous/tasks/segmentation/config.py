@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
@@ -33,8 +33,8 @@ class SegmentationConfig(RunConfig):
 
     vit: ClassVar[type[ViTConfig]] = SegmenterConfig
 
-    task: Literal["segmentation"] = "segmentation"
-    source: str = DIGIT_PAGES
+    task: Literal["segmentation"] = Field(default="segmentation", description="always segmentation")
+    source: str = Field(default=DIGIT_PAGES, description="the DATA argument")
     model: SegmenterConfig = SegmenterConfig()
     preprocessing: Preprocessing = Preprocessing(resize="squash", interpolation="bilinear")
 

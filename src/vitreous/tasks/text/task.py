@@ -48,7 +48,7 @@ class TokenizerConfig(Config):
 class AveragingConfig(Config):
     """The mean of the last checkpoints is the result (section 6.1)."""
 
-    checkpoints: Positive = 5
+    checkpoints: Positive = Field(default=5, description="how many of the last ones are averaged")
     every: Positive = Field(default=100, description="steps between two of them")
 
 
@@ -56,7 +56,7 @@ class SequenceConfig(CommandConfig):
     """What the two have in common."""
 
     source: str = Field(default="", description="the data")
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, description="of weights, order and dropout")
     test_fraction: Probability = Field(default=0.05, description="of the data, held out; 2,000 at most")
     tokenizer: TokenizerConfig = TokenizerConfig()
     training: TrainingConfig = TrainingConfig()
@@ -98,7 +98,7 @@ class TranslationConfig(SequenceConfig):
 
     command: ClassVar[str] = "translate train"
 
-    task: Literal["translation"] = "translation"
+    task: Literal["translation"] = Field(default="translation", description="always translation")
     model: TransformerConfig = TransformerConfig()
 
     @property
@@ -109,7 +109,7 @@ class TranslationConfig(SequenceConfig):
 class CaptioningConfig(SequenceConfig):
     """All of a captioner's run."""
 
-    task: Literal["captioning"] = "captioning"
+    task: Literal["captioning"] = Field(default="captioning", description="always captioning")
     model: CaptionerConfig = CaptionerConfig()
     preprocessing: Preprocessing = Preprocessing()
 
