@@ -156,6 +156,26 @@ def test_a_result_is_shown_in_a_notebook(tmp_path: Path) -> None:
     assert result.to_json()["recorded"] is False
 
 
+def test_a_run_has_the_page_and_its_own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(vt.InputError, match="no finished run in runs/"):
+        vt.learn()
+    small = {"model.width": 16, "model.heads": 2, "model.mlp_dim": 16, "model.depth": 1}
+    run = vt.train("digits", epochs=0.1, model="ViT-Ti/4", settings=small, out="runs/small", progress=False)
+    assert 'href="learn.html"' in run.report.read_text("utf-8")
+    page = tmp_path / "runs" / "small" / "learn.html"
+    before = page.read_bytes()
+    assert vt.learn().page == Path("runs/small/learn.html")
+    assert page.read_bytes() == before, "the newest run, the same images"
+    assert '"label": "9"' in page.read_text("utf-8")
+    make_images(make_model())[0][0].save("mine.png")
+    page = vt.learn(run, "mine.png", out="deep/mine.html", language="ko").page
+    assert '"label": "mine"' in page.read_text("utf-8")
+    Path("broken.png").write_text("not an image")
+    with pytest.raises(vt.InputError, match="none of the images could be read"):
+        vt.learn(run, "broken.png")
+
+
 # --- in a browser ------------------------------------------------------------------------------------------
 
 CONVOLUTIONS = {"kind": "convolution", "widths": (8, 6), "strides": (1, 2)}

@@ -19,6 +19,7 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.evaluation_figures import curves_figure
+from vitreous.inspection.learn_page import reason_against
 from vitreous.inspection.page import Exhibit, write_page
 from vitreous.inspection.run_report import model_summary, write_training_report
 from vitreous.models.bit import BiTConfig
@@ -101,9 +102,10 @@ def sections(page: str) -> set[str]:
 
 
 def asks_the_network(page: str) -> list[str]:
-    """Whatever a browser would fetch: sources, links and url() that are neither data nor inside the page."""
+    """Whatever a browser would fetch: sources, links and url() that are neither data nor inside the page, nor
+    the page beside it."""
     found = re.findall(r'(?:src|href)="([^"]*)"', page) + re.findall(r"url\(([^)]*)\)", page)
-    return [address for address in found if not address.startswith(("data:", "#"))]
+    return [address for address in found if not address.startswith(("data:", "#", "learn.html"))]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,6 +120,8 @@ def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
     assert "77.8 %" in page
     assert "nan" not in re.sub(r'"data:[^"]*"', "", page).lower().split()
     assert [each.name for each in run.iterdir() if each.name.endswith(".tmp")] == []
+    runs_in_a_page = reason_against(model_of(**KINDS[kind])) is None
+    assert ('href="learn.html"' in page) == runs_in_a_page == (run / "learn.html").is_file()
 
 
 def test_what_stands_in_the_report(run: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
@@ -86,48 +84,27 @@ def newest_run(folder: Path = Path("runs")) -> Path:
     return finished[-1].parent.parent
 
 
-def samples_of(model: Any, opened: Any, images: Any, most: int = 10) -> list[tuple[Image.Image, str]]:
-    """Return images to try, with their labels: one of each class where there are as many classes.
+def samples_of(model: Any, opened: Any, images: Any) -> list[tuple[Image.Image, str]]:
+    """Return images to try, with their labels.
 
     Raises:
         InputError: not one image can be read.
     """
     from vitreous.data.config import DataConfig
-    from vitreous.data.decoding import BadImage
     from vitreous.data.sources import open_data
-    from vitreous.inspection.run_report import label_of
+    from vitreous.inspection.run_report import labeled_samples
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
 
-    found: Any
     if images is not None:
-        found, failed = image_list(images)
-        rows = list(range(min(most, len(found))))
-        names = [Path(found.name(row)).stem for row in rows]
-        reason = f"{failed[0].path}: {failed[0].reason}" if failed else "there are none"
+        samples = labeled_samples(image_list(images)[0])
     else:
         if (Path(model_name(model)) / "config.toml").is_file():
             task = task_of(model) or task_named("classification")
-            found = task.held_out(model_name(model), opened, None, {}).examples
+            samples = labeled_samples(task.held_out(model_name(model), opened, None, {}).examples)
         else:
-            found = open_data("digits", DataConfig()).test
-        rows = first_of_each_class(found, most)
-        names = [label_of(found, row) for row in rows]
-        reason = "none could be decoded"
-    samples = []
-    for row, name in zip(rows, names, strict=True):
-        try:
-            samples.append((found.image(row), name))
-        except BadImage as error:
-            reason = f"{error.name}: {error.reason}"
+            test = open_data("digits", DataConfig()).test
+            samples = [] if test is None else labeled_samples(test)
     if not samples:
-        raise InputError(f"no image could be read ({reason})")
+        raise InputError("none of the images could be read: give JPEG or PNG files that open in a viewer")
     return samples
-
-
-def first_of_each_class(found: Any, most: int) -> list[int]:
-    """Return the numbers of up to `most` images: the first of each class, or evenly spread ones."""
-    if found.targets.ndim == 1 and len(found.classes) >= most:
-        present = np.unique(found.targets)[:most]
-        return [int(np.flatnonzero(found.targets == number)[0]) for number in present]
-    return list(found.sample(most))

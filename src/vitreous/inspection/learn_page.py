@@ -29,7 +29,7 @@ from vitreous.languages import CURRENT, LANGUAGES, catalog
 from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock
 from vitreous.layers.positions import AddedPositions
-from vitreous.layers.stems import to_patches
+from vitreous.layers.stems import PatchStem, to_patches
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 
@@ -228,6 +228,7 @@ def code_of(model: ViT) -> dict[str, dict[str, Any]]:
         "embed": (ViT.embed, "self.stem("),
         "stem": (type(model.stem).forward, "return"),
         "projection": (getattr(type(model.stem), "project", type(model.stem).forward), "self.projection("),
+        "plain": (PatchStem.forward, "self.projection("),
         "prefix": (ViT.prepend_tokens, "torch.cat"),
         "positions": (AddedPositions.forward, "z + rows"),
         "attention_positions": (Attention.project, "self.position("),

@@ -10,9 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from markupsafe import Markup
+from PIL import Image
 from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
@@ -25,6 +27,7 @@ from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection import evaluation_figures as figures
 from vitreous.inspection.images import rgb
+from vitreous.inspection.learn_page import reason_against, write_learn_page
 from vitreous.inspection.model_figures import (
     attention_figure,
     model_exhibits,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from vitreous.tasks.pretraining.task import PretrainingRunConfig, SelfSupervision
 
 SAMPLES = 8  # images whose attention is shown
+SMALL = 1_000_000  # parameters of a model that has learn.html beside its report
 
 
 def write_run_report(
@@ -54,6 +58,7 @@ def write_run_report(
     lead: str = "",
     facts: Mapping[str, float] | None = None,
     command: str = "train",
+    learn: Path | None = None,
 ) -> Path:
     """Write report.html into the directory of a run, with its config.toml on it.
 
@@ -64,6 +69,7 @@ def write_run_report(
         lead: a sentence on what was trained; by default the model in a line.
         facts: numbers by their names in the catalog, besides the model's size and the length of the training.
         command: that reproduces the run.
+        learn: the page beside it in which the model runs.
     """
     shown: dict[str, float] = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
     if model.labels:
@@ -82,6 +88,7 @@ def write_run_report(
         evaluation=evaluation,
         command=f"vitreous {command} --config config.toml",
         configuration=(run / "config.toml").read_text(encoding="utf-8"),
+        learn=learn.name if learn else None,
     )
 
 
@@ -118,7 +125,29 @@ def write_training_report(
         figures.augmented_figure(sheet),
         figures.classes_table(evaluation),
     ]
-    return write_run_report(run, model, parts, evaluation=evaluation)
+    return write_run_report(
+        run, model, parts, evaluation=evaluation, learn=small_learn_page(run, model, images)
+    )
+
+
+def small_learn_page(run: Path, model: Model, images: ImageDataset) -> Path | None:
+    """Write learn.html beside the report of a small model; None for another, and without a readable image."""
+    small = sum(each.numel() for each in model.parameters()) <= SMALL and reason_against(model) is None
+    samples = labeled_samples(images) if small else []
+    return write_learn_page(run / "learn.html", model, samples, name=run.name).page if samples else None
+
+
+def labeled_samples(images: ImageDataset, most: int = 10) -> list[tuple[Image.Image, str]]:
+    """Return up to `most` images with their labels: the first of each class where there are as many classes,
+    else evenly spread ones. Unreadable images are left out."""
+    rows = images.sample(most)
+    if images.targets.ndim == 1 and len(images.classes) >= most:
+        rows = [int(np.flatnonzero(images.targets == each)[0]) for each in np.unique(images.targets)[:most]]
+    samples = []
+    for row in rows:
+        with suppress(BadImage):
+            samples.append((images.image(row), label_of(images, row) or Path(images.name(row)).stem))
+    return samples
 
 
 def write_segmentation_report(

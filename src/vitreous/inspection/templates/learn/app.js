@@ -187,7 +187,7 @@ function panelFrame(panel, c, index) {
   const shapes = panel.shapes(c);
   if (shapes.length) rail.append(element("div", { class: "shapes" }, shapes.map(([k, symbol, ...sides]) => element("button", { type: "button", class: "chip", ...key(k) }, equation(symbol), element("span", {}, sides.join(" × "))))));
   for (const [name, parts] of panel.code(c)) {
-    const { file, line, text: code } = DATA.code[name];
+    const { file, line, text: code } = DATA.code[trained() ? name : { stem: "plain", projection: "plain" }[name] ?? name];
     rail.append(element("div", { class: "code" }, element("span", { class: "file" }, `${file}:${line}`), element("code", {}, litCode(code, parts))));
   }
   const tags = [panel.layer ? c.t("layer_number", { number: state.layer + 1 }) : null, panel.head ? `${c.words.head} ${state.head + 1}` : null].filter(Boolean).join(" · ");
@@ -288,7 +288,8 @@ function drawDock(c) {
   const w = c.words;
   for (const each of document.querySelectorAll("[data-t]")) each.textContent = w[each.dataset.t];
   document.title = w.title;
-  byId("lead").textContent = c.t(recorded ? "lead_recorded" : DATA.trained ? "lead" : "lead_fresh", { parameters: DATA.parameters.toLocaleString("en"), name: DATA.name, images: samples.length });
+  const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", { parameters: parametersOf(c).toLocaleString("en") });
+  byId("lead").textContent = !trained() ? about : c.t(recorded ? "lead_recorded" : DATA.trained ? "lead" : "lead_fresh", { parameters: DATA.parameters.toLocaleString("en"), name: DATA.name, images: samples.length });
   byId("made").textContent = filled(w.made, { version: DATA.version }) + (DATA.half ? ` ${filled(w.rounding, { change: DATA.rounding.toExponential(0) })}` : "");
   byId("theme").textContent = w[`theme_${state.theme}`];
   byId("theme").setAttribute("aria-label", `${w.theme}: ${w[`theme_${state.theme}`]}`);
@@ -305,6 +306,10 @@ function drawDock(c) {
   drawSteppers(c);
   drawSwitches(c);
   drawModels(c);
+}
+
+function parametersOf(c) {
+  return trained() ? DATA.parameters : c.stages().reduce((sum, stage) => sum + stage[3], 0);
 }
 
 function drawAnswer(c) {
@@ -364,8 +369,7 @@ function drawModels(c) {
     return element("label", { class: "field" }, element("span", {}, label), element("select", { id: `own-${name}`, onchange: (event) => chooseField(name, Number(event.target.value)) }, values.map((each) => element("option", { value: each, selected: each === value }, String(each)))));
   };
   byId("fields").replaceChildren(field("patch", "P", current.patch_size[0]), field("width", "D", current.width), field("heads", w.heads_field, current.heads), field("depth", w.depth_field, current.depth));
-  const total = trained() ? DATA.parameters : stagesOf(model.config).reduce((sum, stage) => sum + stage[3], 0);
-  byId("about").textContent = c.t(trained() ? "about_trained" : model.shapesOnly ? "about_shapes" : "about_untrained", { parameters: total.toLocaleString("en") });
+  byId("about").textContent = c.t(trained() ? "about_trained" : "about_own", { parameters: parametersOf(c).toLocaleString("en") });
   if (focus) byId(focus)?.focus({ preventScroll: true });
 }
 

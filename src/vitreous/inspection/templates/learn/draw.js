@@ -59,7 +59,7 @@ function equation(source) {
 // A number for people: three or four significant digits, a real minus sign.
 function number(value) {
   const size = Math.abs(value);
-  const text = size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size >= 0.01 || size === 0 ? value.toFixed(2) : value.toFixed(4);
+  const text = size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size >= 0.01 || size === 0 ? value.toFixed(2) : value.toFixed(3);
   return text.replace("-", "−");
 }
 
@@ -151,7 +151,7 @@ function cells({ id, label, rows, columns, at, pick }) {
 function cellSize(rows, columns, square) {
   const tall = rows <= 6 ? 22 : rows <= 20 ? 13 : rows <= 70 ? 5 : rows <= 130 ? 3 : 1.6;
   if (square) return [tall, tall];
-  return [columns <= 4 ? 44 : columns <= 12 ? 38 : columns <= 20 ? 14 : Math.max(1, 256 / columns), tall];
+  return [columns <= 4 ? 44 : columns <= 12 ? 44 : columns <= 20 ? 14 : Math.max(1, 256 / columns), tall];
 }
 
 // A matrix as a heat map with its name and shape.
