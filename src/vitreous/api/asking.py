@@ -297,12 +297,12 @@ def serve(
             token=token,
             metrics_here=metrics_port is None,
         )
-        told = hosted[0].about if len(hosted) == 1 else {"name": ", ".join(specs), "models": specs}
+        announced = hosted[0].about if len(hosted) == 1 else {"name": ", ".join(specs), "models": specs}
         with running.metrics_at(host, metrics_port, app), running.access_log(access_log):
             running.run(
                 app,
                 address,
-                ready=lambda url: ready(url, dict(told)),
+                ready=lambda url: ready(url, dict(announced)),
                 limits=limits,
                 tls=None
                 if tls_cert is None or tls_key is None

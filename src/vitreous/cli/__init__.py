@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
@@ -223,11 +223,11 @@ class PrintableStream:
     """A text stream whose control characters are written out: a file's name or a class cannot command the
     terminal."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Any) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        return self.stream.write(printable(text))
+        return int(self.stream.write(printable(text)))
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.stream, name)

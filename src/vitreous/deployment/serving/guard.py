@@ -74,8 +74,8 @@ class Body:
 class Memory:
     """The bodies that are held at once, at most so many bytes.
 
-    Where another one needs room, the largest that is still arriving gives way: whoever sends much and slowly
-    keeps nobody else out.
+    Where another one needs room, the largest that is still arriving gives way: a client that sends much and
+    slowly does not keep others out.
     """
 
     def __init__(self, most: int) -> None:
