@@ -214,7 +214,7 @@ def serve(
     max_wait: int | float = 5.0,
     queue: int = 256,
     deadline: int | float = 60.0,
-    allow_host: Sequence[str] = (),
+    allow_host: Sequence[str] | None = None,
     token_file: str | Path | None = None,
     tls_cert: str | Path | None = None,
     tls_key: str | Path | None = None,
@@ -293,7 +293,7 @@ def serve(
             hosted,
             model_thread=thread,
             limits=limits,
-            hosts=running.hosts_of(host, allow_host),
+            hosts=running.hosts_of(host, allow_host or ()),
             token=token,
             metrics_here=metrics_port is None,
         )

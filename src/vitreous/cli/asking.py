@@ -163,7 +163,6 @@ class ServeOptions(DeviceOptions, total=False):
     tls_cert: Annotated[Path, Parameter(help="a file with a certificate, for https")]
     tls_key: Annotated[Path, Parameter(help="a file with the certificate's key")]
     metrics_port: Annotated[Int, Parameter(help="a port of its own for /metrics")]
-    access_log: Annotated[bool, Parameter(help="write a line of JSON on stderr for each request")]
     language: Language
 
 
@@ -171,6 +170,7 @@ def serve(
     *models: Annotated[
         str, Parameter(help=f"{MODEL_HELP}; or several with a name each: a=runs/one b=runs/two")
     ],
+    access_log: Annotated[bool, Parameter(help="write a line of JSON on stderr for each request")] = False,
     json: Json = False,
     **options: Unpack[ServeOptions],
 ) -> int:
@@ -191,7 +191,7 @@ def serve(
         else:
             print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
 
-    vt.serve(named, ready=ready, **options)
+    vt.serve(named, ready=ready, access_log=access_log, **options)
     return 0
 
 

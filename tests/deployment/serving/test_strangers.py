@@ -229,6 +229,7 @@ def test_an_answer_that_takes_too_long_is_given_up(
 
     async def ask(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
         late = await client.post("/v1/predict", **form(("x.png", image())))
+        await asyncio.sleep(0.4)
         ready = await client.get("/readyz")
         gate.set()
         return late, ready

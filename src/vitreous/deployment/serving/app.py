@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
-from pydantic import create_model
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
@@ -20,12 +19,12 @@ from vitreous import __version__
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import one_core, worker_count
 from vitreous.deployment.serving.batching import Batcher, Room
+from vitreous.deployment.serving.documentation import request_of, responses_of
 from vitreous.deployment.serving.endpoints import (
     Answer,
     Endpoint,
     Failed,
     Limits,
-    Problem,
     Question,
     Refused,
     Served,
@@ -35,8 +34,6 @@ from vitreous.deployment.serving.guard import Access, Guard, Metrics, refusal, s
 from vitreous.deployment.serving.inference_protocol import add_protocol
 from vitreous.deployment.serving.page import docs_page, models_page
 from vitreous.deployment.serving.uploads import (
-    ImageBody,
-    TextBody,
     Upload,
     read_images,
     read_texts,
@@ -51,18 +48,6 @@ PAGE_HEADERS = {
 }
 OPEN = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})  # without a token
 HEAVY = 2_000_000  # pixels of an image that takes long to decode
-DIGEST = {
-    400: "the body cannot be understood",
-    401: "a token is needed",
-    403: "a page of another server asks",
-    408: "the body takes too long to arrive",
-    413: "too large, or too many",
-    415: "a content type that cannot be read",
-    421: "a host that the server does not answer for",
-    422: "no image or text that can be answered, or a parameter that does not do",
-    504: "no answer within the time that a request may take",
-    503: "too much to do: ask again after Retry-After seconds",
-}
 
 
 class Hosted(NamedTuple):
@@ -305,10 +290,6 @@ def add_endpoint(app: FastAPI, server: Server, hosted: Hosted, endpoint: Endpoin
         outcomes = await server.answers(request, hosted, endpoint, asked.uploads, parameters)
         return answered(endpoint.key, outcomes, named=images)
 
-    envelope = create_model(
-        f"{endpoint.name.title()}Answers",
-        **{endpoint.key: (list[endpoint.item], ...), "failed": (list[Failed], ...)},  # type: ignore[call-overload]
-    )
     path = f"{server.prefix(hosted)}/v1/{endpoint.name}"
     app.add_api_route(
         path,
@@ -318,11 +299,8 @@ def add_endpoint(app: FastAPI, server: Server, hosted: Hosted, endpoint: Endpoin
         operation_id=f"post {path}",
         summary=endpoint.summary,
         response_class=JSONResponse,
-        responses={
-            200: {"model": envelope, **imaged(endpoint)},
-            **{status: {"model": Problem, "description": words} for status, words in DIGEST.items()},
-        },
-        openapi_extra={"parameters": query_parameters(endpoint), "requestBody": IMAGES if images else TEXTS},
+        responses=responses_of(endpoint),
+        openapi_extra=request_of(endpoint, hosted.served.takes),
     )
 
 
@@ -361,39 +339,3 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> A
 async def disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
-    """For the documentation; the same names do in a form and in JSON."""
-    schema = endpoint.parameters.model_json_schema()
-    return [
-        {
-            "name": name,
-            "in": "query",
-            "required": False,
-            "description": field.pop("description", ""),
-            "schema": field,
-        }
-        for name, field in schema.get("properties", {}).items()
-    ]
-
-
-def imaged(endpoint: Endpoint) -> dict[str, Any]:
-    """That an answer may be a PNG."""
-    if "format" not in endpoint.parameters.model_fields:
-        return {}
-    return {"content": {"image/png": {"schema": FILE}}}
-
-
-# For the documentation: what may be sent.
-FILE = {"type": "string", "format": "binary"}
-FILES = {"type": "object", "required": ["files"], "properties": {"files": {"type": "array", "items": FILE}}}
-IMAGES = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {"schema": FILES},
-        "application/json": {"schema": ImageBody.model_json_schema()},
-        "image/*": {"schema": FILE},
-    },
-}
-TEXTS = {"required": True, "content": {"application/json": {"schema": TextBody.model_json_schema()}}}
