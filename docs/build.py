@@ -5,12 +5,14 @@ Nothing is cached from an earlier build (-E): pages change with the program, not
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
 SITE = DOCS.parent / "build" / "docs"
+RUN = DOCS.parent / "build" / "digits"  # the model on the landing page; deleting it trains it again
 ADDRESS = "https://vitreous.readthedocs.io"
 LANGUAGES = {"en": "Code of the figure", "ko": "그림을 그리는 코드"}
 START = """<!doctype html>
@@ -35,7 +37,18 @@ def build(site: Path) -> None:
             ],
             check=True,
         )
+        learn_page(site / language, language)
     (site / "index.html").write_text(START, encoding="utf-8")
+
+
+def learn_page(folder: Path, language: str) -> None:
+    """Write the model of the landing page: trained on the bundled digits at the first build, in a minute."""
+    import vitreous as vt
+
+    if not (RUN / "model" / "config.json").is_file():
+        shutil.rmtree(RUN, ignore_errors=True)
+        vt.train("digits", epochs=40, out=RUN, progress=False)
+    vt.learn(RUN, out=folder / "vit-in-the-browser.html", language=language)
 
 
 if __name__ == "__main__":

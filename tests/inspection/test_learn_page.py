@@ -455,7 +455,7 @@ def test_equation_shape_code_and_drawing_are_lit_together(browser: Any, page: Pa
 def test_both_languages_and_themes_without_horizontal_scroll(
     browser: Any, page: Path, tmp_path: Path
 ) -> None:
-    for width in (390, 820, 1280):
+    for width in (340, 390, 820, 1280):
         for theme in ("light", "dark"):
             with Visit(browser, page, width, color_scheme=theme) as tab:
                 for language in LANGUAGES:
@@ -467,6 +467,16 @@ def test_both_languages_and_themes_without_horizontal_scroll(
                 for preset in ("textbook", "base", "trained"):
                     tab.select_option("#model", preset)
                     assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_has_nothing_to_say(browser: Any, page: Path, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="make test-slow installs it")
+    with Visit(browser, page, 390, color_scheme=scheme) as tab:
+        for preset in ("trained", "textbook", "base"):
+            tab.select_option("#model", preset)
+            tab.evaluate("() => { for (const each of byId('panels').children) fill(each, context()); }")
+            assert axe.Axe().run(tab).response["violations"] == [], preset
 
 
 def test_a_digit_page_is_below_a_megabyte(tmp_path: Path) -> None:

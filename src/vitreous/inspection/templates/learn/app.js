@@ -133,7 +133,7 @@ function context() {
   const c = {
     ...state, words: w, config, model, trace, prefix: model.prefix, grid: [model.rows, model.columns], image: padded_, order: state.shuffled ? orderOf(model.count) : null,
     N: model.count, T: model.length, D: config.width, K: config.heads, Dh: model.headDim, L: config.depth, M: config.mlp_dim, P: p, Q: q, C: config.channels,
-    H: config.image_size[0], W: config.image_size[1], flatWidth: p * q * config.channels, changes: changesNow(), detailed,
+    H: config.image_size[0], W: config.image_size[1], flatWidth: p * q * config.channels, changes: changesNow(), detailed, multilabel: DATA.multilabel,
     stemWidth: convolutional ? config.stem.widths.at(-1) : p * q * config.channels, labels: DATA.labels,
     featureWidth: config.representation_size ?? (config.pooling === "class+mean" ? 2 : 1) * config.width,
     addedPositions: config.position.kind.startsWith("learned") || config.position.kind === "sincos-2d",
@@ -141,7 +141,7 @@ function context() {
     select: update, stages: () => stagesOf(config), probabilities, best,
     mapSize: (i) => config.image_size.map((side) => config.stem.strides.slice(0, i + 1).reduce((size, stride) => Math.ceil(size / stride), side)),
   };
-  c.values = { ...c, layer: state.layer + 1, head: state.head + 1, classes: DATA.labels.length, PP: p * q, patches: `${model.rows} × ${model.columns}` };
+  c.values = { ...c, layer: state.layer + 1, head: state.head + 1, classes: DATA.labels.length, function: DATA.multilabel ? w.sigmoid : w.softmax, patches: `${model.rows} × ${model.columns}` };
   c.t = (key, values = {}) => filled(w[key] ?? key, { ...c.values, ...values });
   c.tokenName = (t) => {
     if (t < model.prefix) return t === 0 && config.class_token ? "[class]" : c.t("register", { number: t + 1 - Number(config.class_token) });
@@ -183,7 +183,7 @@ function panelFrame(panel, c, index) {
   const w = WORDS[state.language].panels[panel.id], text = (value) => filled(value, c.values);
   const source = typeof panel.equation === "function" ? panel.equation(c) : panel.equation, rail = div("rail");
   const key = (k) => (k ? { "data-k": k } : {});
-  if (source) rail.append(element("div", { class: "eq" }, equation(source), element("span", { class: "number" }, panel.number.length > 6 ? `arXiv ${panel.number}` : /^\d+\./.test(panel.number) ? `§ ${panel.number}` : `(${panel.number})`)));
+  if (source) rail.append(element("div", { class: "eq" }, source.split(",,").map(equation), element("span", { class: "number" }, panel.number.length > 6 ? `arXiv ${panel.number}` : /^\d+\./.test(panel.number) ? `§ ${panel.number}` : `(${panel.number})`)));
   const shapes = panel.shapes(c);
   if (shapes.length) rail.append(element("div", { class: "shapes" }, shapes.map(([k, symbol, ...sides]) => element("button", { type: "button", class: "chip", ...key(k) }, equation(symbol), element("span", {}, sides.join(" × "))))));
   for (const [name, parts] of panel.code(c)) {
@@ -289,7 +289,8 @@ function drawDock(c) {
   for (const each of document.querySelectorAll("[data-t]")) each.textContent = w[each.dataset.t];
   document.title = w.title;
   const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", { parameters: parametersOf(c).toLocaleString("en") });
-  byId("lead").textContent = !trained() ? about : c.t(recorded ? "lead_recorded" : DATA.trained ? "lead" : "lead_fresh", { parameters: DATA.parameters.toLocaleString("en"), name: DATA.name, images: samples.length });
+  const lead = c.t(recorded ? "lead_recorded" : DATA.trained ? "lead" : "lead_fresh", { parameters: DATA.parameters.toLocaleString("en"), name: DATA.name, images: samples.length });
+  byId("lead").textContent = !trained() ? about : DATA.trained ? lead : `${lead} ${w.fresh}`;
   byId("made").textContent = filled(w.made, { version: DATA.version }) + (DATA.half ? ` ${filled(w.rounding, { change: DATA.rounding.toExponential(0) })}` : "");
   byId("theme").textContent = w[`theme_${state.theme}`];
   byId("theme").setAttribute("aria-label", `${w.theme}: ${w[`theme_${state.theme}`]}`);

@@ -58,10 +58,22 @@ function batchNorm(x, batch) {
   return out;
 }
 
+const CURVES = {
+  gelu: ["GELU", "GELU(x) = x ⋅ Φ(x)"], gelu_tanh: ["GELU", "GELU(x) ≈ x ⋅ ( 1 + tanh ( √{2 / π} ( x + 0.0447 x^3 ) ) ) / 2"],
+  quick_gelu: ["QuickGELU", "x ⋅ σ(1.702 x)"], relu: ["ReLU", "max ( 0 , x )"], silu: ["SiLU", "x ⋅ σ(x)"],
+};
+
+// What the head reads of the tokens after layer l, in the notation of equations.
+function readout({ config }, l) {
+  const norm = (x) => (config.final_norm === "none" ? x : `LN(${x})`), token = norm(`z_${l}^0`);
+  const mean = config.final_norm === "pooled" ? norm(`mean(z_${l})`) : `mean(${norm(`z_${l}`)})`;
+  return { class: token, "class+mean": `[ ${token} ; ${mean} ]` }[config.pooling] ?? mean;
+}
+
 const PANELS = [
   {
     id: "patches", number: "3.1",
-    equation: "{image|x ∈ R^{H × W × C}} → {flat|x_p ∈ R^{N × (P^2 ⋅ C)}} , N = H W / P^2",
+    equation: "{image|x ∈ R^{H × W × C}} → {flat|x_p ∈ R^{N × (P^2 ⋅ C)}} ,, N = H W / P^2",
     shapes: (c) => [["image", "x", c.config.image_size[0], c.config.image_size[1], c.config.channels], ["flat", "x_p", c.N, c.flatWidth]],
     code: (c) => c.config.stem.kind === "convolution" ? [["embed", { "self.pad_images(images)": "image", "self.stem": "flat" }]] : [["patches", { cells: "image", "flatten(3)": "flat" }]],
     draw(c) {
@@ -248,7 +260,7 @@ const PANELS = [
   },
   {
     id: "heads", number: "7, 8", layer: true,
-    equation: "{out|SA(z) = A v} , {msa|MSA(z)} = {joined|[ SA_1(z) ; … ; SA_k(z) ]} U_{msa}",
+    equation: "{out|SA(z) = A v} ,, {msa|MSA(z)} = {joined|[ SA_1(z) ; … ; SA_k(z) ]} U_{msa}",
     shapes: (c) => [["out", "SA(z)", c.T, c.Dh], ["joined", "[ SA_1 ; … ; SA_k ]", c.T, c.K * c.Dh], ["weights", "U_{msa}", c.K * c.Dh, c.D], ["msa", "MSA(z)", c.T, c.D]],
     code: () => [["heads", { "join_heads(attended)": "joined", "self.out": "msa" }]],
     draw: (c) => [
@@ -273,8 +285,8 @@ const PANELS = [
   },
   {
     id: "mlp", number: "3", layer: true,
-    equation: "{z|z_ℓ} = {mlp|MLP(LN({middle|z'_ℓ}))} + {middle|z'_ℓ} , {curve|GELU(x) = x ⋅ Φ(x)}",
-    shapes: (c) => [["middle", "LN(z'_ℓ)", c.T, c.D], ["curve", "GELU", c.T, c.M], ["mlp", "MLP", c.T, c.D], ["z", "z_ℓ", c.T, c.D]],
+    equation: (c) => `{z|z_ℓ} = {mlp|MLP(LN({middle|z'_ℓ}))} + {middle|z'_ℓ} ,, {curve|${CURVES[c.config.mlp][1]}}`,
+    shapes: (c) => [["middle", "LN(z'_ℓ)", c.T, c.D], ["curve", CURVES[c.config.mlp][0], c.T, c.M], ["mlp", "MLP", c.T, c.D], ["z", "z_ℓ", c.T, c.D]],
     code: () => [["mlp", { "self.contract": "mlp", "self.activation": "curve", "self.expand(z)": "middle" }], ["mlp_residual", { "self.mlp(": "mlp", "z +": "z" }]],
     draw(c) {
       const { hidden, active, mlp, middleNormed } = c.layerTrace, activation = ACTIVATIONS[c.config.mlp], units = row(hidden, c.token);
@@ -284,7 +296,7 @@ const PANELS = [
       return [
         tokenMap(c, middleNormed, { id: "mlp-normed", k: "middle", symbol: "LN(z'_ℓ)", name: "" }), sign("→"),
         tokenMap(c, hidden, { id: "mlp-hidden", k: "curve", name: c.words.hidden, columnName: (e) => `${c.words.unit} ${e + 1}` }), sign("→"),
-        figure({ k: "curve", name: c.config.mlp.toUpperCase().replace("_", " "), note: c.t("gelu_note", { token: c.tokenName(c.token), count: units.length, share: percent(negative) }) }, plot({ x: [-4, 4], y: [-0.6, 4], lines: [curve], points, label: "GELU" })), sign("→"),
+        figure({ k: "curve", name: CURVES[c.config.mlp][0], note: c.t("gelu_note", { token: c.tokenName(c.token), count: units.length, share: percent(negative) }) }, plot({ x: [-4, 4], y: [-0.6, 4], lines: [curve], points, label: CURVES[c.config.mlp][0] })), sign("→"),
         tokenMap(c, active, { id: "mlp-active", k: "curve", name: c.words.active, columnName: (e) => `${c.words.unit} ${e + 1}` }), sign("→"),
         tokenMap(c, mlp, { id: "mlp-out", k: "mlp", symbol: "MLP", name: c.words.back }),
       ];
@@ -311,22 +323,22 @@ const PANELS = [
   },
   {
     id: "lens", number: "4",
-    equation: "softmax ( head ( LN ( {lens|z_ℓ^0} ) ) )",
+    equation: (c) => `${c.multilabel ? "sigmoid" : "softmax"} ( head ( {lens|${readout(c, "ℓ")}} ) )`,
     shapes: (c) => [["lens", "z_ℓ^0", c.D], ["answer", "logits", c.labels.length]],
     code: () => [["features", { "self.pool": "lens" }], ["head", { "self.head": "answer" }]],
     draw(c) {
       const best = c.best(c.trace.logits).slice(0, 10).sort((a, b) => a - b), probabilities = c.trace.lens.map(c.probabilities);
-      const head = element("tr", {}, element("th", {}), best.map((k) => element("th", { scope: "col" }, c.labels[k])));
+      const head = element("tr", {}, element("th", { scope: "col" }, c.words.layer), best.map((k) => element("th", { scope: "col" }, c.labels[k])));
       const body = probabilities.map((each, l) => {
         const top = c.best(c.trace.lens[l])[0];
-        return element("tr", {}, element("th", { scope: "row" }, l ? c.t("layer_number", { number: l }) : c.words.embedding), best.map((k) => element("td", { class: [k === top ? "top" : "", each[k] > 0.5 ? "strong" : ""].join(" ").trim() || null, style: `--share:${(each[k] * 100).toFixed(1)}%` }, percent(each[k]))));
+        return element("tr", {}, element("th", { scope: "row" }, l ? c.t("layer_number", { number: l }) : c.words.embedding), best.map((k) => element("td", { class: k === top ? "best" : null, style: `--share:${(each[k] * 100).toFixed(1)}%` }, percent(each[k]))));
       });
       return [figure({ k: "lens", name: c.words.lens_table }, div("scroll", element("table", { class: "lens", tabindex: 0, "aria-label": c.words.lens_table }, element("thead", {}, head), element("tbody", {}, body))))];
     },
   },
   {
     id: "answer", number: "4",
-    equation: "{y|y = LN(z_L^0)} , {answer|p = softmax ( y W_{head} + b )}",
+    equation: (c) => `{y|y = ${readout(c, "L")}} ,, {answer|p = ${c.multilabel ? "sigmoid" : "softmax"} ( y W_{head} + b )}`,
     shapes: (c) => [["y", "y", 1, c.featureWidth], ["answer", "p", c.labels.length]],
     code: () => [["features", { "self.pool": "y" }], ["head", { "self.head": "answer" }]],
     draw(c) {

@@ -18,12 +18,17 @@ function row(matrix, index) {
 
 // x W^T + b for each row of x; W is (out, in), as in torch.nn.Linear.
 function linear(x, weight, bias) {
-  const [rows, width] = x.shape, out = weight.shape[0], y = zeros(rows, out);
+  const [rows, width] = x.shape, out = weight.shape[0], y = zeros(rows, out), input = x.data, factors = weight.data;
   for (let t = 0; t < rows; t++) {
     for (let e = 0; e < out; e++) {
-      let sum = bias ? bias.data[e] : 0;
-      for (let d = 0, from = t * width, at = e * width; d < width; d++) sum += x.data[from + d] * weight.data[at + d];
-      y.data[t * out + e] = sum;
+      const from = t * width, at = e * width;
+      let sum = bias ? bias.data[e] : 0, second = 0, d = 0;
+      for (; d + 1 < width; d += 2) {  // two sums at a time are faster than one
+        sum += input[from + d] * factors[at + d];
+        second += input[from + d + 1] * factors[at + d + 1];
+      }
+      if (d < width) sum += input[from + d] * factors[at + d];
+      y.data[t * out + e] = sum + second;
     }
   }
   return y;
@@ -47,29 +52,27 @@ function layerNorm(x, gamma, beta, eps) {
   return y;
 }
 
-// Convolution of an image (C, H, W) without bias; weight (out, C, k, k).
+// Convolution of an image (C, H, W) without bias; weight (out, C, k, k). Each weight meets a row at a time.
 function convolution(x, weight, stride, padding) {
   const [channels, height, width] = x.shape, [out, , size] = weight.shape;
   const rows = Math.floor((height + 2 * padding - size) / stride) + 1;
-  const columns = Math.floor((width + 2 * padding - size) / stride) + 1, y = zeros(out, rows, columns);
-  for (let k = 0; k < out; k++) {
-    for (let i = 0; i < rows; i++) {
-      for (let j = 0; j < columns; j++) {
-        let sum = 0;
-        for (let c = 0; c < channels; c++) {
-          for (let a = 0; a < size; a++) {
-            const r = i * stride + a - padding;
-            if (r < 0 || r >= height) continue;
-            for (let b = 0; b < size; b++) {
-              const s = j * stride + b - padding;
-              if (s < 0 || s >= width) continue;
-              sum += x.data[(c * height + r) * width + s] * weight.data[((k * channels + c) * size + a) * size + b];
-            }
-          }
+  const columns = Math.floor((width + 2 * padding - size) / stride) + 1;
+  const y = zeros(out, rows, columns), sums = new Float64Array(rows * columns), input = x.data;
+  for (let k = 0, at = 0; k < out; k++) {
+    sums.fill(0);
+    for (let c = 0; c < channels; c++) {
+      for (let tap = 0; tap < size * size; tap++, at++) {
+        const up = Math.floor(tap / size) - padding, left = tap % size - padding, factor = weight.data[at];
+        const first = Math.max(0, Math.ceil(-left / stride)), end = Math.min(columns, Math.ceil((width - left) / stride));
+        for (let i = 0; i < rows; i++) {
+          const r = i * stride + up;
+          if (r < 0 || r >= height) continue;
+          const from = (c * height + r) * width + left, to = i * columns;
+          for (let j = first; j < end; j++) sums[to + j] += factor * input[from + j * stride];
         }
-        y.data[(k * rows + i) * columns + j] = sum;
       }
     }
+    y.data.set(sums, k * rows * columns);
   }
   return y;
 }
