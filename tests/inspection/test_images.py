@@ -24,11 +24,23 @@ from vitreous.inspection.images import (
     overlay,
     rgb,
     stretched,
+    to_scale,
 )
 
 
 def decoded(uri: str) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))))
+
+
+def test_colors_are_relative_to_even_attention() -> None:
+    """A map without structure has one dark color, however its small differences would look when stretched."""
+    almost_even = torch.full((4, 4), 1 / 16)
+    almost_even[1, 2] *= 1.05
+    assert to_scale(almost_even).max() < 0.27
+    peaked = torch.zeros(4, 4)
+    peaked[1, 2] = 1
+    assert to_scale(peaked).max() == 1
+    assert to_scale(torch.zeros(2, 2)).max() == 0
 
 
 def test_gray_is_repeated_and_of_many_channels_three_are_shown() -> None:

@@ -160,7 +160,11 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
     report = write_model_report(model, images(4), tmp_path, MADE)
     assert "all zeros" in report.summary["left_out"][0]["reason"]
     assert report.summary["prunable_heads"] == []
-    assert report.summary["answers"][0]["answer"] == "no class: all have 33.3 %"
+    assert report.summary["answers"][0]["answer"] == "undecided: no class has more than 33.3 %"
+    page = report.report.read_text(encoding="utf-8")
+    notice = "Undecided model: on 4 of 4 images all classes are about equally probable"
+    assert page.count(notice) == 5, "at the top, at the explorer, and at every map: attention, heads, patch"
+    assert "predicted undecided" not in page
     with np.load(report.arrays) as arrays:
         assert arrays["lens_agrees"].all()
 
@@ -174,6 +178,23 @@ def test_attention_that_is_almost_even_is_said_to_be(tmp_path: Path, scale: floa
                 parameter.mul_(scale)
     page = write_model_report(model, images(1), tmp_path, MADE).report.read_text(encoding="utf-8")
     assert ("almost even (its entropy is 100 % of the largest possible)" in page) == even
+
+
+def test_an_untrained_model_is_named_at_every_map(tmp_path: Path) -> None:
+    found = vt.inspect("ViT-Ti/16", [images(1)[0][0]], image_size=32, out=tmp_path / "page", progress=False)
+    page = found.report.read_text(encoding="utf-8")
+    assert page.count('<p class="notice" role="note">Untrained model: its weights are fresh') == 1
+    assert page.count("Untrained model: its weights are fresh") >= 5
+    decided = report_of(tmp_path / "decided").report.read_text(encoding="utf-8")
+    assert "Untrained" not in decided
+    assert '<p class="notice"' not in decided
+
+
+def test_a_map_has_its_numbers(tmp_path: Path) -> None:
+    page = report_of(tmp_path).report.read_text(encoding="utf-8")
+    numbers = re.findall(r"([\d.]+) % to ([\d.]+) %, even would be 6\.7 %; entropy (\d+) %", page)
+    assert len(numbers) == 2 * 2 + 3 + 2, "attention and rollout of two images, three layers, two relevances"
+    assert all(float(low) <= 6.7 <= float(high) for low, high, _ in numbers)
 
 
 @pytest.mark.slow
@@ -439,7 +460,13 @@ def test_a_click_on_a_patch_asks_it(opened: Opened) -> None:
     itself, token, patches = (float(each) for each in re.findall(r"([\d.]+) %", words))
     assert itself == pytest.approx(row[9].item(), abs=0.2)
     assert token == pytest.approx(row[0].item(), abs=0.2)
-    assert patches == pytest.approx(row[1:].sum().item(), abs=1)
+    assert patches == pytest.approx(row[1:].sum().item() - row[9].item(), abs=1)
+    assert itself + token + patches == pytest.approx(100, abs=1e-6), "whole"
+    legend = opened.page.inner_text("#scale")
+    low, high, even = (float(each) for each in re.findall(r"([\d.]+) %", legend)[:3])
+    shares = 100 * row[1:] / row[1:].sum()
+    assert (low, high) == pytest.approx((shares.min().item(), shares.max().item()), abs=0.1)
+    assert even == pytest.approx(100 / 15, abs=0.1)
     opened.page.click("#reset")
     opened.wait(lambda state: state["patch"] is None)
     assert opened.problems == []

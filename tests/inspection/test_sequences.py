@@ -9,13 +9,16 @@ import pytest
 import torch
 
 from vitreous.data.config import DataConfig
+from vitreous.data.findings import Finding
 from vitreous.data.sources.bundled import open_digits
 from vitreous.data.text.digit_lines import compose
 from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.evaluation.text_models import Reader, Translator
+from vitreous.evaluation.texts import TranslationEvaluation
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.sequence_report import (
+    Measured,
     spell_bytes,
     text_attention,
     token_labels,
@@ -96,6 +99,30 @@ def test_a_page_of_images_that_were_read(reader, tmp_path):
     assert page.count("<img") == sum(written) + 2
     with np.load(report.arrays) as arrays:
         assert arrays["cross_0"].shape[-1] == 60
+
+
+def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
+    evaluation = TranslationEvaluation(
+        names=("a", "b"),
+        wanted=("one two", "three four"),
+        texts=("one two", "three for you"),
+        failed={},
+        seconds=1.0,
+        too_long=0,
+        bleu=50.0,
+        chrf=60.0,
+        signature="",
+    )
+    found = [Finding("loader", "warning", "training waited", "use more workers")]
+    measured = Measured(evaluation, found)
+    page = write_translation_report(translator, ["<de> one"], tmp_path, tmp_path, measured).report.read_text()
+    assert '<span class="figure">50.0 %</span>' in page
+    assert "of 2 held-out pairs were translated exactly as in the data" in page
+    assert "<strong>Warning:</strong> training waited. use more workers." in page
+    assert f"vitreous translate {tmp_path}" in page
+    assert "three <del>four</del><ins>for you</ins>" in page
+    inspected = write_translation_report(translator, ["<de> one"], tmp_path / "inspected", tmp_path)
+    assert 'id="findings"' not in inspected.report.read_text()
 
 
 def test_letters_written_in_bytes_are_shown_as_letters():

@@ -13,6 +13,7 @@ import torch
 
 import vitreous as vt
 from vitreous.data.dataset import ArrayImages
+from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.image_samples import target_in_words as label_of
 from vitreous.evaluation.baselines import Baseline
@@ -155,9 +156,77 @@ def test_a_validation_curve_is_explained_where_there_is_one(run: Path) -> None:
         figure = curves_figure(run)
         assert isinstance(figure, Exhibit)
         assert ("validation" in figure.caption) == validated
-        assert str(figure.html).count(">training<") == 2  # of loss and accuracy, even where they are alone
+        assert (
+            str(figure.html).count(">training (augmented)<") == 2
+        )  # of loss and accuracy, even where they are alone
         assert (">validation<" in figure.html) == validated
         assert "{" not in figure.caption
+
+
+def test_images_say_label_prediction_and_confidence(run: Path) -> None:
+    """In words and by a sign, not by color alone; alternative texts, too."""
+    model = model_of()
+    torch.nn.init.normal_(model.head.weight, std=5.0)
+    page = write_training_report(run, model=model, evaluation=evaluation(7), images=images()).read_text()
+    alternatives = re.findall(r'alt="([✓✗]) (\S+), predicted (\S+) \(([\d.]+) %\): attention rollout"', page)
+    assert len(alternatives) == 8
+    assert all((sign == "✓") == (label == predicted) for sign, label, predicted, _ in alternatives)
+    assert "✗ predicted &lt;b&gt;bold&lt;/b&gt; (80.0 %), is dog" in page
+
+
+def test_the_head_compares_the_accuracy(run: Path) -> None:
+    page = write_training_report(run, model=model_of(), evaluation=evaluation(7), images=images()).read_text()
+    assert "always answering the most frequent class gives 33.3 %, guessing 33.3 %" in page
+    assert (
+        "Accuracy in training, on augmented images in the last epoch: 80.0 %, 2.2 points above the test set."
+        in page
+    )
+    assert "not better than always answering the most frequent class" not in page
+    poor = write_training_report(run, model=model_of(), evaluation=evaluation(4), images=images()).read_text()
+    assert "This model is not better than always answering the most frequent class" in poor
+
+
+def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> None:
+    severities = ("note", "warning", "error", "warning")
+    findings = [Finding(f"kind {i}", each, f"problem {i}", f"fix {i}") for i, each in enumerate(severities)]  # type: ignore[arg-type]
+    path = write_training_report(
+        run, model=model_of(), evaluation=evaluation(7), images=images(), findings=findings
+    )
+    page = path.read_text()
+    shown = re.findall(r'<li class="(\w+)"><strong>(\w+):</strong> problem (\d)\. fix \d\.', page)
+    assert shown == [("error", "Error", "2"), ("warning", "Warning", "1"), ("warning", "Warning", "3")]
+    assert "1 more: vitreous doctor lists all of them" in page
+    commands = re.findall(r"<dd><code>(.*?)</code></dd>", page)
+    assert f"vitreous doctor {run}" in commands
+    assert f"vitreous train --resume {run} --epochs 10" in commands
+    without = write_training_report(
+        run, model=model_of(), evaluation=evaluation(7), images=images()
+    ).read_text()
+    assert "Nothing found in the course of the training" in without
+
+
+def test_curves_say_their_values_and_have_a_table(run: Path) -> None:
+    figure = curves_figure(run, test=("accuracy", 0.7))
+    assert isinstance(figure, Exhibit)
+    assert "<title>epoch 2, Loss: training (augmented): 1</title>" in figure.html
+    assert "<title>test: 0.7</title>" in figure.html
+    assert "hover:" not in figure.html
+    rows = re.findall(
+        r'<th scope="row">(\S+)</th><td class="number">([^<]*)</td><td class="number">([^<]*)</td>',
+        figure.html,
+    )
+    assert ("2", "Loss: training (augmented)", "1") in rows
+    assert ("5", "Accuracy: test", "0.7") in rows
+    assert figure.html.count('<svg class="chart" role="img" aria-label="Learning curves"') == 3
+    assert figure.html.count("<title>Learning curves</title><desc>If the loss is still falling") == 3
+
+
+def test_long_curves_stay_small(run: Path) -> None:
+    rows = [{"step": e, "epoch": float(e), "loss": 1 / e, "lr": 0.1, "seconds": e} for e in range(1, 2001)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    figure = curves_figure(run)
+    assert isinstance(figure, Exhibit)
+    assert figure.html.count('class="hover"') == 2 * 60
 
 
 def test_labels_of_mixed_images() -> None:

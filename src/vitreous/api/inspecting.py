@@ -20,7 +20,7 @@ from vitreous.api.arguments import (
 )
 from vitreous.data.image_list import Failure, image_list
 from vitreous.errors import InputError, require_packages, writing_to
-from vitreous.languages import phrase, speaking
+from vitreous.languages import phrase, speaking, words
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -99,10 +99,10 @@ def inspect(
         progress_bar("inspecting", progress) as advance,
     ):
         shown = examples_to_show(task, model, answerer, images)
-        fresh = f"{phrase('inspection.fresh')} " if is_fresh(model) else ""
         request = InspectionRequest(
             name=model_name(model),
-            about=fresh + shown.about,
+            about=shown.about,
+            fresh=is_fresh(model),
             label=label,
             patch=patch,
             other=other,
@@ -142,7 +142,10 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
     else:
         if (Path(model_name(model)) / "config.toml").is_file():
             source, part, held_out = task.held_out(model_name(model), answerer, None, {})
-            found, about = task.to_inspect(held_out), phrase("inspection.held-out", source=source, part=part)
+            found, about = (
+                task.to_inspect(held_out),
+                phrase("inspection.held-out", source=source, part=words("inspection.parts")[part]),
+            )
             if task.takes == "texts":
                 return Shown(found)
         else:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from vitreous.languages import phrase
 from vitreous.layers.pooling import AttentionPooling
 from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
@@ -125,6 +126,17 @@ def patch_distances(grid: tuple[int, int], patch: tuple[int, int]) -> Float[Tens
 
 
 def head_entropy(maps: Float[Tensor, "*B K T T"]) -> Float[Tensor, "*B K"]:
-    """Return the mean entropy of a head's rows: 0 for a single token, 1 for uniform attention (log T)."""
-    tokens = maps.shape[-1]
-    return torch.special.entr(maps).sum(dim=-1).mean(dim=-1) / max(math.log(tokens), 1e-12)
+    """Return the mean entropy of a head's rows: 0 for a single token, 1 for uniform attention."""
+    return share_of_entropy(maps).mean(dim=-1)
+
+
+def share_of_entropy(shares: Float[Tensor, "*B T"]) -> Float[Tensor, "*B"]:
+    """Return the entropy of shares that sum to one: 0 for a single one, 1 for equal ones (log T)."""
+    return torch.special.entr(shares).sum(dim=-1) / max(math.log(shares.shape[-1]), 1e-12)
+
+
+def map_words(values: Float[Tensor, "rows columns"]) -> str:
+    """Return the legend of a map: its range as shares of its sum, what even values would be, its entropy."""
+    shares = values.flatten() / values.sum().clamp_min(1e-12)
+    low, high, entropy = float(shares.min()), float(shares.max()), float(share_of_entropy(shares))
+    return phrase("images.map", low=low, high=high, even=1 / len(shares), entropy=entropy)

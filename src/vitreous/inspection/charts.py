@@ -7,6 +7,7 @@ decides; the files beside the page stay light.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,6 +67,7 @@ def installed(names: Sequence[str]) -> list[str]:
     return [name for name in names if name in available]
 
 
+MOST_POINTS = 60  # of a curve that say their value
 STYLE: Any = {
     "font.family": ["sans-serif", *installed(WIDE_FONTS)],
     "font.size": 9,
@@ -101,33 +103,40 @@ def canvas(width: float, height: float, *, columns: int = 1) -> Iterator[tuple[F
         yield figure, list(np.atleast_1d(figure.subplots(1, columns)))
 
 
+HOVER = re.compile(r'<g id="hover:([^"]*)">')  # of points that say their value
+
+
 class Chart:
     """A finished figure.
 
     Attributes:
+        table: its numbers, for readers who do not see it: a header, and rows.
         boxes: whether `save` met characters that no installed font has, which are boxes in its PNG.
     """
 
-    def __init__(self, figure: Figure) -> None:
+    def __init__(self, figure: Figure, table: Sequence[Sequence[str]] = ()) -> None:
         self.figure = figure
+        self.table = table
         self.boxes = False
 
     @cached_property
     def svg(self) -> str:
-        """The figure as SVG, in light colors."""
+        """The figure as SVG, in light colors; its points say their value where the pointer is on them."""
         buffer = io.StringIO()
         # Text stays text: the viewer has the fonts.
         with matplotlib.rc_context(STYLE), missing_glyphs():
             self.figure.savefig(buffer, format="svg", metadata={"Date": None})
-        return buffer.getvalue()
+        return HOVER.sub(r'<g class="hover"><title>\1</title>', buffer.getvalue())
 
-    def inline(self, alt: str) -> Markup:
+    def inline(self, alt: str, description: str = "") -> Markup:
         """Return an <svg> element for a page, its colors as CSS variables."""
         svg = self.svg[self.svg.index("<svg") :]
         for color, variable in VARIABLES.items():
             svg = svg.replace(color, variable)
         opening = Markup('<svg class="chart" role="img" aria-label="{}" ').format(alt)
-        return Markup(svg.replace("<svg ", opening, 1))
+        words = Markup("<title>{}</title><desc>{}</desc>").format(alt, description)
+        start = svg.index(">") + 1
+        return Markup(svg[:start].replace("<svg ", opening, 1) + str(words) + svg[start:])
 
     def save(self, stem: Path) -> list[Path]:
         """Write `stem`.svg and `stem`.png."""
@@ -157,16 +166,28 @@ def missing_glyphs() -> Iterator[list[str]]:
 
 def lines(
     axes: Axes, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str, x: str
-) -> None:
-    """Plot one or two curves, with a legend where they have names."""
+) -> list[list[str]]:
+    """Plot one or two curves, with a legend where they have names; return (x, curve, value) of each point, at
+    most `MOST_POINTS` of a curve."""
+    rows = []
     for (name, (xs, ys)), color in zip(series.items(), (FIRST, SECOND), strict=False):
         marker = "o" if len(xs) == 1 else "None"  # a line through one point is invisible
         axes.plot(xs, ys, color=color, linewidth=1.6, label=name, marker=marker)
+        for i in sorted({round(each) for each in np.linspace(0, len(xs) - 1, min(len(xs), MOST_POINTS))}):
+            row = [f"{xs[i]:g}", ": ".join(filter(None, (title, name))), f"{ys[i]:.4g}"]
+            rows.append(row)
+            hover_point(axes, xs[i], ys[i], f"{x} {row[0]}, {row[1]}: {row[2]}", color)
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.margins(x=0.02)
     if any(series):
         axes.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
+    return rows
+
+
+def hover_point(axes: Axes, x: float, y: float, words: str, color: str) -> None:
+    """Add a point that is seen, with its words, where the pointer is on it."""
+    axes.plot([x], [y], "o", color=color, markersize=9, alpha=0, gid=f"hover:{words}")
 
 
 def matrix(
@@ -211,7 +232,10 @@ def matrix(
         axes.set_title(title)
         axes.set_ylabel(axes_names[0])
         axes.set_xlabel(axes_names[1])
-    return Chart(figure)
+    if numbers is None or max(values.shape) > MOST_POINTS:
+        return Chart(figure)
+    named = [[row, *cells] for row, cells in zip(rows, numbers, strict=True)]
+    return Chart(figure, [[f"{axes_names[0]} / {axes_names[1]}", *columns], *named])
 
 
 def label_ticks(axes: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:

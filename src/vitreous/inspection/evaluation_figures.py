@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
+from matplotlib.ticker import MaxNLocator
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
@@ -15,7 +16,7 @@ from vitreous.data.image_samples import ContactSheet
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
-from vitreous.inspection.charts import FIRST, HAIR, MUTED, Chart, canvas, lines, matrix
+from vitreous.inspection.charts import FIRST, HAIR, INK, MUTED, Chart, canvas, hover_point, lines, matrix
 from vitreous.inspection.images import rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.languages import percentage, phrase, words
@@ -26,11 +27,14 @@ SERIES = {"": "training", "validation_": "validation"}
 MOST_CLASSES = 40  # in a readable chart
 
 
-def curves_figure(run: Path, kind: str = "images") -> Exhibit | LeftOut:
+def curves_figure(
+    run: Path, kind: str = "images", test: tuple[str, float] | None = None
+) -> Exhibit | LeftOut:
     """Plot the loss, accuracy and learning rate of a run's metrics.jsonl over the epochs.
 
     Args:
         kind: of run: its panels in the catalog, by keys of metrics.jsonl.
+        test: the key of a panel, and what was measured on the test set at the end.
     """
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
     panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
@@ -41,11 +45,24 @@ def curves_figure(run: Path, kind: str = "images") -> Exhibit | LeftOut:
                 panels.setdefault(panel, {})["" if key == "lr" else phrase(f"charts.{name}")] = xs, ys
     if not panels:
         return left_out("curves", "no-metrics")
-    with canvas(3.0 * len(panels), 2.5, columns=len(panels)) as (figure, all_axes):
-        for axes, (panel, series) in zip(all_axes, panels.items(), strict=True):
-            lines(axes, series, title=panel, x=phrase("charts.epoch"))
+    charts, titles = [], words(f"panels.{kind}")
+    header = [phrase("charts.epoch"), phrase("charts.curve"), phrase("charts.value")]
+    for panel, series in panels.items():
+        with canvas(2.85, 2.5) as (figure, (axes,)):
+            numbers = lines(axes, series, title=panel, x=header[0])
+            if test is not None and panel == titles[test[0]]:
+                name, last = phrase("charts.test"), rows[-1]["epoch"]
+                axes.plot([last], [test[1]], "D", color=INK, markersize=5, label=name)
+                hover_point(axes, last, test[1], f"{name}: {test[1]:.4g}", INK)
+                axes.legend(loc="best", handlelength=1.2)
+                numbers.append([f"{last:g}", f"{panel}: {name}", f"{test[1]:.4g}"])
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+            values = [value for _, ys in series.values() for value in ys]
+            if panel == titles["loss"] and 0 < 20 * min(values) < max(values):
+                axes.set_yscale("log")
+        charts.append(Chart(figure, [header, *numbers]))
     validated = any(name.startswith("validation_") for row in rows for name in row)
-    return exhibit(f"curves.{kind}", Chart(figure), validated=validated)
+    return exhibit(f"curves.{kind}", charts, validated=validated)
 
 
 def baselines_figure(
@@ -68,8 +85,10 @@ def baselines_figure(
         axes.set_ylim(len(entries) - 0.5, -0.7)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(phrase("charts.test-accuracy"))
+    numbers = [[each, percentage(rate), *map(percentage, interval)] for each, rate, interval in entries]
+    table = [["", phrase("charts.test-accuracy"), phrase("charts.low"), phrase("charts.high")], *numbers]
     settings = "; ".join(f"{each.name} ({each.settings})" for each in baselines)
-    return exhibit("baselines", Chart(figure), count=evaluation.count, settings=settings)
+    return exhibit("baselines", Chart(figure, table), count=evaluation.count, settings=settings)
 
 
 def confusion_figure(
@@ -110,7 +129,9 @@ def calibration_figure(evaluation: ClassificationEvaluation) -> Exhibit:
         axes.set_ylim(0, 1.03)
         axes.set_xlabel(phrase("charts.predicted-probability"))
         axes.set_ylabel(phrase("charts.accuracy"))
-    return exhibit("calibration", Chart(figure), ece=evaluation.calibration.ece)
+    header = [phrase(f"charts.{each}") for each in ("predicted-probability", "accuracy", "images")]
+    numbers = [[f"{each.confidence:.3f}", f"{each.accuracy:.3f}", str(each.count)] for each in bins]
+    return exhibit("calibration", Chart(figure, [header, *numbers]), ece=evaluation.calibration.ece)
 
 
 def mistakes_figure(

@@ -14,6 +14,7 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
+EVENLY = 4  # the colors of a map end at its largest value, and at no less than so many times its mean
 PHOTOGRAPH = 96  # images with at least so many pixels a side are stored as JPEG; smaller ones without loss
 Pixels = UInt8[np.ndarray, "_ _ _"]  # rows, columns, RGB; or RGBA where something is left clear
 
@@ -39,11 +40,16 @@ def heat(values: Float[Tensor, "H W"]) -> Pixels:
     return inferno()[steps.cpu().numpy()]
 
 
+def to_scale(values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+    """Return a map as shares of the end of its color scale, so that an even map looks even: four times even
+    attention, or the largest value if it is more."""
+    return values / torch.maximum(values.max(), EVENLY * values.mean()).clamp_min(1e-12)
+
+
 def overlay(image: Pixels, values: Float[Tensor, "rows columns"]) -> Pixels:
-    """Lay a heat map over the image in gray, scaled to its maximum and interpolated between patches."""
-    largest = values.max().clamp_min(1e-12)
+    """Lay a heat map over the image in gray, to its scale and interpolated between patches."""
     smooth = F.interpolate(
-        (values / largest)[None, None].float(), size=image.shape[:2], mode="bilinear", align_corners=False
+        to_scale(values)[None, None].float(), size=image.shape[:2], mode="bilinear", align_corners=False
     )[0, 0]
     gray = image.mean(axis=2, keepdims=True) * 0.45
     share = 0.30 + 0.60 * smooth.cpu().numpy()[..., None]

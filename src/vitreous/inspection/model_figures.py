@@ -11,10 +11,11 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.inspection.attention_metrics import to_grid
+from vitreous.inspection.attention_metrics import map_words, to_grid
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, rgb, stretched
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
-from vitreous.inspection.survey import Survey, survey
+from vitreous.inspection.survey import Lens, Survey, survey
+from vitreous.inspection.survey_figures import predicted_labels, undecided
 from vitreous.languages import phrase, words
 from vitreous.layers.positions import AddedPositions
 from vitreous.layers.resnet import ResNet
@@ -87,24 +88,46 @@ def attention_figure(
         return left_out("attention", "no-attention")
     shown = [rgb(each) for each in model.preprocessing.denormalize(images)]
     seen = survey(model, images, patch=(0, 0), close=len(images))
-    return attention_triples(model.config, list(zip(shown, names, strict=True)), seen)
+    captions = with_predictions(names, model.labels or (), seen.lens)
+    return attention_triples(model.config, list(zip(shown, captions, strict=True)), seen)
+
+
+def with_predictions(names: Sequence[str], labels: Sequence[str], lens: Lens | None) -> list[str]:
+    """Return the names of images with their predictions where the names are labels: "✓ cat, predicted cat
+    (98.0 %)". What is right is told by a sign, not by a color."""
+    if lens is None or not set(names) <= set(labels):
+        return list(names)
+    signs = [
+        "✓" if labels[number] == name else "✗"
+        for name, number in zip(names, lens.classes[:, 0].tolist(), strict=True)
+    ]
+    answers = zip(names, predicted_labels(lens, labels), undecided(lens), signs, strict=True)
+    return [
+        phrase("images.open", name=name, answer=answer)
+        if is_open
+        else phrase("images.labeled", sign=sign, label=name, answer=answer)
+        for name, answer, is_open, sign in answers
+    ]
 
 
 def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], seen: Survey) -> Exhibit:
     """Show the first images of a survey (with words), with the last layer's attention, and the rollout."""
     last, through = to_grid(seen.reading[:, -1].mean(dim=1), config), seen.rollout[: len(images)]
-    triples = [
-        ((image, overlay(image, last[i]), overlay(image, through[i])), words)
-        for i, (image, words) in enumerate(images)
-    ]
+    triples, notes = [], []
+    for (image, caption), near, far in zip(images, last, through, strict=False):
+        triples.append(((image, overlay(image, near), overlay(image, far)), caption))
+        notes.append(
+            phrase("images.attention-and-rollout", attention=map_words(near), rollout=map_words(far))
+        )
     kinds = [phrase(f"images.{name}") for name in ("image", "last-attention", "rollout")]
     return exhibit(
         "attention",
-        HTML.image_triples(triples, kinds),
+        HTML.image_triples(triples, kinds, notes),
         file=contact_sheet([tile for row, _ in triples for tile in row], columns=6),
         arrays={"attention_last": last.numpy(), "attention_rollout": through.numpy()},
         readout=phrase(f"readouts.{config.pooling}"),
         entropy=float(seen.entropy[:, -1].mean()),
+        heat=True,
     )
 
 

@@ -24,7 +24,7 @@ from vitreous.inspection.model_figures import (
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.representations import unusual_norms
-from vitreous.inspection.survey import layer_features, relevances, survey
+from vitreous.inspection.survey import Lens, layer_features, relevances, survey
 from vitreous.languages import phrase, speaking
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -41,6 +41,7 @@ class InspectionRequest:
     Attributes:
         name: the path or the name of the model.
         about: a sentence on where the images come from.
+        fresh: whether the weights have learned nothing yet.
         label: the class to explain; None: each image's own prediction.
         patch: (row, column), from 0, of the patch whose attention is shown; None: the one in the middle.
         other: another model, whose layers are compared with this one's.
@@ -50,6 +51,7 @@ class InspectionRequest:
 
     name: str
     about: str = ""
+    fresh: bool = False
     label: str | None = None
     patch: tuple[int, int] | None = None
     other: Model | None = None
@@ -98,6 +100,7 @@ def write_model_report(
                 f"{asked[0]} does not go with a convolutional network, which has no attention: leave it out"
             )
         parts += [filters_figure(model), left_out("groups.attention", "no-tokens")]
+    notice = summary.pop("notice", "")
     exhibits = [part for part in parts if isinstance(part, Exhibit)]
     missing = [part for part in parts if isinstance(part, LeftOut)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,6 +112,7 @@ def write_model_report(
         name=name,
         kind=model_summary(model),
         images=request.about,
+        notice=phrase("inspection.fresh") if request.fresh else notice,
         facts={
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "classes": classes or model.config.num_classes or 0,
@@ -150,8 +154,8 @@ def vit_exhibits(
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     answers = figures.predicted_labels(seen.lens, labels)
     captions = [
-        phrase("images.prediction", name=name, answer=answer)
-        for name, answer in zip(names, answers, strict=False)
+        phrase("images.open" if undecided else "images.prediction", name=name, answer=answer)
+        for name, answer, undecided in zip(names, answers, figures.undecided(seen.lens), strict=False)
     ] or names
     shown = [rgb(each) for each in model.preprocessing.denormalize(model.pad_images(close))]
     named = list(zip(shown, captions[:CLOSE], strict=True))
@@ -182,9 +186,18 @@ def vit_exhibits(
         "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),
         "mean_attention_entropy": seen.entropy.mean(dim=(0, 2)).tolist(),
         "prunable_heads": figures.prunable_heads(evidence) if evidence and evidence.heads.any() else [],
+        "notice": undecided_notice(seen.lens),
         "artifact_tokens": int(unusual_norms(seen.norms[:, config.num_prefix_tokens :]).sum()),
     }
     return parts, explorer_data(model, close, named, seen, evidence.patches if evidence else None), summary
+
+
+def undecided_notice(lens: Lens | None) -> str:
+    """Return a sentence where the model is undecided on most images; nothing where it is not."""
+    each = figures.undecided(lens)
+    return (
+        phrase("inspection.undecided", number=sum(each), count=len(each)) if 2 * sum(each) > len(each) else ""
+    )
 
 
 def patch_in_grid(config: ViTConfig, patch: tuple[int, int] | None) -> tuple[int, int]:

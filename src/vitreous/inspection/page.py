@@ -41,6 +41,7 @@ class Exhibit:
         html: the figure itself.
         file: the same as a file next to the page.
         arrays: the numbers of the figure, for the .npz file.
+        heat: whether it shows maps by color, and needs the legend of the colors.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Exhibit:
     html: Markup
     file: Chart | Pixels | None = None
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    heat: bool = False
 
     def save(self, folder: Path) -> list[Path]:
         """Write a chart as SVG and PNG, an image as PNG."""
@@ -123,28 +125,44 @@ def words_of(name: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 def exhibit(
     name: str,
-    figure: Chart | Pixels | Markup,
+    figure: Chart | Sequence[Chart] | Pixels | Markup,
     *,
     file: Pixels | None = None,
     arrays: Mapping[str, np.ndarray] | None = None,
+    heat: bool = False,
     **values: Any,
 ) -> Exhibit:
     """Return an exhibit with its words from the catalog.
 
     Args:
         name: of the exhibit in the catalog, or of a variant of it.
-        figure: a chart or a contact sheet, which become files as well, or HTML.
+        figure: charts that are shown side by side, HTML, or one chart or contact sheet, which become files as
+            well.
         file: of HTML.
         values: that the words need.
     """
     words = words_of(name, values)
-    alt = words.pop("alt")
+    alt = words["alt"]
+    saved: Chart | Pixels | None = file
     if isinstance(figure, Markup):
         html = figure
+    elif isinstance(figure, np.ndarray):
+        html, saved = HTML.sheet(figure, alt), figure
+    elif isinstance(figure, Chart):
+        html, saved = charts_html([figure], words), figure
     else:
-        html = figure.inline(alt) if isinstance(figure, Chart) else HTML.sheet(figure, alt)
-    saved = file if isinstance(figure, Markup) else figure
-    return Exhibit(**words, html=html, file=saved, arrays=arrays or {})
+        html = charts_html(figure, words)
+    del words["alt"]
+    return Exhibit(**words, html=html, file=saved, arrays=arrays or {}, heat=heat)
+
+
+def charts_html(charts: Sequence[Chart], words: Mapping[str, str]) -> Markup:
+    """Return charts side by side, or one below the other on a phone, and their numbers as one table."""
+    tables = [chart.table for chart in charts if chart.table]
+    numbers = [*tables[0], *(row for table in tables[1:] for row in table[1:])] if tables else []
+    drawn = [chart.inline(words["alt"], words["caption"]) for chart in charts]
+    html: Markup = HTML.charts(drawn, numbers)
+    return html
 
 
 def left_out(name: str, because: str, **values: Any) -> LeftOut:
@@ -161,8 +179,10 @@ def write_page(
         parts: exhibits in their order, and what is left out.
         contents: what else the template asks for.
     """
+    exhibits = [part for part in parts if isinstance(part, Exhibit)]
     page = TEMPLATES.get_template(template).render(
-        exhibits=[part for part in parts if isinstance(part, Exhibit)],
+        exhibits=exhibits,
+        sections=[(each.name, each.title) for each in exhibits],
         left_out=[part for part in parts if isinstance(part, LeftOut)],
         version=__version__,
         **contents,

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
+from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.baselines import Baseline
@@ -35,6 +36,7 @@ from vitreous.inspection.model_figures import (
     positions_figure,
 )
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
+from vitreous.inspection.run_head import head_of
 from vitreous.inspection.segmentation_figures import iou_figure, masks_figure, sample_masks
 from vitreous.languages import phrase
 from vitreous.models.names import Model
@@ -57,6 +59,7 @@ def write_run_report(
     evaluation: Evaluation | None = None,
     lead: str = "",
     facts: Mapping[str, float] | None = None,
+    findings: Sequence[Finding] = (),
     command: str = "train",
     learn: Path | None = None,
 ) -> Path:
@@ -68,6 +71,7 @@ def write_run_report(
         evaluation: whose first metric the page opens with.
         lead: a sentence on what was trained; by default the model in a line.
         facts: numbers by their names in the catalog, besides the model's size and the length of the training.
+        findings: of `vitreous doctor`; the most important ones are shown.
         command: that reproduces the run.
         learn: the page beside it in which the model runs.
     """
@@ -86,6 +90,7 @@ def write_run_report(
         lead=lead or f"{model_summary(model)}.",
         facts={**shown, **(facts or {})},
         evaluation=evaluation,
+        **head_of(run, evaluation, findings, rows[-1] if rows else {}, command),
         command=f"vitreous {command} --config config.toml",
         configuration=(run / "config.toml").read_text(encoding="utf-8"),
         learn=learn.name if learn else None,
@@ -100,6 +105,7 @@ def write_training_report(
     images: ImageDataset,
     baselines: Sequence[Baseline] = (),
     sheet: ContactSheet | None = None,
+    findings: Sequence[Finding] = (),
 ) -> Path:
     """Write the report of a classifier.
 
@@ -108,8 +114,11 @@ def write_training_report(
         images: the held-out images of `evaluation`.
         baselines: simpler methods on the same images.
         sheet: augmented images, as training saw them.
+        findings: of `vitreous doctor`.
     """
-    parts: list[Exhibit | LeftOut] = [figures.curves_figure(run)]
+    single = isinstance(evaluation, ClassificationEvaluation)
+    test = ("accuracy", evaluation.accuracy) if single else None
+    parts: list[Exhibit | LeftOut] = [figures.curves_figure(run, test=test)]
     if isinstance(evaluation, ClassificationEvaluation):
         parts = [
             figures.baselines_figure(evaluation, baselines),
@@ -125,9 +134,8 @@ def write_training_report(
         figures.augmented_figure(sheet),
         figures.classes_table(evaluation),
     ]
-    return write_run_report(
-        run, model, parts, evaluation=evaluation, learn=small_learn_page(run, model, images)
-    )
+    learn = small_learn_page(run, model, images)
+    return write_run_report(run, model, parts, evaluation=evaluation, findings=findings, learn=learn)
 
 
 def small_learn_page(run: Path, model: Model, images: ImageDataset) -> Path | None:
@@ -151,12 +159,18 @@ def labeled_samples(images: ImageDataset, most: int = 10) -> list[tuple[Image.Im
 
 
 def write_segmentation_report(
-    run: Path, *, model: Segmenter, evaluation: SegmentationEvaluation, images: MaskedDataset
+    run: Path,
+    *,
+    model: Segmenter,
+    evaluation: SegmentationEvaluation,
+    images: MaskedDataset,
+    findings: Sequence[Finding] = (),
 ) -> Path:
     """Write the report of a segmenter.
 
     Args:
         images: the held-out images of `evaluation`.
+        findings: of `vitreous doctor`.
     """
     segmented = sample_masks(model, evaluation, images)
     encoder, some = model.encoder, segmented[-SAMPLES:]
@@ -165,22 +179,30 @@ def write_segmentation_report(
         masks_figure(segmented, evaluation.classes, count=evaluation.count),
         iou_figure(evaluation),
         figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
-        figures.curves_figure(run, "segmentation"),
+        figures.curves_figure(run, "segmentation", ("miou", evaluation.miou)),
         attention_figure(encoder, batch, [each.caption.split(":")[0] for each in some]),
         positions_figure(encoder),
     ]
     lead = phrase("models.segmenter", encoder=model_summary(model), c=model.config)
-    return write_run_report(run, model, parts, kind="segmentation", evaluation=evaluation, lead=lead)
+    return write_run_report(
+        run, model, parts, kind="segmentation", evaluation=evaluation, lead=lead, findings=findings
+    )
 
 
 def write_pretraining_report(
-    run: Path, *, objective: SelfSupervision, config: PretrainingRunConfig, images: ImageDataset
+    run: Path,
+    *,
+    objective: SelfSupervision,
+    config: PretrainingRunConfig,
+    images: ImageDataset,
+    findings: Sequence[Finding] = (),
 ) -> Path:
     """Write the report of a self-supervised run.
 
     Args:
         config: of the run.
         images: held-out ones, to show the objective on.
+        findings: of `vitreous doctor`.
     """
     encoder = objective.encoder
     batch, names = sample_batch(encoder, images)
@@ -199,6 +221,7 @@ def write_pretraining_report(
         kind="pretraining",
         lead=phrase("models.pretrained", model=model_summary(encoder), objective=how),
         facts={name: rows[-1][key] for name, key in losses.items() if rows and key in rows[-1]},
+        findings=findings,
         command="pretrain",
     )
 

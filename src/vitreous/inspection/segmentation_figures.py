@@ -15,6 +15,7 @@ from torch import Tensor
 from vitreous.data.decoding import BadImage
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, overlaid, palette
 from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
+from vitreous.inspection.attention_metrics import map_words
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
 from vitreous.inspection.evaluation_figures import MOST_CLASSES
@@ -61,7 +62,9 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(phrase("charts.iou"))
     absent = [name for name, value in zip(names, iou, strict=True) if np.isnan(value)]
-    return exhibit("iou", Chart(figure), mean=evaluation.miou, absent=absent)
+    numbers = [[name, percentage(value)] for name, value in zip(names, iou, strict=True)]
+    chart = Chart(figure, [[phrase("columns.class"), phrase("charts.iou")], *numbers])
+    return exhibit("iou", chart, mean=evaluation.miou, absent=absent)
 
 
 def masks_figure(
@@ -105,7 +108,8 @@ def mask_tiles(segmented: MaskSample, classes: int) -> dict[str, Pixels]:
 def errors(pixels: Pixels, true: Mask, predicted: Mask) -> Pixels:
     """Return the image, pale, with its wrong pixels in red and the ignored ones in gray."""
     pale = (0.35 * pixels.mean(axis=2, keepdims=True) + 150).repeat(3, axis=2)
-    pale[true != predicted] = WRONG
+    stripes = np.add.outer(np.arange(len(pale)), np.arange(pale.shape[1])) % 4 < 2
+    pale[(true != predicted) & stripes] = WRONG  # striped, to be told apart by more than color
     pale[true == IGNORED] = LEFT_OUT
     return pale.round().astype(np.uint8)
 
@@ -156,14 +160,16 @@ def class_attention_figure(
     """Show a row of maps for each image."""
     images = model.preprocessing([each.image for each in segmented])
     maps = class_attention(model, images.to(next(model.parameters()).device))
-    tiles = []
+    tiles, notes = [], []
     for each, image_maps in zip(segmented, maps, strict=True):
         shown = rgb(to_tensor(model.preprocessing.image(each.image)))
         counts = torch.bincount(torch.from_numpy(each.predicted).flatten().long(), minlength=len(classes))
         present = [int(number) for number in counts.argsort(descending=True)[:CLASSES] if counts[number]]
         tiles.append((shown, each.caption))
         tiles += [(overlay(shown, image_maps[number]), classes[number]) for number in present]
-    return exhibit("class-attention", HTML.image_row(tiles), arrays={"class_attention": maps.numpy()})
+        notes += ["", *(map_words(image_maps[number]) for number in present)]
+    arrays = {"class_attention": maps.numpy()}
+    return exhibit("class-attention", HTML.image_row(tiles, notes), arrays=arrays, heat=True)
 
 
 @torch.inference_mode()

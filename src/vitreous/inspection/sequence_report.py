@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,21 +14,26 @@ from jaxtyping import Float, Int
 from PIL import Image
 from torch import Tensor
 
+from vitreous.data.findings import Finding
 from vitreous.data.text.batches import padded
 from vitreous.data.text.tokenizer import BYTES, END, START, Tokenizer
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.images import Pixels, enlarged, overlay, rgb
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, write_page
+from vitreous.inspection.run_head import head_of
 from vitreous.languages import phrase
 from vitreous.layers.attention import CrossAttention
 from vitreous.models.captioner import Captioner
 from vitreous.models.transformer import Transformer
+from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
     from vitreous.evaluation.text_models import Reader, Translator
+    from vitreous.evaluation.texts import TextEvaluation
 
 SHOWN = 320  # pixels of an image's longer side in the page, at least
+MOST_TEXTS = 12  # wrong ones that are shown
 LONGEST = 4  # bytes of a character in UTF-8
 FOLLOWING = "⋯"  # a character's bytes after its first
 MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
@@ -68,8 +75,15 @@ def text_attention(
     return SequenceAttention(*(torch.stack([layer[0].cpu() for layer in each.maps]) for each in kinds))
 
 
+class Measured(NamedTuple):
+    """What the report of a training has besides: its evaluation, and the findings of `vitreous doctor`."""
+
+    evaluation: TextEvaluation
+    findings: Sequence[Finding] = ()
+
+
 def write_translation_report(
-    translator: Translator, sources: Sequence[str], folder: Path, run: Path
+    translator: Translator, sources: Sequence[str], folder: Path, run: Path, measured: Measured | None = None
 ) -> Inspection:
     """Translate, and show what every head attends to, and the learning curves of the run."""
     examples: list[dict[str, Any]] = []
@@ -83,11 +97,15 @@ def write_translation_report(
         examples.append({"source": source, "text": text, "maps": numbers})
         examples[-1] |= zip(("read", "written"), labels, strict=True)
     lead = phrase("models.translator", c=translator.model.config)
-    return write_sequence_page(folder, run, lead, maps, examples, interactive=True)
+    return write_sequence_page(folder, run, lead, maps, examples, interactive=True, measured=measured)
 
 
 def write_reading_report(
-    reader: Reader, images: Sequence[tuple[Image.Image, str]], folder: Path, run: Path
+    reader: Reader,
+    images: Sequence[tuple[Image.Image, str]],
+    folder: Path,
+    run: Path,
+    measured: Measured | None = None,
 ) -> Inspection:
     """Generate the text of images (each with its name), and show the attention of each token, and the
     learning curves of the run."""
@@ -99,10 +117,12 @@ def write_reading_report(
         batch = reader.model.preprocessing([image]).to(reader.model.text.tokens.weight.device)
         maps.append(text_attention(reader.model, batch, padded([written]).to(batch.device)))
         tiles = token_tiles(reader, batch[0], maps[-1].cross, written)
-        parts.append(exhibit("tokens", HTML.image_row(tiles), number=len(parts), source=name, text=text))
+        parts.append(
+            exhibit("tokens", HTML.image_row(tiles), number=len(parts), source=name, text=text, heat=True)
+        )
         examples.append({"source": name, "text": text})
     lead = phrase("models.reader", c=reader.model.config)
-    return write_sequence_page(folder, run, lead, maps, examples, parts)
+    return write_sequence_page(folder, run, lead, maps, examples, parts, measured=measured)
 
 
 def token_tiles(
@@ -126,15 +146,26 @@ def write_sequence_page(
     parts: Sequence[Exhibit] = (),
     *,
     interactive: bool = False,
+    measured: Measured | None = None,
 ) -> Inspection:
     """Write the page, and the maps of each example i as encoder_i, decoder_i and cross_i.
 
     Args:
         examples: `source` and `text` of each, and what else the page needs if it is interactive.
+        measured: of the report of a training.
     """
     curves = curves_figure(run, "text")
     if isinstance(curves, Exhibit):  # a folder without a run has none
         parts = [curves, *parts]
+    head: dict[str, Any] = {"evaluation": None, "comparisons": [], "notice": "", "commands": {}}
+    if measured:
+        found = measured.evaluation
+        command = "translate train" if interactive else "train"
+        rows = read_metrics(run / "metrics.jsonl")
+        head |= head_of(run, found, measured.findings, rows[-1] if rows else {}, command)
+        head["evaluation"] = found
+        if found.mistakes:
+            parts = [mistaken_texts(found, by_word=interactive), *parts]
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {
         f"{kind}_{number}": each.numpy()
@@ -150,9 +181,33 @@ def write_sequence_page(
         lead=lead,
         examples=examples if interactive else None,
         parts=parts,
+        **head,
     )
     written = [{key: example[key] for key in ("source", "text")} for example in examples]
     return Inspection(page, numbers, (), {"written": written})
+
+
+def mistaken_texts(evaluation: TextEvaluation, *, by_word: bool) -> Exhibit:
+    """Show wrong texts aligned with the right ones."""
+    rows = [
+        (source, differences(wanted, text, by_word))
+        for source, wanted, text in evaluation.mistakes[:MOST_TEXTS]
+    ]
+    wrong, count = len(evaluation.mistakes), evaluation.count
+    return exhibit("wrong-texts", HTML.differences(rows), shown=len(rows), wrong=wrong, count=count)
+
+
+def differences(wanted: str, text: str, by_word: bool) -> list[tuple[str, str]]:
+    """Return the parts of a text as ("kept", ...), ("missing", ...) and ("added", ...)."""
+    first, second = (re.findall(r"\S+\s*|\s+", each) if by_word else list(each) for each in (wanted, text))
+    parts = []
+    for kind, low, high, start, end in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
+        missing, added = "".join(first[low:high]), "".join(second[start:end])
+        if kind == "equal":
+            parts.append(("kept", missing))
+        else:
+            parts += [(name, each) for name, each in (("missing", missing), ("added", added)) if each]
+    return parts
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

@@ -22,6 +22,7 @@ from vitreous.inspection.attention_metrics import (
     readout_attention,
     readout_of,
     rollout,
+    share_of_entropy,
     to_grid,
 )
 from vitreous.inspection.capture import capture_attention
@@ -42,11 +43,13 @@ class Lens:
         classes: the most probable classes of each image, by the last layer.
         probabilities: of these classes, by each layer.
         agrees: whether the layer's prediction is already the last layer's.
+        entropy: of the last layer's probabilities, as a share of that of equal ones; 0 for a single class.
     """
 
     classes: Int[Tensor, "B followed"]
     probabilities: Float[Tensor, "B layers followed"]
     agrees: Bool[Tensor, "B layers"]
+    entropy: Float[Tensor, "B"]
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,7 @@ def follow(predictions: Float[Tensor, "B layers classes"]) -> Lens:
         classes=classes,
         probabilities=predictions.gather(2, classes[:, None].expand(-1, predictions.shape[1], -1)),
         agrees=predictions.argmax(dim=-1) == last.argmax(dim=-1, keepdim=True),
+        entropy=share_of_entropy(last),
     )
 
 

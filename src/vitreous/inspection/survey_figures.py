@@ -11,9 +11,9 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from vitreous.inspection.attention_metrics import to_grid
+from vitreous.inspection.attention_metrics import map_words, to_grid
 from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix
-from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay
+from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, to_scale
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.representations import FEWEST, cka_matrix, feature_colors, unusual_norms
@@ -22,7 +22,7 @@ from vitreous.languages import phrase
 from vitreous.models.config import ViTConfig
 
 PRUNABLE = 0.1  # of the mean head's importance
-ALIKE = 1e-5  # where the largest probability is the mean but for rounding, all are the same
+UNDECIDED = 0.95  # of the largest entropy of the class probabilities, above which there is no answer
 
 
 def distance_figure(survey: Survey) -> Exhibit:
@@ -39,16 +39,21 @@ def distance_figure(survey: Survey) -> Exhibit:
         axes.set_xticks(range(1, layers + 1, max(1, layers // 12)))
         axes.set_ylim(0, max(1.08 * distance.max(), 1e-9))
     arrays = {"distance": survey.distance.numpy()}
-    return exhibit("distance", Chart(figure), arrays=arrays, count=len(survey.distance))
+    header = [phrase("charts.layer"), *(f"{phrase('charts.head')} {head + 1}" for head in range(heads))]
+    table = [header, *([str(i + 1), *(f"{each:.3g}" for each in row)] for i, row in enumerate(distance))]
+    return exhibit(
+        "distance", Chart(figure, table if heads < 40 else ()), arrays=arrays, count=len(survey.distance)
+    )
 
 
 def heads_figure(survey: Survey, config: ViTConfig) -> Exhibit:
     """Show every head of every layer on the first image, for print."""
     maps = to_grid(survey.reading[0], config)
-    tiles = [heat(each / each.max().clamp_min(1e-12)) for each in maps.flatten(0, 1)]
+    tiles = [heat(to_scale(each)) for each in maps.flatten(0, 1)]
     return exhibit(
         "heads",
         contact_sheet(tiles, columns=config.heads),
+        heat=True,
         arrays={"readout_attention": to_grid(survey.reading, config).numpy()},
         readout=phrase(f"readouts.{config.pooling}"),
     )
@@ -62,8 +67,12 @@ def patch_figure(
     tiles = [overlay(marked(shown[0], config, patch), layer) for layer in maps]
     return exhibit(
         "patch",
-        HTML.image_row([(tile, phrase("images.layer", number=i + 1)) for i, tile in enumerate(tiles)]),
+        HTML.image_row(
+            [(tile, phrase("images.layer", number=i + 1)) for i, tile in enumerate(tiles)],
+            [map_words(each) for each in maps],
+        ),
         file=contact_sheet(tiles, columns=6),
+        heat=True,
         arrays={"patch_attention": to_grid(survey.asked, config).numpy()},
         row=patch[0] + 1,
         column=patch[1] + 1,
@@ -138,8 +147,12 @@ def relevance_figure(evidence: Relevance, images: Sequence[tuple[Pixels, str]], 
     tiles = [overlay(image, patches) for (image, _), patches in zip(images, evidence.patches, strict=True)]
     return exhibit(
         "relevance",
-        HTML.image_row([(tile, caption) for tile, (_, caption) in zip(tiles, images, strict=True)]),
+        HTML.image_row(
+            [(tile, caption) for tile, (_, caption) in zip(tiles, images, strict=True)],
+            [map_words(patches) for patches in evidence.patches],
+        ),
         file=contact_sheet(tiles, columns=8),
+        heat=True,
         arrays={"relevance": evidence.patches.numpy()},
         label=label,
     )
@@ -169,7 +182,7 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         return left_out("lens", "no-classes")
     layers = [float(layer) for layer in range(lens.agrees.shape[1])]
     with canvas(6.8, 2.7, columns=2) as (figure, (agreement, first)):
-        lines(
+        numbers = lines(
             agreement,
             {"": (layers, (lens.agrees.float().mean(dim=0) * 100).tolist())},
             title=phrase("charts.lens-agrees"),
@@ -192,7 +205,8 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         "lens_probabilities": lens.probabilities.numpy(),
         "lens_agrees": lens.agrees.numpy(),
     }
-    return exhibit("lens", Chart(figure), arrays=arrays)
+    header = [phrase("charts.layer"), phrase("charts.curve"), phrase("charts.value")]
+    return exhibit("lens", Chart(figure, [header, *numbers]), arrays=arrays)
 
 
 def alignment_figure(
@@ -228,29 +242,39 @@ def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
         axes.set_yscale("log")
         axes.set_title(phrase("charts.norms"))
         axes.set_xlabel(phrase("charts.norm-prefix" if config.num_prefix_tokens else "charts.norm"))
-    counts = unusual.sum(dim=1)
+    counts, edges = np.histogram(patches.flatten().numpy(), bins=20)
+    table = [[phrase("charts.norm"), phrase("charts.tokens")]]
+    table += [
+        [f"{low:.3g} – {high:.3g}", str(n)] for low, high, n in zip(edges, edges[1:], counts, strict=False)
+    ]
+    per_image = unusual.sum(dim=1)
     return exhibit(
         "norms",
-        Chart(figure),
+        Chart(figure, table),
         arrays={"token_norms": norms.numpy(), "artifacts": unusual.reshape(-1, *config.grid).numpy()},
         unusual=int(unusual.sum()),
         all=unusual.numel(),
-        holding=int((counts > 0).sum()),
-        count=len(counts),
-        most=int(counts.max()),
+        holding=int((per_image > 0).sum()),
+        count=len(per_image),
+        most=int(per_image.max()),
     )
 
 
+def undecided(lens: Lens | None) -> list[bool]:
+    """Return for each image whether its classes are about equally probable; nothing without classes."""
+    return [] if lens is None else (lens.entropy > UNDECIDED).tolist()
+
+
 def predicted_labels(lens: Lens | None, labels: Sequence[str]) -> list[str]:
-    """Return the prediction for each image with its probability; nothing without classes."""
+    """Return the prediction for each image with its probability, or that there is none; nothing without
+    classes."""
     if lens is None:
         return []
     return [
-        # Of fresh weights, most often: with a head of zeros all classes are equally probable.
         phrase("images.undecided", probability=probability)
-        if len(labels) > 1 and abs(probability * len(labels) - 1) < ALIKE
+        if open
         else phrase("images.answer", label=labels[number], probability=probability)
-        for number, probability in zip(
-            lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist(), strict=True
+        for number, probability, open in zip(
+            lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist(), undecided(lens), strict=True
         )
     ]

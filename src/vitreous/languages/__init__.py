@@ -84,10 +84,16 @@ def environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
 
     made = Environment(undefined=StrictUndefined)
-    made.filters |= {"percent": percentage, "number": "{:,}".format}
+    made.filters |= {"percent": percentage, "small": small_percentage, "number": "{:,}".format}
     return made
 
 
 def percentage(rate: float) -> str:
     """Return a rate as the language writes it: 99.7 %, and 99.7% in Korean."""
     return percent(rate).replace(" ", "") if CURRENT.get() == "ko" else percent(rate)
+
+
+def small_percentage(rate: float) -> str:
+    """Return a rate with one significant digit below one percent: 12.3 %, 0.4 %, 0.03 %."""
+    space = "" if CURRENT.get() == "ko" else " "
+    return f"{100 * rate:.1f}{space}%" if rate >= 0.01 else f"{100 * rate:.1g}{space}%"

@@ -110,6 +110,7 @@ class Classification(ImageTask):
             images=self.held_out_part(data)[1],
             baselines=[Baseline(**each) for each in more["baselines"]],
             sheet=ContactSheet.of(batches, run.config.preprocessing, data.train.classes, 24),
+            findings=more["findings"],
         )
 
     def more(self, trained: Trained) -> dict[str, Any]:

@@ -80,6 +80,12 @@ def course(run: Run, classes: int | None = None) -> Iterator[Finding]:
     yield from course_findings(run.config.training, run.metrics(), kept=finished, classes=classes, data=data)
 
 
+def course_of(run: Run, data: Any) -> list[Finding]:
+    """Return what takes no time to find at the end of a run: in its numbers, and files that were left out."""
+    classes = len(data.train.classes) if run.config.task == "classification" else None
+    return [*bad_file_findings(run.path), *course(run, classes)]
+
+
 def weights(run: Run) -> Iterator[Finding]:
     """Yield the first weight that is not finite, of the model or else of the newest state."""
     file = run.path / "model" / "model.safetensors"

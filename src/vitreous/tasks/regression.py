@@ -259,6 +259,7 @@ class Regression(ImageTask):
             ],
             kind="regression",
             evaluation=evaluation,
+            findings=more["findings"],
         )
 
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
@@ -273,6 +274,9 @@ class Regression(ImageTask):
         return Regressor(answerer, device, most_pixels=limits.pixels)
 
 
+MOST_ROWS = 60  # of the table of the plot
+
+
 def scatter_figure(evaluation: RegressionEvaluation) -> Any:
     """Plot the predicted number over the true one."""
     from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
@@ -285,7 +289,10 @@ def scatter_figure(evaluation: RegressionEvaluation) -> Any:
         axes.plot(evaluation.targets, evaluation.predictions, "o", color=FIRST, markersize=3, alpha=0.6)
         axes.set_xlabel(phrase("charts.true-number"))
         axes.set_ylabel(phrase("charts.predicted-number"))
-    return exhibit("scatter", Chart(figure))
+    header = [phrase("charts.true-number"), phrase("charts.predicted-number")]
+    pairs = zip(evaluation.targets[:MOST_ROWS], evaluation.predictions[:MOST_ROWS], strict=True)
+    numbers = [[f"{true:.4g}", f"{predicted:.4g}"] for true, predicted in pairs]
+    return exhibit("scatter", Chart(figure, [header, *numbers]))
 
 
 def regression_loss(settings: RegressionSettings) -> Objective:

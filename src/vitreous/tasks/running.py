@@ -232,8 +232,9 @@ def train_run(
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the loss stays non-finite, a file cannot be written, or too many examples cannot be read.
     """
-    task, run, data = started.task, started.run, started.data
-    config = run.config
+    from vitreous.tasks.doctor import course_of
+
+    task, run, data, config = started.task, started.run, started.data, started.run.config
     try:
         trained = learn(run, data, device=device, world=world, callbacks=callbacks, tell=tell)
     except InputError:
@@ -251,7 +252,7 @@ def train_run(
     bad = BadFiles()
     bad.reasons.update({**dict(trained.material.bad), **(evaluation.failed if evaluation else {})})
     bad.write(run.path / "bad_files.txt")
-    more = task.more(trained)
+    more, findings = task.more(trained), course_of(run, data)
     result = RunResult(
         task=task.name,
         run=run,
@@ -263,7 +264,7 @@ def train_run(
         train_count=trained.material.examples,
         parameters=sum(each.numel() for each in module_of(answerer).parameters()),
         bad=dict(bad),
-        report=task.report(trained, answerer, evaluation, **more),
+        report=task.report(trained, answerer, evaluation, findings=findings, **more),
         more=more,
     )
     write_card(task.card, result)

@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 import uvicorn
 
-from vitreous.deployment.serving.app import Hosted, build_app
+from vitreous.deployment.serving.app import build_app
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.deployment.serving.page import Examples, page_of
@@ -49,8 +50,9 @@ def test_the_page_of_every_task_asks_nobody_else(
         assert "<b>mine" not in page
         addresses = set(re.findall(r"""(?:src|href)=["']([^"'{]*)""", page))
         assert {each for each in addresses if not each.startswith("data:")} == {
-            "/docs",
+            "openapi.json",
             "v1/model",
+            "metrics",
         }
 
 
@@ -79,8 +81,7 @@ def test_a_model_without_a_head_has_a_page_of_attention() -> None:
 @contextmanager
 def at_an_address(served: Served, examples: Examples) -> Iterator[str]:
     """A server of its own thread."""
-    page = page_of(served, ABOUT, examples, Limits())
-    app = build_app([Hosted("tiny", served, ABOUT, page)], model_thread=THREAD)
+    app = build_app(served, about=ABOUT, page=page_of(served, ABOUT, examples, Limits()), model_thread=THREAD)
     opened, up = bind("127.0.0.1", 0), threading.Event()
     opened.listen()
     url = address_of(opened)
@@ -142,6 +143,8 @@ def test_an_image_is_classified_and_looked_at(browser: Any, classifier: Classifi
         page.wait_for_selector("#bars li")
         assert page.inner_text("#answer") in {"ant", "bee", "cat"}
         assert page.locator("#bars li").count() == 3
+        shares = [float(each.rstrip(" %")) for each in page.locator("#bars .value").all_inner_texts()]
+        assert sum(shares) == pytest.approx(100, abs=1e-6)
         assert page.is_hidden("#empty")
         seen = [visitor.pixels()]
         visitor.slide("opacity", 0)
@@ -158,6 +161,20 @@ def test_an_image_is_classified_and_looked_at(browser: Any, classifier: Classifi
         page.wait_for_selector("#sight-words:has-text('Relevance for')")
         seen.append(visitor.pixels())
         assert len(set(seen)) == len(seen)
+
+
+def test_a_model_that_is_undecided_gives_no_answer(browser: Any, classifier: Classifier) -> None:
+    head, before = classifier.model.head, classifier.model.head.weight.detach().clone()
+    torch.nn.init.zeros_(head.weight)
+    try:
+        with visit(browser, classifier) as visitor:
+            page = visitor.page
+            page.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": image()}])
+            page.wait_for_selector("#bars li")
+            assert page.inner_text("#answer") == "Undecided: all classes are about equally probable"
+            assert re.search(r"% per patch, even would be [\d.]+ %", page.inner_text("#sight-words"))
+    finally:
+        head.weight.data.copy_(before)
 
 
 def test_a_number_is_shown_without_classes(browser: Any, regressor: Regressor) -> None:

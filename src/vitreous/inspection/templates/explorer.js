@@ -8,7 +8,6 @@
   const byId = (id) => document.getElementById(id);
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const heat = bytes(data.heat);
-  const percent = (share) => (100 * share).toFixed(1) + data.words.percent;
   const say = (name, values = {}) => data.words[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
 
   // Rows of `width` entries: one byte each, then the largest entry of every row as float32.
@@ -70,10 +69,31 @@
     return { values, grid: data.grid };
   }
 
+  // The end of a map's color scale: four times even attention, or the largest value if it is more.
+  function endOf(values) {
+    return Math.max(...values, 4 * values.reduce((sum, each) => sum + each, 0) / values.length, 1e-12);
+  }
+  // Shares in percent with one decimal, rounded so that they add up.
+  function rounded(shares) {
+    const all = shares.reduce((sum, each) => sum + each, 0), exact = shares.map((share) => 1000 * share / all);
+    const tenths = exact.map(Math.floor), missing = 1000 - tenths.reduce((sum, each) => sum + each, 0);
+    const order = exact.map((share, i) => [share - tenths[i], i]).sort((one, other) => other[0] - one[0]);
+    for (const [, i] of order.slice(0, missing)) tenths[i] += 1;
+    return tenths.map((each) => say("percent", { number: (each / 10).toFixed(1) }));
+  }
+  // The numbers of a map, as its legend.
+  function scale(values) {
+    const sum = Math.max(values.reduce((all, each) => all + each, 0), 1e-12), shares = values.map((each) => each / sum);
+    const entropy = shares.reduce((all, each) => all - (each > 0 ? each * Math.log(each) : 0), 0) / Math.log(Math.max(shares.length, 2));
+    const small = (share) => say("percent", { number: (100 * share).toFixed(share < .01 ? 2 : 1) });
+    return say("map", { low: small(Math.min(...shares)), high: small(Math.max(...shares)), even: small(1 / shares.length),
+      entropy: say("percent", { number: (100 * entropy).toFixed(0) }) });
+  }
+
   // Heat over the image in gray, patch by patch.
   function paint(canvas, pixels, values, [down, across]) {
     const { width, height } = pixels, out = new ImageData(width, height);
-    const largest = Math.max(...values, 1e-12);
+    const largest = endOf(values);
     for (let y = 0; y < height; y++) {
       for (let x = 0; x < width; x++) {
         const patch = patchAt(x / width, y / height, down, across), value = values[patch] / largest;
@@ -121,7 +141,7 @@
     context.imageSmoothingEnabled = false;
     for (let layer = 0; layer < data.layers; layer++) {
       for (let head = 1; head <= data.heads; head++) {
-        const values = attention(loaded, layer, head).values.slice(prefix), largest = Math.max(...values, 1e-12);
+        const values = attention(loaded, layer, head).values.slice(prefix), largest = endOf(values);
         const image = new ImageData(across, down);
         values.forEach((value, i) => {
           const color = 3 * Math.round(255 * value / largest);
@@ -147,12 +167,13 @@
       return say("not-stored", { readout: data.reads });
     }
     const head = state.head === 0 ? say("mean-of-heads") : say("head", { head: state.head });
-    const to = (share, name) => say("to", { share: percent(share), name });
-    const others = data.prefix.map((name, i) =>
-      to(values[i], state.patch === null && data.reads === name ? say("itself") : name));
-    const own = state.patch === null ? [] : [to(values[prefix + (loaded.maps ? coarseOf(state.patch) : state.patch)], say("itself"))];
-    const onPatches = values.slice(prefix).reduce((sum, each) => sum + each, 0);
-    const parts = [...own, ...others, to(onPatches, say("all-patches"))];
+    const others = data.prefix.map((name, i) => [values[i], state.patch === null && data.reads === name ? say("itself") : name]);
+    const own = state.patch === null ? 0 : values[prefix + coarseOf(state.patch)];
+    const rest = values.slice(prefix).reduce((sum, each) => sum + each, 0) - own;
+    const given = state.patch === null ? [...others, [rest, say("all-patches")]]
+      : [[own, say("itself")], ...others, [rest, say("other-patches")]];
+    const shares = rounded(given.map(([share]) => share));
+    const parts = given.map(([, name], i) => say("to", { share: shares[i], name }));
     return say("sentence", { layer: state.layer + 1, head, who, parts: parts.join(", ") });
   }
 
@@ -165,6 +186,7 @@
     paint(byId("map"), loaded.pixels, asks ? values.slice(prefix) : values, grid);
     byId("map").classList.toggle("pixelated", Math.max(loaded.pixels.width, loaded.pixels.height) < 64);
     paintAtlas(loaded);
+    byId("scale").textContent = scale(asks ? values.slice(prefix) : values);
     byId("words").textContent = describe(loaded, values);
     byId("layer-now").textContent = say("of", { number: state.layer + 1, count: data.layers });
     byId("head-now").textContent = state.head === 0 ? say("mean-of-all") : say("of", { number: state.head, count: data.heads });

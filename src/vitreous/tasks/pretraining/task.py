@@ -287,7 +287,13 @@ class Pretraining(ImageTask):
         from vitreous.inspection.run_report import write_pretraining_report
 
         run, images = trained.run, self.held_out_part(trained.data)[1] or trained.data.train
-        return write_pretraining_report(run.path, objective=answerer.cpu(), config=run.config, images=images)
+        return write_pretraining_report(
+            run.path,
+            objective=answerer.cpu(),
+            config=run.config,
+            images=images,
+            findings=more["findings"],
+        )
 
     def more(self, trained: Trained) -> dict[str, Any]:
         last = trained.run.metrics()[-1]

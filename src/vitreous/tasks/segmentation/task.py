@@ -164,7 +164,11 @@ class Segmentation(ImageTask):
 
         images = self.held_out_part(trained.data)[1]
         return write_segmentation_report(
-            trained.run.path, model=answerer, evaluation=evaluation, images=images
+            trained.run.path,
+            model=answerer,
+            evaluation=evaluation,
+            images=images,
+            findings=more["findings"],
         )
 
     def more(self, trained: Trained) -> dict[str, Any]:

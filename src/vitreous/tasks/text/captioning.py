@@ -115,11 +115,12 @@ class Captioning(TextTask):
         return evaluate_reader(answerer, examples, batch_size=options["batch_size"])
 
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
-        from vitreous.inspection.sequence_report import write_reading_report
+        from vitreous.inspection.sequence_report import Measured, write_reading_report
 
         first, path = first_images(trained.data.test, self.inspected), trained.run.path
         images = [(image, Path(name).name) for image, name in first]
-        return write_reading_report(answerer, images, path, path).report
+        measured = Measured(evaluation, more["findings"])
+        return write_reading_report(answerer, images, path, path, measured).report
 
     def to_inspect(self, examples: Captions) -> ImageDataset:
         return examples.images

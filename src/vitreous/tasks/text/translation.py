@@ -79,10 +79,11 @@ class Translation(TextTask):
         return evaluate_translator(answerer, examples, **{name: options[name] for name in used})
 
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
-        from vitreous.inspection.sequence_report import write_translation_report
+        from vitreous.inspection.sequence_report import Measured, write_translation_report
 
         texts, path = self.to_inspect(trained.data.test), trained.run.path
-        return write_translation_report(answerer, texts, path, path).report
+        measured = Measured(evaluation, more["findings"])
+        return write_translation_report(answerer, texts, path, path, measured).report
 
     def to_inspect(self, examples: Sequence[Pair]) -> list[str]:
         """Return the sources of a few pairs, spread over all; short ones where there are some."""

@@ -1,7 +1,17 @@
 const settings = JSON.parse(document.getElementById("settings").textContent);
 const byId = (id) => document.getElementById(id);
 const say = (name, values = {}) => settings.words[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
-const percent = (share) => (100 * share).toFixed(1) + settings.words.percent;
+// Shares in percent with one decimal, rounded so that they add up.
+function rounded(shares) {
+  const all = shares.reduce((sum, each) => sum + each, 0), exact = shares.map((share) => 1000 * share / all);
+  const tenths = exact.map(Math.floor), missing = 1000 - tenths.reduce((sum, each) => sum + each, 0);
+  const order = exact.map((share, i) => [share - tenths[i], i]).sort((one, other) => other[0] - one[0]);
+  for (const [, i] of order.slice(0, missing)) tenths[i] += 1;
+  return tenths.map((each) => say("percent", { number: (each / 10).toFixed(1) }));
+}
+// The entropy of shares: 0 for a single one, 1 for equal ones.
+const entropyOf = (shares) => shares.reduce((all, each) => all - (each > 0 ? each * Math.log(each) : 0), 0) / Math.log(Math.max(shares.length, 2));
+const percent = (share) => say("percent", { number: (100 * share).toFixed(1) });
 
 function make(name, attributes, ...children) {
   const node = document.createElement(name);
@@ -12,13 +22,9 @@ function make(name, attributes, ...children) {
   return node;
 }
 
-// A server that needs a token gets the one after # in the page's address, which browsers send to no server.
-const token = new URLSearchParams(location.hash.slice(1)).get("token");
-
 // What the server says; an error carries its sentence.
 async function ask(endpoint, parameters, body, headers) {
   let response;
-  if (token) headers = { ...headers, Authorization: "Bearer " + token };
   try {
     response = await fetch("v1/" + endpoint + "?" + new URLSearchParams(parameters), { method: "POST", body, headers });
   } catch {
@@ -63,6 +69,6 @@ function slider(id, words, moved) {
 const valueOf = (id) => byId(id).value;
 const ofAll = (value) => (value === 0 ? say("mean-of-all") : String(value));
 const layerOf = (value) => say("of", { number: value, count: settings.layers });
-const wholePercent = (value) => value + settings.words.percent;
+const wholePercent = (value) => say("percent", { number: value });
 
 byId("api").textContent = byId("api").textContent.replaceAll("ADDRESS", location.origin);

@@ -33,7 +33,7 @@ function point(index) {
 
 function drawSight() {
   overlay(byId("sight"), sight.image, sight.reply.values[token], valueOf("opacity") / 100);
-  byId("sight-words").textContent = say("letter", { token: sight.reply.tokens[token] });
+  byId("sight-words").textContent = [say("letter", { token: sight.reply.tokens[token] }), scaleOf(sight.reply.values[token])].join(" ");
 }
 
 const again = () => { if (selected) show(() => work(selected)); };

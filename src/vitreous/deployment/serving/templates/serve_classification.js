@@ -19,20 +19,34 @@ async function work(item) {
   };
 }
 
+// Whether all classes are about equally probable; those that are not listed share what is left evenly.
+function undecided(top) {
+  const listed = top.map(({ probability }) => probability), others = settings.labels.length - top.length;
+  const rest = Math.max(1 - listed.reduce((sum, each) => sum + each, 0), 0);
+  return settings.exclusive && settings.labels.length > 1 && entropyOf([...listed, ...Array(others).fill(rest / others)]) > 0.95;
+}
+
 function drawBars(answer) {
-  byId("answer").textContent = brief(answer);
-  byId("bars").replaceChildren(...(answer.top ?? []).map(({ label, probability }) => {
+  const top = [...(answer.top ?? [])], rest = 1 - top.reduce((sum, { probability }) => sum + probability, 0);
+  const open = top.length > 0 && undecided(top);
+  byId("answer").textContent = open ? say("undecided") : brief(answer);
+  byId("answer").classList.toggle("undecided", open);
+  if (settings.exclusive && settings.labels.length > top.length && top.length) top.push({ label: say("other-classes"), probability: Math.max(rest, 0) });
+  const shares = top.map(({ probability }) => probability), values = settings.exclusive ? rounded(shares) : shares.map(percent);
+  byId("bars").replaceChildren(...top.map(({ label, probability }, i) => {
     const bar = make("span", { class: "bar" });
     bar.style.width = 100 * probability + "%";
     return make("li", {}, make("span", { class: "name" }, label), make("span", { class: "track" }, bar),
-      make("span", { class: "value" }, percent(probability)));
+      make("span", { class: "value" }, values[i]));
   }));
 }
 
 function drawSight() {
   const { image, reply } = sight;
   overlay(byId("sight"), image, reply.values, valueOf("opacity") / 100);
-  byId("sight-words").textContent = say(reply.kind, { of: reply.kind === "evidence" ? reply.of : settings.readout });
+  const about = settings.trained ? [] : [say("untrained")];
+  about.push(say(reply.kind, { of: reply.kind === "evidence" ? reply.of : settings.readout }), scaleOf(reply.values));
+  byId("sight-words").textContent = about.join(" ");
 }
 
 if (looks) {

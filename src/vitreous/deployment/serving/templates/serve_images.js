@@ -105,11 +105,23 @@ function enlarged(canvas, image) {
   return context.getImageData(0, 0, canvas.width, canvas.height);
 }
 
-// Heat over the image, which turns gray and dark below it; scaled to the largest value, each patch melting into
-// the next. `opacity` is 0 (the image alone) ... 1.
+// The end of a map's color scale: four times even attention, or the largest value if it is more.
+function endOf(values) {
+  return Math.max(...values, 4 * values.reduce((sum, each) => sum + each, 0) / values.length, 1e-12);
+}
+
+// The numbers of a map, as its legend.
+function scaleOf(map) {
+  const values = map.flat(), sum = Math.max(values.reduce((all, each) => all + each, 0), 1e-12);
+  const shares = values.map((each) => each / sum), small = (share) => say("percent", { number: (100 * share).toFixed(share < .01 ? 2 : 1) });
+  return say("map", { low: small(Math.min(...shares)), high: small(Math.max(...shares)), even: small(1 / shares.length),
+    entropy: wholePercent(Math.round(100 * entropyOf(shares))) });
+}
+
+// Heat over the image, which turns gray and dark below it; to the map's scale, each patch melting into the next. `opacity` is 0 (the image alone) ... 1.
 function overlay(canvas, image, values, opacity) {
   const pixels = enlarged(canvas, image), { data, width, height } = pixels;
-  const rows = values.length, columns = values[0].length, largest = Math.max(...values.flat(), 1e-12);
+  const rows = values.length, columns = values[0].length, largest = endOf(values.flat());
   const clamp = (x, most) => Math.min(Math.max(x, 0), most);
   for (let y = 0; y < height; y++) {
     const v = clamp((y + .5) / height * rows - .5, rows - 1), r = Math.floor(v), below = Math.min(r + 1, rows - 1);

@@ -53,10 +53,11 @@ function drawSight() {
 }
 
 function drawLegend() {
-  byId("legend").replaceChildren(...largestFirst(sight.answer.shares).map(([label, share]) => {
+  const classes = largestFirst(sight.answer.shares), shares = rounded(classes.map(([, share]) => share));
+  byId("legend").replaceChildren(...classes.map(([label], i) => {
     const number = settings.labels.indexOf(label), color = make("i", {});
     color.style.background = `rgb(${settings.palette[number]})`;
-    const button = make("button", { type: "button", "aria-pressed": "false" }, color, label, make("span", {}, percent(share)));
+    const button = make("button", { type: "button", "aria-pressed": "false" }, color, label, make("span", {}, shares[i]));
     button.addEventListener("click", () => {
       alone = alone === number ? null : number;
       for (const each of byId("legend").querySelectorAll("button")) each.setAttribute("aria-pressed", String(each === button && alone !== null));
