@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import vitreous
-from vitreous.cli import COMMANDS, DATA_COMMANDS, app
+from vitreous.cli import COMMANDS, app
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Config
 from vitreous.tasks import TASKS, task_named
@@ -50,10 +50,9 @@ class CommandReference(Generated):
     """A section for each command: its usage, a table of its options with an anchor each, its examples."""
 
     def run(self) -> list[nodes.Node]:
-        calls = [(name,) for name in COMMANDS] + [("data", name) for name in DATA_COMMANDS]
-        return [self.of_command(call) for call in calls]
+        return [self.of_command(name.split()) for name in COMMANDS]
 
-    def of_command(self, call: tuple[str, ...]) -> nodes.section:
+    def of_command(self, call: list[str]) -> nodes.section:
         command = app
         for word in call:
             command = command[word]

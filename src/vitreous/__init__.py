@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from vitreous.api.asking import predict as predict
     from vitreous.api.asking import serve as serve
     from vitreous.api.asking import translate as translate
-    from vitreous.api.catalog import describe as describe
-    from vitreous.api.catalog import list_recipes as list_recipes
     from vitreous.api.checking import check_data as check_data
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
-    from vitreous.api.deployment import benchmark as benchmark
-    from vitreous.api.deployment import convert as convert
-    from vitreous.api.deployment import export as export
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import inspect as inspect
     from vitreous.api.learning import pretrain as pretrain
     from vitreous.api.learning import train as train
     from vitreous.api.learning import train_translator as train_translator
+    from vitreous.api.models import benchmark as benchmark
+    from vitreous.api.models import convert as convert
+    from vitreous.api.models import describe as describe
+    from vitreous.api.models import export as export
+    from vitreous.api.models import list_recipes as list_recipes
     from vitreous.api.run import Run as Run
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
@@ -76,21 +76,21 @@ _MODULES = {
     "Translator": "evaluation.text_models",
     "ViT": "models.vit",
     "ViTConfig": "models.config",
-    "benchmark": "api.deployment",
+    "benchmark": "api.models",
     "capture_attention": "inspection.capture",
     "check_data": "api.checking",
-    "convert": "api.deployment",
+    "convert": "api.models",
     "create": "models.names",
-    "describe": "api.catalog",
+    "describe": "api.models",
     "doctor": "api.checking",
     "embed": "api.features",
     "evaluate": "api.asking",
-    "export": "api.deployment",
+    "export": "api.models",
     "inspect": "api.inspecting",
     "learn": "api.teaching",
     "list_formats": "checkpoints",
     "list_models": "models.names",
-    "list_recipes": "api.catalog",
+    "list_recipes": "api.models",
     "list_studies": "api.studying",
     "load": "checkpoints",
     "pack_data": "api.checking",

@@ -1,5 +1,6 @@
 """The one error that a user can cause and fix."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -24,6 +25,12 @@ def writing_to(path: Path, advice: str = "choose another --out") -> Iterator[Non
         if isinstance(error, FileExistsError):
             reason = f"{error.filename} is a file, not a folder"
         raise InputError(f"cannot write {path}: {reason}; {advice}") from error
+
+
+def printable(text: str) -> str:
+    """Return a text with its control characters written out, so that a terminal does not obey them; line
+    breaks and tabs stay. JSON stays JSON."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ of numbers, as scikit-learn's own data sets are, whose rows are flattened images
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,12 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -43,6 +39,10 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
     """
 
     image_shape: tuple[int, ...] | None
+
+    def options_without(self, *names: str) -> dict[str, Any]:
+        """Return the parameters that the function of the Python API takes, too."""
+        return {name: value for name, value in self.get_params(deep=False).items() if name not in names}
 
     def begin_input(self, X: Any) -> Any:
         """Learn the form of X, and return its images."""
@@ -81,6 +81,7 @@ def is_images(X: Any) -> bool:
     return getattr(X, "ndim", 0) in (3, 4)
 
 
+@dataclass(eq=False, repr=False)
 class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput):  # type: ignore[misc]
     """Images to the features that the head of a model sees. Nothing is trained.
 
@@ -92,20 +93,12 @@ class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput)
         precision: fp32, bf16 or auto.
     """
 
-    def __init__(
-        self,
-        model: Any = "ViT-Ti/16",
-        *,
-        image_shape: tuple[int, ...] | None = None,
-        batch_size: int = 64,
-        device: str = "auto",
-        precision: str = "fp32",
-    ) -> None:
-        self.model = model
-        self.image_shape = image_shape
-        self.batch_size = batch_size
-        self.device = device
-        self.precision = precision
+    model: Any = "ViT-Ti/16"
+    _: KW_ONLY
+    image_shape: tuple[int, ...] | None = None
+    batch_size: int = 64
+    device: str = "auto"
+    precision: str = "fp32"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -126,20 +119,15 @@ class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput)
             InputError: an image cannot be read.
         """
         check_is_fitted(self)
-        features = embed(
-            self.model_,
-            self.seen_input(X),
-            batch_size=self.batch_size,
-            device=self.device,
-            precision=self.precision,
-            progress=False,
-        )
+        options = self.options_without("model", "image_shape")
+        features = embed(self.model_, self.seen_input(X), progress=False, **options)
         if features.failed:
             first = features.failed[0]
             raise InputError(f"{len(features.failed)} images cannot be read: {first.path} ({first.reason})")
         return features.values
 
 
+@dataclass(eq=False, repr=False)
 class ViTClassifier(ClassifierMixin, ImageInput):  # type: ignore[misc]
     """A model that `vitreous.train` trains or fine-tunes; all of X is learned from.
 
@@ -151,32 +139,18 @@ class ViTClassifier(ClassifierMixin, ImageInput):  # type: ignore[misc]
         out: the run directory; by default a temporary one, of which only the model is kept.
     """
 
-    def __init__(
-        self,
-        model: str | None = None,
-        *,
-        init: Any = None,
-        recipe: str | None = None,
-        image_size: ImageSize | None = None,
-        epochs: int | float | None = None,
-        batch_size: int | None = None,
-        image_shape: tuple[int, ...] | None = None,
-        settings: Settings | None = None,
-        seed: int = 0,
-        device: str = "auto",
-        out: str | Path | None = None,
-    ) -> None:
-        self.model = model
-        self.init = init
-        self.recipe = recipe
-        self.image_size = image_size
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.image_shape = image_shape
-        self.settings = settings
-        self.seed = seed
-        self.device = device
-        self.out = out
+    model: str | None = None
+    _: KW_ONLY
+    init: Any = None
+    recipe: str | None = None
+    image_size: ImageSize | None = None
+    epochs: int | float | None = None
+    batch_size: int | None = None
+    image_shape: tuple[int, ...] | None = None
+    settings: Settings | None = None
+    seed: int = 0
+    device: str = "auto"
+    out: str | Path | None = None
 
     def fit(self, X: Any, y: Any) -> ViTClassifier:
         """Train on images and their classes."""
@@ -189,22 +163,12 @@ class ViTClassifier(ClassifierMixin, ImageInput):  # type: ignore[misc]
             raise ValueError(f"a classifier needs two classes or more, and y has one class: {self.classes_}")
         # Names that stay names: 20 different numbers would be taken for numbers to predict.
         labels = [f"class {number:06d}" for number in numbers.tolist()]
+        options = self.options_without("image_shape")
         whole = {"data.test_fraction": 0.0, "data.validation_fraction": 0.0}
+        options["settings"] = {**whole, **(self.settings or {})}
         with TemporaryDirectory() as folder:
-            run = train(
-                (images, labels),
-                model=self.model,
-                init=self.init,
-                recipe=self.recipe,
-                image_size=self.image_size,
-                epochs=self.epochs,
-                batch_size=self.batch_size,
-                settings={**whole, **(self.settings or {})},
-                seed=self.seed,
-                device=self.device,
-                out=self.out or Path(folder) / "run",
-                progress=False,
-            )
+            options["out"] = self.out or Path(folder) / "run"
+            run = train((images, labels), **options, progress=False)
             self.model_ = run.model
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,3 +108,26 @@ def test_a_torn_image_is_named_and_the_others_are_classified(command: Call, tmp_
     assert out.startswith("photo.jpg  ")
     assert err.count("\n") == 1
     assert "torn.jpg" in err
+
+
+HOSTILE = "\x1b]0;owned\x07\x9b31m"
+
+
+def test_names_of_files_do_not_command_the_terminal(workplace: Path, command: Call) -> None:
+    folder = workplace / f"hostile{HOSTILE}"
+    folder.mkdir()
+    (workplace / "photo.jpg").read_bytes()
+    (folder / "good.jpg").write_bytes((workplace / "photo.jpg").read_bytes())
+    (folder / "bad.jpg").write_bytes(b"no image")
+    for arguments in (["predict", "runs/mine", folder], ["predict", "runs/mine", folder, "--json"]):
+        code, out, err = command(*arguments)
+        assert code == 1
+        assert "u001b]0;owned" in out
+        assert "u001b]0;owned" in err
+        assert not {"\x1b", "\x07", "\x9b"} & {*out, *err}
+    code, out, err = command("predict", f"runs/{HOSTILE}", "photo.jpg")
+    assert (code, out) == (2, "")
+    assert "\x1b" not in err
+    assert json.loads(command("predict", "runs/mine", folder, "--json").out)["predictions"][0]["path"].count(
+        "\x9b"
+    )

@@ -14,7 +14,7 @@ import pytest
 
 import vitreous as vt
 from vitreous import __version__
-from vitreous.cli import COMMANDS, DATA_COMMANDS, app
+from vitreous.cli import COMMANDS, app
 
 # What trains, measures or waits for visitors: run with `make test-slow`, or by the tests of its own command.
 LONG = {"train", "pretrain", "study", "bench", "translate", "serve", "export"}
@@ -22,7 +22,7 @@ LONG = {"train", "pretrain", "study", "bench", "translate", "serve", "export"}
 IMPORT_NOTHING_HEAVY = """
 import sys
 from vitreous.cli import COMMANDS, run
-for command in ["", *COMMANDS]:
+for command in ["", "data", *COMMANDS]:
     assert run([*command.split(), "--help"]) == 0
 assert run(["--version"]) == 0
 heavy = {"torch", "numpy", "sklearn", "matplotlib", "pydantic", "PIL"} & set(sys.modules)
@@ -40,7 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_help_ends_with_the_two_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from vitreous.cli import run
 
-    assert run([name, "--help"]) == 0
+    assert run([*name.split(), "--help"]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert lines[-3:] == ["Examples:", *COMMANDS[name].examples]
 
@@ -118,9 +118,7 @@ def options_of(*command: str) -> set[str]:
     return {name for argument in arguments.assemble_argument_collection() for name in argument.names}
 
 
-@pytest.mark.parametrize(
-    "name", [*(name for name in COMMANDS if name != "data"), *(f"data {name}" for name in DATA_COMMANDS)]
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_shared_option_is_in_every_command_where_it_has_an_effect(name: str) -> None:
     lacking = {option for options in LACKING.get(name, {}) for option in options.split()}
     assert options_of(*name.split()) & SHARED == SHARED - lacking

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from vitreous.api.arguments import (
 )
 from vitreous.api.data import data_source
 from vitreous.data.image_list import image_list
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 from vitreous.languages import speaking
 from vitreous.results import Result
 
@@ -212,6 +213,13 @@ def serve(
     max_batch: int = 32,
     max_wait: int | float = 5.0,
     queue: int = 256,
+    deadline: int | float = 60.0,
+    allow_host: Sequence[str] | None = None,
+    token_file: str | Path | None = None,
+    tls_cert: str | Path | None = None,
+    tls_key: str | Path | None = None,
+    metrics_port: int | None = None,
+    access_log: bool = False,
     precision: str = "fp32",
     image_size: ImageSize | None = None,
     device: str = "auto",
@@ -223,47 +231,85 @@ def serve(
     """Answer over HTTP until Ctrl-C, with a web page.
 
     Args:
-        model: a run of any task that answers, a checkpoint in any format, or a model name.
+        model: a run of any task that answers, a checkpoint in any format, or a model name; or several,
+            {"a": run, "b": run}, whose addresses begin with /models/a and /models/b.
         port: 0 for any that is free.
         max_batch: images or texts computed together.
         max_wait: milliseconds that a request waits for others.
         queue: maximum queued images or texts; beyond it the server answers 503.
+        deadline: seconds from a request's last byte to its answer; beyond it the server answers 504.
+        allow_host: names in the Host header that are answered beside localhost; a server that other machines
+            reach answers for any name unless some are given.
+        token_file: a file with a token; requests then need the header Authorization: Bearer TOKEN.
+        tls_cert, tls_key: the files of a certificate and its key, for https.
+        metrics_port: GET /metrics is at this port alone, for Prometheus.
+        access_log: write a line of JSON on stderr for each request.
         ready: called with the address and what is served, once it answers; by default it is printed.
         language: of the web page, "en" or "ko"; by default that of the locale.
 
     Raises:
         InputError: a model that cannot be served, a port that is taken, or a package that is missing.
     """
-    for name, value, least in (("max-batch", max_batch, 1), ("max-wait", max_wait, 0), ("queue", queue, 1)):
+    numbers = (
+        ("max-batch", max_batch, 1),
+        ("max-wait", max_wait, 0),
+        ("queue", queue, 1),
+        ("deadline", deadline, 1),
+    )
+    for name, value, least in numbers:
         if value < least:
             raise InputError(f"--{name} {value:g} is too low: use {least} or more")
-    from vitreous.deployment.serving import check_installed
-
-    check_installed()
+    if (tls_cert is None) != (tls_key is None):
+        raise InputError("--tls-cert and --tls-key go together: give both")
+    packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
+    require_packages(*packages, extra="serve", what="serving")
     from vitreous.deployment.serving import running
-    from vitreous.deployment.serving.app import Pace, build_app
+    from vitreous.deployment.serving.app import Hosted, build_app
     from vitreous.deployment.serving.endpoints import Limits
     from vitreous.deployment.serving.page import page_of
     from vitreous.tasks.answering import task_of
     from vitreous.tasks.serving import open_served
     from vitreous.training.precision import pick_device
 
-    model = path_of_run(model)
-    if task := task_of(model):
-        task.check_options("serve", image_size=image_size, set=settings, config=config)
+    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    token = None if token_file is None else running.read_token(Path(token_file))
     fields = model_fields(settings_tree(settings, config), image_size)
+    specs = {name: path_of_run(each) for name, each in models.items()}
+    for spec in specs.values():
+        if task := task_of(spec):
+            task.check_options("serve", image_size=image_size, set=settings, config=config)
     address, chosen = running.bind(host, port), pick_device(device)
-    with running.one_thread() as thread:
-        opened = thread.submit(open_served, str(model), device=chosen, precision=precision, **fields).result()
-        with speaking(language):
-            page = page_of(opened.served, opened.about, opened.examples, Limits())
+    limits = Limits(max_batch=max_batch, max_wait=max_wait / 1000, queue=queue, deadline=deadline)
+    hosted = []
+    with speaking(language), running.one_thread() as thread:
+        for name, spec in specs.items():
+            opened = thread.submit(
+                open_served, str(spec), device=chosen, precision=precision, **fields
+            ).result()
+            about = {"task": opened.served.task, **opened.about, **({"name": name} if name else {})}
+            page = page_of(opened.served, about, opened.examples, limits)
+            hosted.append(Hosted(address_name(about["name"]), opened.served, about, page))
         app = build_app(
-            opened.served,
-            about=opened.about,
-            page=page,
+            hosted,
             model_thread=thread,
-            pace=Pace(max_batch, max_wait / 1000, queue),
+            limits=limits,
+            hosts=running.hosts_of(host, allow_host or ()),
+            token=token,
+            metrics_here=metrics_port is None,
         )
-        about = {"task": opened.served.task, **opened.about}
+        announced = hosted[0].about if len(hosted) == 1 else {"name": ", ".join(specs), "models": specs}
+        with running.metrics_at(host, metrics_port, app), running.access_log(access_log):
+            running.run(
+                app,
+                address,
+                ready=lambda url: ready(url, dict(announced)),
+                limits=limits,
+                tls=None
+                if tls_cert is None or tls_key is None
+                else running.Tls(Path(tls_cert), Path(tls_key)),
+            )
 
-        running.run(app, address, ready=lambda url: ready(url, about))
+
+def address_name(name: str) -> str:
+    """Return a model's name as an address has it: ViT-Ti-16 for ViT-Ti/16."""
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-") or "model"

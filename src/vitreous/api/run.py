@@ -13,7 +13,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import progress_bar
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, printable, require_packages
 from vitreous.languages import speaking
 from vitreous.results import Result
 
@@ -183,7 +183,7 @@ def train_in_processes(
 
         def tell(note: str) -> None:
             if progress and world.first:
-                print(note, file=sys.stderr)
+                print(printable(note), file=sys.stderr)
 
         for note in started.notes:
             tell(note)
@@ -225,7 +225,7 @@ def own_warnings() -> Iterator[None]:
 
     def one_line(message: Any, category: Any, filename: str, *_: Any, **__: Any) -> None:
         if "vitreous" in Path(filename).parts:
-            print(f"vitreous: {message}", file=sys.stderr)
+            print(printable(f"vitreous: {message}"), file=sys.stderr)
 
     before, warnings.showwarning = warnings.showwarning, one_line
     try:

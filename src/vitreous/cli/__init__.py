@@ -11,14 +11,14 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from vitreous import __version__
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, nearest, printable
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
 
@@ -110,9 +110,13 @@ COMMANDS = {
             "vitreous bench --train --image-size 32 --batch-size 4 --rounds 2 --json",
         ),
     ),
-    "data": Command(
-        "Check a dataset, or pack it into shards for fast epochs.",
-        ("vitreous data check photos/", "vitreous data pack photos/ packed/"),
+    "data check": Command(
+        "Find broken files, duplicates, leaks, imbalance and doubtful labels of a dataset.",
+        ("vitreous data check photos/", "vitreous data check digits --json"),
+    ),
+    "data pack": Command(
+        "Write tar shards of images resized once, which train reads fast.",
+        ("vitreous data pack photos/ packed/", "vitreous data pack photos/ smaller/ --size 320 --json"),
     ),
     "list-models": Command(
         "List the model names, with their parameters.",
@@ -127,6 +131,22 @@ COMMANDS = {
         ("vitreous translate train --out runs/numbers", 'vitreous translate runs/numbers "<de> twenty-one"'),
     ),
 }
+# The module with the commands, each a function of its name.
+MODULES = {
+    "asking": ("embed", "evaluate", "predict", "probe", "serve"),
+    "models": ("bench", "cache", "convert", "describe", "export", "list-models", "recipe"),
+    "checking": ("data check", "data pack", "doctor"),
+    "inspecting": ("inspect",),
+    "learning": ("pretrain", "train", "translate"),
+    "studying": ("study",),
+    "teaching": ("learn",),
+}
+
+
+def epilogue(examples: Iterable[str]) -> str:
+    """The end of a command's help."""
+    return "Examples:\n  " + "\n  ".join(examples)
+
 
 app = App(
     name="vitreous",
@@ -136,50 +156,19 @@ app = App(
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
-DATA_COMMANDS = {
-    "check": Command(
-        "Find broken files, duplicates, leaks, imbalance and doubtful labels of a dataset.",
-        ("vitreous data check photos/", "vitreous data check digits --json"),
-    ),
-    "pack": Command(
-        "Write tar shards of images resized once, which train reads fast.",
-        ("vitreous data pack photos/ packed/", "vitreous data pack photos/ packed/ --size 320 --json"),
-    ),
-}
-
-# The module with the commands, each a function of its name.
-MODULES = {
-    "asking": ("evaluate", "predict", "serve"),
-    "catalog": ("cache", "describe", "list-models", "recipe"),
-    "checking": ("check", "doctor", "pack"),
-    "deployment": ("bench", "convert", "export"),
-    "features": ("embed", "probe"),
-    "inspecting": ("inspect",),
-    "learning": ("pretrain", "train", "translate"),
-    "studying": ("study",),
-    "teaching": ("learn",),
-}
-
-
-def epilogue(command: Command) -> str:
-    """The end of a command's help."""
-    return "Examples:\n  " + "\n  ".join(command.examples)
-
-
-def add_commands(parent: App, commands: dict[str, Command]) -> None:
-    """Add commands, each imported when it is called; `data` has commands of its own."""
-    for name, command in commands.items():
-        about: dict[str, Any] = {"name": name, "help": command.summary, "help_epilogue": epilogue(command)}
-        if name == "data":
-            data = App(**about, help_format="plaintext", default_parameter=Parameter(negative=()))
-            add_commands(data, DATA_COMMANDS)
-            parent.command(data)
-        else:
-            module = next(module for module, names in MODULES.items() if name in names)
-            parent.command(f"vitreous.cli.{module}:{name.replace('-', '_')}", **about)
-
-
-add_commands(app, COMMANDS)
+data = App(
+    name="data",
+    help="Check a dataset, or pack it into shards for fast epochs.",
+    help_epilogue=epilogue(COMMANDS[name].examples[0] for name in ("data check", "data pack")),
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+app.command(data)
+for name, (summary, examples) in COMMANDS.items():
+    module = next(module for module, names in MODULES.items() if name in names)
+    *group, word = name.split()
+    function = f"vitreous.cli.{module}:{word.replace('-', '_')}"
+    (data if group else app).command(function, name=word, help=summary, help_epilogue=epilogue(examples))
 app.register_install_completion_command(help="Install completion for your shell.")
 
 
@@ -200,8 +189,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         if quiet and verbose:
             raise InputError("--quiet and --verbose contradict each other: give one of them")
-        if words and not words[0].startswith("-") and words[0] not in COMMANDS:
-            raise InputError(f"unknown command {words[0]!r}: {nearest(words[0], list(COMMANDS))}")
+        if words and not words[0].startswith("-") and words[0] not in app:
+            raise InputError(
+                f"unknown command {words[0]!r}: {nearest(words[0], [name for name in app if name[0] != '-'])}"
+            )
         with printed(quiet, verbose):
             result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (InputError, CycloptsError) as error:
@@ -211,7 +202,7 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(error, UnusedCliTokensError):
             unexpected = " ".join(error.unused_tokens or ())
             sentence = f"unexpected {unexpected!r}: vitreous {words[0]} --help says what the command takes"
-        print(f"vitreous: {' '.join(sentence.split())}", file=sys.stderr)
+        print(f"vitreous: {printable(' '.join(sentence.split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("vitreous: interrupted", file=sys.stderr)
@@ -228,14 +219,29 @@ def without_verbosity(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:
     return [*words, *rest], quiet, "--verbose" in options or "-v" in options
 
 
+class PrintableStream:
+    """A text stream whose control characters are written out: a file's name or a class cannot command the
+    terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return int(self.stream.write(printable(text)))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.stream, name)
+
+
 @contextmanager
 def printed(quiet: bool, verbose: bool) -> Iterator[None]:
-    """Print nothing on stderr but an error if quiet; every log message if verbose."""
-    if quiet:
-        with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
-            yield
-        return
-    if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", force=True)
-        logging.getLogger("vitreous").setLevel(logging.DEBUG)
-    yield
+    """Print nothing on stderr but an error if quiet; every log message if verbose. No control characters
+    reach stdout."""
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(PrintableStream(sys.stdout)))  # type: ignore[type-var]
+        if quiet:
+            stack.enter_context(redirect_stderr(stack.enter_context(open(os.devnull, "w"))))
+        elif verbose:
+            logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", force=True)
+            logging.getLogger("vitreous").setLevel(logging.DEBUG)
+        yield

@@ -1,36 +1,45 @@
-"""`vitreous evaluate`, `predict` and `serve`: what a trained model answers."""
+"""`vitreous evaluate`, `predict`, `embed`, `probe` and `serve`: what a model makes of data."""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import DeviceOptions, Int, Json, Language, LoadingOptions
+from vitreous.cli.options import (
+    MODEL_HELP,
+    DeviceOptions,
+    Images,
+    Int,
+    Json,
+    Language,
+    LoadingOptions,
+    Model,
+    TrainedModel,
+)
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
 from vitreous.errors import InputError
+from vitreous.results import percent
+
+NAME = re.compile(r"[\w.-]+", re.ASCII)  # of one of several models
 
 
 def evaluate(
-    run: str,
-    data: str | None = None,
+    run: TrainedModel,
+    data: Annotated[
+        str | None, Parameter(help="by default the held-out part of what the run was trained on")
+    ] = None,
     /,
     *,
     json: Json = False,
     **options: Unpack[LoadingOptions],
 ) -> None:
-    """Evaluate a model on data that it did not learn from, each example once.
-
-    Parameters
-    ----------
-    run
-        A run directory, or any checkpoint with a head.
-    data
-        By default the held-out part of what the run was trained on.
-    """
+    """Evaluate a model on data that it did not learn from, each example once."""
     found = vt.evaluate(run, data, **options)
     if json:
         print_json(found.to_json())
@@ -51,16 +60,10 @@ class PredictOptions(LoadingOptions, total=False):
     out: Annotated[Path, Parameter(name="--out", help="the folder for a segmenter's masks")]
 
 
-def predict(model: str, /, *images: str, json: Json = False, **options: Unpack[PredictOptions]) -> int:
-    """Classify images, write their text, or find the class of each pixel, each seen exactly as in training.
-
-    Parameters
-    ----------
-    model
-        A run directory, or any checkpoint with a head.
-    images
-        Files, folders, globs.
-    """
+def predict(
+    model: TrainedModel, /, *images: Images, json: Json = False, **options: Unpack[PredictOptions]
+) -> int:
+    """Classify images, write their text, or find the class of each pixel."""
     if not images:
         raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     from vitreous.data.image_list import Failure
@@ -74,47 +77,132 @@ def predict(model: str, /, *images: str, json: Json = False, **options: Unpack[P
     return print_failed(Failure(*each) for each in found.failed.items())
 
 
-def serve(
-    model: str,
+def embed(
+    model: Model,
+    /,
+    *images: Images,
+    out: Annotated[Path, Parameter(help="the file: .npz, or .parquet")] = Path("features.npz"),
+    json: Json = False,
+    **options: Unpack[LoadingOptions],
+) -> int:
+    """Write the features of images to a file: what the head of the model sees."""
+    features = vt.embed(model, list(images), out=out, **options)
+    if json:
+        result = {"model": model, "path": str(out), **features.to_json()}
+        del result["paths"]  # they are in the file
+        print_json(result)
+    else:
+        count, width = features.values.shape
+        print(f"{out}: {count} images, {width} features of each")
+    return print_failed(features.failed)
+
+
+def probe(
+    model: Model,
+    data: Annotated[
+        str | None,
+        Parameter(help="what `vitreous train` takes; by default the data of the run, and else the digits"),
+    ] = None,
     /,
     *,
-    host: Annotated[str, Parameter(help="0.0.0.0 to be reached from other machines")] = "127.0.0.1",
-    port: Annotated[Int, Parameter(help="0: any that is free")] = 8000,
-    max_batch: Annotated[Int, Parameter(help="images or texts computed together")] = 32,
-    max_wait: Annotated[float, Parameter(help="milliseconds that a request waits for others")] = 5.0,
-    queue: Annotated[
-        Int, Parameter(help="maximum queued images or texts; beyond it the server answers 503")
-    ] = 256,
-    language: Language | None = None,
+    shots: Annotated[
+        list[Int] | None,
+        Parameter(consume_multiple=True, help="images of each class; by default 1 5 10 25"),
+    ] = None,
+    draws: Annotated[Int, Parameter(help="how often shots are sampled, for the interval")] = 3,
+    seed: Annotated[Int, Parameter(help="random seed of the sampled shots")] = 0,
     json: Json = False,
-    **options: Unpack[DeviceOptions],
-) -> int:
-    """Answer over HTTP what a model says of images or texts; with a web page.
+    **options: Unpack[LoadingOptions],
+) -> None:
+    """Evaluate frozen features, and print the accuracy of each probe."""
+    from vitreous.api.arguments import is_fresh
 
-    Parameters
-    ----------
-    model
-        A run directory of vitreous train (of any task) or translate train, a checkpoint in
-        any format, or a model's name.
-    """
+    if is_fresh(model):
+        print(
+            f"vitreous: {model} has fresh weights: this is what features are worth untrained", file=sys.stderr
+        )
+    result = vt.probe(model, data, shots=shots, draws=draws, seed=seed, **options)
+    if json:
+        print_json({"model": model, **result.to_json()})
+        return
+    print(
+        f"{model} on {result.data}: {result.width} frozen features, {result.train_count} images to fit, "
+        f"{result.test_count} to evaluate\n"
+    )
+    rows = [
+        (row["probe"], percent(row["accuracy"]), f"{percent(row['low'])} to {percent(row['high'])}")
+        for row in result.table()
+    ]
+    print_table(("probe", "accuracy", "95 % interval"), rows)
+    print(f"\nfeatures in {result.extracting:.1f} s, probes in {result.fitting:.1f} s")
+    print(f"few-shot intervals: over {draws} samples of the shots; the others: over the test images")
+
+
+class ServeOptions(DeviceOptions, total=False):
+    """A model that answers over HTTP."""
+
+    host: Annotated[str, Parameter(help="127.0.0.1 (the default), or 0.0.0.0 to be reached from elsewhere")]
+    port: Annotated[Int, Parameter(help="8000 by default; 0: any that is free")]
+    max_batch: Annotated[Int, Parameter(help="images or texts computed together; 32 by default")]
+    max_wait: Annotated[float, Parameter(help="milliseconds that a request waits for others; 5.0 by default")]
+    queue: Annotated[
+        Int,
+        Parameter(help="maximum queued images or texts, 256 by default; beyond it the server answers 503"),
+    ]
+    deadline: Annotated[
+        float,
+        Parameter(help="seconds that an answer may take, 60.0 by default; beyond it the server answers 504"),
+    ]
+    allow_host: Annotated[
+        list[str],
+        Parameter(consume_multiple=True, help="names in the Host header that are answered, beside localhost"),
+    ]
+    token_file: Annotated[
+        Path, Parameter(help="a file with a token: requests need the header Authorization: Bearer TOKEN")
+    ]
+    tls_cert: Annotated[Path, Parameter(help="a file with a certificate, for https")]
+    tls_key: Annotated[Path, Parameter(help="a file with the certificate's key")]
+    metrics_port: Annotated[Int, Parameter(help="a port of its own for /metrics")]
+    language: Language
+
+
+def serve(
+    *models: Annotated[
+        str, Parameter(help=f"{MODEL_HELP}; or several with a name each: a=runs/one b=runs/two")
+    ],
+    access_log: Annotated[bool, Parameter(help="write a line of JSON on stderr for each request")] = False,
+    json: Json = False,
+    **options: Unpack[ServeOptions],
+) -> int:
+    """Answer over HTTP what a model says of images or texts; with a web page."""
+    named = named_models(models)
 
     def ready(url: str, about: dict[str, Any]) -> None:
-        if not about["trained"]:
-            print(f"vitreous: {model} has fresh weights: its answers mean nothing yet", file=sys.stderr)
+        if not about.get("trained", True):
+            print(f"vitreous: {models[0]} has fresh weights: its answers mean nothing yet", file=sys.stderr)
+        if options.get("host", "127.0.0.1") in ("0.0.0.0", "::") and "token_file" not in options:
+            print(
+                "vitreous: every machine that reaches this one can use the server: give --token-file, and "
+                "--allow-host",
+                file=sys.stderr,
+            )
         if json:
             print_json({"url": url, **about})
         else:
             print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
 
-    vt.serve(
-        model,
-        host=host,
-        port=port,
-        max_batch=max_batch,
-        max_wait=max_wait,
-        queue=queue,
-        ready=ready,
-        language=language,
-        **options,
-    )
+    vt.serve(named, ready=ready, access_log=access_log, **options)
     return 0
+
+
+def named_models(models: Sequence[str]) -> str | dict[str, str]:
+    """Return one model, or several by their names. Raises InputError for names that are missing or twice."""
+    if len(models) == 1 and ("=" not in models[0] or Path(models[0]).exists()):
+        return models[0]
+    pairs = [each.partition("=") for each in models]
+    names = [name for name, _, _ in pairs]
+    if not models or not all(NAME.fullmatch(name) and model for name, _, model in pairs):
+        raise InputError("say what to serve: vitreous serve RUN, or several as vitreous serve a=RUN b=RUN")
+    if len(set(names)) < len(names):
+        raise InputError(f"{max(names, key=names.count)} names two models: give each a name of its own")
+    return {name: model for name, _, model in pairs}

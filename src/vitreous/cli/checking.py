@@ -11,6 +11,7 @@ from cyclopts import Parameter
 import vitreous as vt
 from vitreous.cli.options import Int, Json, Workers
 from vitreous.cli.printing import print_findings, print_json
+from vitreous.errors import printable
 
 if TYPE_CHECKING:
     from vitreous.data.findings import DataReport
@@ -105,7 +106,7 @@ def pack(
         seed=seed,
     )
     for name, reason in packed.bad:
-        print(f"vitreous: left out {name}: {reason}", file=sys.stderr)
+        print(printable(f"vitreous: left out {name}: {reason}"), file=sys.stderr)
     if json:
         print_json(packed.to_json())
     else:

@@ -124,22 +124,21 @@ class TrainOptions(ImageRunOptions, total=False):
 
 
 def train(
-    data: str | None = None,
+    data: Annotated[
+        str | None,
+        Parameter(
+            help="digits (the default), a folder with a sub-folder for each class, a manifest, shards, "
+            "cifar10:PATH; with --task captioning a manifest whose label is the text; with --task "
+            "segmentation a folder with images/ and masks/"
+        ),
+    ] = None,
     /,
     *,
     resume: Resume = None,
     json: Json = False,
     **options: Unpack[TrainOptions],
 ) -> int:
-    """Train or fine-tune a model on images.
-
-    Parameters
-    ----------
-    data
-        digits (the default), a folder with a sub-folder for each class, a manifest, shards, cifar10:PATH;
-        with --task captioning a manifest whose label is the text (default: lines of handwritten digits); with
-        --task segmentation a folder with images/ and masks/ (default: pages of handwritten digits)
-    """
+    """Train or fine-tune a model on images."""
     return train_or_resume(vt.train, data, options, resume, command="train", json=json)
 
 
@@ -151,30 +150,23 @@ class PretrainOptions(ImageRunOptions, total=False):
 
 
 def pretrain(
-    data: str | None = None,
+    data: Annotated[
+        str | None, Parameter(help="digits, any folder of images, a manifest, shards, cifar10:PATH")
+    ] = None,
     /,
     *,
     resume: Resume = None,
     json: Json = False,
     **options: Unpack[PretrainOptions],
 ) -> int:
-    """Pre-train an encoder on images alone. Labels, where there are any, are not used.
+    """Pre-train an encoder on images alone. Labels, where there are any, are not used."""
 
-    Fine-tune the result with vitreous train --init RUN, measure it with vitreous probe RUN DATA.
+    def print_next(result: RunResult) -> None:
+        print(f"next    vitreous train DATA --init {quote(str(result.run.path))}")
 
-    Parameters
-    ----------
-    data
-        digits, any folder of images, a manifest, shards, cifar10:PATH
-    """
     return train_or_resume(
         vt.pretrain, data, options, resume, command="pretrain", json=json, after=print_next
     )
-
-
-def print_next(result: RunResult) -> None:
-    """Print what to do with the encoder."""
-    print(f"next    vitreous train DATA --init {quote(str(result.run.path))}")
 
 
 ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
@@ -190,19 +182,22 @@ class TranslateOptions(RunOptions, total=False):
 
 
 def translate(
-    *words: str,
+    *words: Annotated[
+        str,
+        Parameter(
+            help="train, then a TSV file, two text files, or hf:NAME (nothing: numbers in words between "
+            "Korean, English and German); or a run, then texts (nothing: a text in each line of stdin)"
+        ),
+    ],
     resume: Resume = None,
     json: Json = False,
     **options: Unpack[TranslateOptions],
 ) -> int:
-    """Train the Transformer of 2017 on pairs of texts, or translate with it.
+    """Train the Transformer of 2017 on pairs of texts, or translate with it."""
 
-    Parameters
-    ----------
-    words
-        train, then a TSV file, two text files, or hf:NAME (nothing: numbers in words between Korean, English
-        and German); or a run, then texts (nothing: a text in each line of standard input)
-    """
+    def print_example(result: RunResult) -> None:
+        print(f"try     vitreous translate {quote(str(result.run.path))} {quote(result.more['example'])}")
+
     if not words:
         raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
     run, *texts = words
@@ -231,9 +226,3 @@ def translate(
         # One line each, also where a model that learned little writes line breaks.
         print("\n".join(" ".join(each.text.split()) for each in found))
     return 0
-
-
-def print_example(result: RunResult) -> None:
-    """Print a command that tries the model."""
-    run, example = quote(str(result.run.path)), quote(result.more["example"])
-    print(f"try     vitreous translate {run} {example}")

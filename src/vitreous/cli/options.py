@@ -56,6 +56,13 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
 
 
 Int = Annotated[int, Parameter(converter=whole_number)]
+MODEL_HELP = (
+    "a run directory, a checkpoint of any format, hf:org/name, an https: address, or a model name such as "
+    "ViT-B/16 (fresh weights)"
+)
+Model = Annotated[str, Parameter(help=MODEL_HELP)]
+TrainedModel = Annotated[str, Parameter(help="a run directory, or any checkpoint with a head")]
+Images = Annotated[str, Parameter(help="files, folders, globs")]
 Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
 Device = Annotated[str, Parameter(name="--device", help="auto (the default), cpu, cuda or cuda:N")]
 BatchSize = Annotated[Int, Parameter(name="--batch-size", validator=at_least("--batch-size", 1))]

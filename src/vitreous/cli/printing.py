@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vitreous.errors import printable
 from vitreous.results import percent, text_table
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def print_failed(failed: Iterable[Failure]) -> int:
     """Print a line on stderr for each image that could not be read. The exit code: 1 if there are any."""
     code = 0
     for each in failed:
-        print(f"vitreous: {each.path}: {each.reason}", file=sys.stderr)
+        print(printable(f"vitreous: {each.path}: {each.reason}"), file=sys.stderr)
         code = 1
     return code
 

@@ -86,10 +86,14 @@ class Predictor:
         self.device = device
 
     @torch.inference_mode()
+    def probabilities(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
+        """Return the probability of each class of preprocessed images."""
+        logits = self.model(images.to(self.device)).float()
+        return logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)
+
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
         """Return the most probable labels of each preprocessed image, in descending order."""
-        logits = self.model(images.to(self.device)).float()
-        probabilities = logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)
+        probabilities = self.probabilities(images)
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)
         return [
             tuple(Choice(self.labels[number], value) for value, number in zip(*row, strict=True))

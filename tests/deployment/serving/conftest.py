@@ -16,7 +16,7 @@ from PIL import Image
 
 from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokenizer import Tokenizer
-from vitreous.deployment.serving.app import build_app
+from vitreous.deployment.serving.app import Hosted, build_app
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.running import one_thread
 from vitreous.deployment.serving.segmenting import ImageSegmenter
@@ -102,7 +102,8 @@ def segmenter() -> ImageSegmenter:
 
 
 def app_of(served: Any, **options: Any) -> FastAPI:
-    return build_app(served, about=ABOUT, page="<p>page</p>", model_thread=THREAD, **options)
+    hosted = [Hosted("tiny", served, ABOUT, "<p>page</p>")]
+    return build_app(hosted, model_thread=THREAD, **options)
 
 
 def talk(app: FastAPI, conversation: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import vitreous as vt
-from vitreous.deployment.serving.app import Pace
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.guard import Guard, Metrics
@@ -88,7 +87,7 @@ def test_company_does_not_change_an_answer(classifier: Classifier) -> None:
         ]
         return await asyncio.gather(*requests, client.post("/v1/predict?top=3", **form(("it", data))))
 
-    app = app_of(classifier, pace=Pace(max_wait=0.2))
+    app = app_of(classifier, limits=Limits(max_wait=0.2))
     *others, last = talk(app, crowd)
     assert [len(each.json()["predictions"][0]["top"]) for each in others] == [1 + s % 3 for s in range(9)]
     assert numbers(last.json()["predictions"][0]) == pytest.approx(numbers(alone), abs=1e-6)
@@ -103,7 +102,7 @@ def test_company_does_not_change_an_answer(classifier: Classifier) -> None:
 
 
 def test_features_are_what_the_head_sees(classifier: Classifier) -> None:
-    told = post(app_of(classifier), "/v1/features", **form(("x.png", image(2)))).json()
+    told = post(app_of(classifier), "/v1/embed", **form(("x.png", image(2)))).json()
     with torch.no_grad():
         images = classifier.model.preprocessing([Image.open(io.BytesIO(image(2)))])
         expected = classifier.model.features(images)[0]
@@ -140,15 +139,15 @@ def test_attention_as_an_image(classifier: Classifier) -> None:
 
 def test_a_model_without_a_head_or_without_attention_offers_what_it_can() -> None:
     bare = Classifier(make_vit(classes=None), CPU, most_pixels=MOST_PIXELS)
-    assert [each.name for each in bare.endpoints] == ["features", "attention"]
+    assert [each.name for each in bare.endpoints] == ["embed", "attention"]
     config = BiTConfig(layers=(1,), width_factor=1, image_size=(16, 16), num_classes=3)
     convolutional = BiT(config, preprocessing=Preprocessing(size=(16, 16))).eval()
     served = Classifier(convolutional, CPU, most_pixels=MOST_PIXELS)
-    assert [each.name for each in served.endpoints] == ["predict", "features"]
+    assert [each.name for each in served.endpoints] == ["predict", "embed"]
     app = app_of(bare)
     refusal = post(app, "/v1/predict", **form(("x.png", image())))
     assert refusal.status_code == 404
-    assert "POST /v1/features" in error_of(refusal)
+    assert "POST /v1/embed" in error_of(refusal)
     sentence = error_of(post(app, "/v1/attention?kind=evidence", **form(("x.png", image()))))
     assert "no classes" in sentence
 
@@ -159,7 +158,7 @@ def test_what_is_told_of_the_model(classifier: Classifier) -> None:
     assert told["task"] == "classification"
     assert told["labels"] == ["ant", "bee", "cat"]
     assert told["preprocessing"]["size"] == [16, 16]
-    assert told["endpoints"] == ["/v1/predict", "/v1/features", "/v1/attention"]
+    assert told["endpoints"] == ["/v1/predict", "/v1/embed", "/v1/attention"]
     assert get(app, "/healthz").json() == {"status": "ok"}
     home = get(app, "/")
     assert home.headers["content-type"].startswith("text/html")
@@ -341,7 +340,7 @@ def test_a_full_server_says_when_to_come_again(
 
     # For as long as the test: a server takes its endpoints when it starts.
     monkeypatch.setattr(classifier, "endpoints", (original[0]._replace(answer=slow), *original[1:]))
-    app = app_of(classifier, pace=Pace(queue=2), limits=Limits(images=2))
+    app = app_of(classifier, limits=Limits(queue=2, images=2))
 
     async def crowd(client: httpx.AsyncClient) -> list[httpx.Response]:
         request = form(("a.png", image(1)), ("b.png", image(2)))
@@ -364,7 +363,7 @@ def test_a_queue_of_one_takes_one_image(classifier: Classifier) -> None:
         both = await client.post("/v1/predict", **form(("a.png", image(1)), ("b.png", image(2))))
         return [both, await client.post("/v1/predict", **form(("a.png", image(1))))]
 
-    refused, answered = talk(app_of(classifier, pace=Pace(queue=1)), two)
+    refused, answered = talk(app_of(classifier, limits=Limits(queue=1)), two)
     assert (refused.status_code, answered.status_code) == (413, 200)
     assert "1" in error_of(refused)
 
@@ -383,7 +382,9 @@ def test_what_a_stopping_server_cannot_finish_is_a_sentence() -> None:
             return {"type": "http.request", "body": b""}
 
         guard = Guard(forever, limits=SMALL, metrics=Metrics(lambda: 0.0))
-        task = asyncio.create_task(guard({"type": "http", "method": "GET", "path": "/"}, receive, send))
+        task = asyncio.create_task(
+            guard({"type": "http", "method": "GET", "path": "/", "headers": []}, receive, send)
+        )
         await asyncio.sleep(0.01)
         task.cancel()
         await task
@@ -430,7 +431,7 @@ TYPES = st.sampled_from(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     bodies=st.lists(
-        st.tuples(BODIES, TYPES, st.sampled_from(["predict", "attention", "features"])),
+        st.tuples(BODIES, TYPES, st.sampled_from(["predict", "attention", "embed"])),
         min_size=5,
         max_size=5,
     )

@@ -49,7 +49,7 @@ def test_bf16_is_near_fp32(checkpoint: Path) -> None:
     answers = []
     for precision in ("fp32", "bf16"):
         served = open_served(str(checkpoint), device=CPU, precision=precision).served
-        endpoint = next(each for each in served.endpoints if each.name == "features")
+        endpoint = next(each for each in served.endpoints if each.name == "embed")
         question = Question("x", served.decode(image(), "x"), parse({}, endpoint.parameters))
         answers.append(torch.tensor(endpoint.answer([question])[0]["features"]))
     full, half = answers

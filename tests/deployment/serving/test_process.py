@@ -15,9 +15,9 @@ import httpx
 import pytest
 from PIL import Image
 
+import vitreous as vt
 from vitreous.checkpoints import save
 from vitreous.cli import run
-from vitreous.deployment.serving import check_installed
 from vitreous.errors import InputError
 
 from .conftest import form, make_vit
@@ -95,6 +95,6 @@ def test_what_cannot_be_served_is_one_sentence(
 
 
 def test_a_missing_extra_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitreous.deployment.serving.NEEDED", ("fastapi", "no_such_package"))
-    with pytest.raises(InputError, match=r"serving needs no_such_package: pip install 'vitreous\[serve\]'"):
-        check_installed()
+    monkeypatch.setattr("vitreous.errors.is_installed", lambda name: name != "uvicorn")
+    with pytest.raises(InputError, match=r"serving needs uvicorn: pip install 'vitreous\[serve\]'"):
+        vt.serve("ViT-Ti/16")

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
-from pydantic import create_model
 from pydantic_core import to_json
+from starlette.requests import ClientDisconnect
 
 from vitreous import __version__
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import one_core, worker_count
 from vitreous.deployment.serving.batching import Batcher, Room
+from vitreous.deployment.serving.documentation import request_of, responses_of
 from vitreous.deployment.serving.endpoints import (
     Answer,
     Endpoint,
     Failed,
     Limits,
-    Problem,
     Question,
     Refused,
     Served,
     parse,
 )
-from vitreous.deployment.serving.guard import LEFT, Guard, Metrics, refusal, say_errors
+from vitreous.deployment.serving.guard import Access, Guard, Metrics, refusal, say_errors
+from vitreous.deployment.serving.inference_protocol import add_protocol
+from vitreous.deployment.serving.page import docs_page, models_page
 from vitreous.deployment.serving.uploads import (
-    Asked,
-    ImageBody,
-    TextBody,
     Upload,
     read_images,
     read_texts,
@@ -45,43 +46,50 @@ PAGE_HEADERS = {
     "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-cache",
 }
-DIGEST = {
-    400: "the body cannot be understood",
-    408: "the body takes too long to arrive",
-    413: "too large, or too many",
-    415: "a content type that cannot be read",
-    422: "no image or text that can be answered, or a parameter that does not do",
-    503: "too much to do: ask again after Retry-After seconds",
-}
+OPEN = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})  # without a token
+HEAVY = 2_000_000  # pixels of an image that takes long to decode
 
 
-class Pace(NamedTuple):
-    """Dynamic batching: the largest batch, seconds to wait for others, and how many images or texts may be
-    queued."""
+class Hosted(NamedTuple):
+    """One of the models that are served: its name in addresses, what is known of it, and its page."""
 
-    max_batch: int = 32
-    max_wait: float = 0.005
-    queue: int = 256
+    name: str
+    served: Served
+    about: Mapping[str, Any]
+    page: str
 
 
 class Server:
     """What the requests share while the application runs."""
 
-    def __init__(self, served: Served, pace: Pace, limits: Limits, model_thread: Executor) -> None:
-        self.served = served
+    def __init__(self, hosted: Sequence[Hosted], limits: Limits, model_thread: Executor) -> None:
+        self.hosted = {each.name: each for each in hosted}
         self.model_thread = model_thread
-        self.pace = pace
         # A request with more images than the queue takes could never be admitted: it is too large.
-        self.limits = limits._replace(images=min(limits.images, pace.queue))
-        self.room = Room(pace.queue)
+        self.limits = limits._replace(images=min(limits.images, limits.queue))
+        self.room = Room(limits.queue)
         self.metrics = Metrics(lambda: self.room.inside)
-        self.batchers: dict[str, Batcher[Question, Answer]] = {}
+        self.batchers: dict[tuple[str, str], Batcher[Question, Answer]] = {}
+
+    def prefix(self, hosted: Hosted) -> str:
+        """What the addresses of a model begin with; nothing where it is the only one."""
+        return f"/models/{hosted.name}" if len(self.hosted) > 1 else ""
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
         """The lifespan of the application."""
-        with ThreadPoolExecutor(worker_count(None), "vitreous-decode", initializer=one_core) as self.decoders:
-            self.batchers = {each.name: self.batcher(each) for each in self.served.endpoints}
+        workers = worker_count(None)
+        # Large images are decoded by a part of the threads, so that small ones never wait for them.
+        self.heavy = asyncio.Semaphore(max(workers - 1, 1))
+        with (
+            ThreadPoolExecutor(workers, "vitreous-decode", initializer=one_core) as self.decoders,
+            ThreadPoolExecutor(max(workers - 1, 1), "vitreous-large", initializer=one_core) as self.large,
+        ):
+            self.batchers = {
+                (each.name, endpoint.name): self.batcher(each, endpoint)
+                for each in self.hosted.values()
+                for endpoint in {*each.served.endpoints, each.served.tensors}
+            }
             tasks = [asyncio.create_task(each.run()) for each in self.batchers.values()]
             try:
                 yield
@@ -90,100 +98,188 @@ class Server:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    def batcher(self, endpoint: Endpoint) -> Batcher[Question, Answer]:
+    def batcher(self, hosted: Hosted, endpoint: Endpoint) -> Batcher[Question, Answer]:
+        address = f"{self.prefix(hosted)}/v1/{endpoint.name}"
         return Batcher(
             endpoint.answer,
             executor=self.model_thread,
-            max_batch=self.pace.max_batch if endpoint.together else 1,
-            max_wait=self.pace.max_wait if endpoint.together else 0.0,
-            observe=lambda size, seconds: self.metrics.batch(f"/v1/{endpoint.name}", size, seconds),
+            max_batch=self.limits.max_batch if endpoint.together else 1,
+            max_wait=self.limits.max_wait if endpoint.together else 0.0,
+            observe=partial(self.metrics.batch, address),
         )
 
-    async def one(self, endpoint: Endpoint, upload: Upload, parameters: Any) -> Answer | Failed:
-        """The answer for one image or text; what is wrong with it."""
-        loop, decode = asyncio.get_running_loop(), self.served.decode
-        try:
-            what = await loop.run_in_executor(self.decoders, decode, upload.data, upload.name)
-        except BadImage as bad:
-            return Failed(path=upload.name, reason=bad.reason)
-        except InputError as error:
-            return Failed(path=upload.name, reason=str(error))
-        return await self.batchers[endpoint.name].ask(Question(upload.name, what, parameters))
+    def ready(self) -> bool:
+        """Whether there is room for a request, and no batch has been computed for too long."""
+        began = [each.began for each in self.batchers.values() if each.began is not None]
+        stuck = began and time.monotonic() - min(began) > self.limits.deadline
+        return not stuck and self.room.inside < self.room.most
 
-    async def every(self, endpoint: Endpoint, asked: Asked, parameters: Any) -> list[Answer | Failed]:
+    async def one(
+        self, hosted: Hosted, endpoint: Endpoint, upload: Upload, parameters: Any, request: object
+    ) -> Answer | Failed:
+        """The answer for one image or text; what is wrong with it."""
+        loop, served, batcher = (
+            asyncio.get_running_loop(),
+            hosted.served,
+            self.batchers[hosted.name, endpoint.name],
+        )
+
+        def prepared() -> tuple[Any, bool]:
+            opened = served.open(upload.data, upload.name)
+            small = served.cost(opened) <= HEAVY
+            return (served.prepare(opened) if small else opened), small
+
+        async with AsyncExitStack() as stack:
+            try:
+                what, small = await loop.run_in_executor(self.decoders, prepared)
+                if not small:  # until it is answered, since some models keep the whole image
+                    await stack.enter_async_context(self.heavy)
+                    what = await loop.run_in_executor(self.large, served.prepare, what)
+            except BadImage as bad:
+                return Failed(path=upload.name, reason=bad.reason)
+            except InputError as error:
+                return Failed(path=upload.name, reason=str(error))
+            return await batcher.ask(Question(upload.name, what, parameters), request)
+
+    async def every(
+        self, hosted: Hosted, endpoint: Endpoint, uploads: Sequence[Upload], parameters: Any
+    ) -> list[Answer | Failed]:
         """The answers, in order. Cancelled, or when one fails unforeseen, the others are given up."""
-        tasks = [asyncio.create_task(self.one(endpoint, each, parameters)) for each in asked.uploads]
+        request = object()
+        work = (self.one(hosted, endpoint, each, parameters, request) for each in uploads)
+        tasks = [asyncio.create_task(each) for each in work]
         try:
             return await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
 
+    async def answers(
+        self, request: Request, hosted: Hosted, endpoint: Endpoint, uploads: Sequence[Upload], parameters: Any
+    ) -> list[Answer | Failed]:
+        """The answers to a request that is admitted.
+
+        Raises:
+            Refused: the queue is full, or it takes too long.
+            ClientDisconnect: the client went away.
+        """
+        with self.room.admit(len(uploads)):
+            try:
+                async with asyncio.timeout(self.limits.deadline):
+                    work = self.every(hosted, endpoint, uploads, parameters)
+                    return await while_connected(request, work)
+            except TimeoutError:
+                seconds = f"{self.limits.deadline:g} s"
+                raise Refused(504, f"the answer took longer than {seconds}: send less at once") from None
+
 
 def build_app(
-    served: Served,
+    hosted: Sequence[Hosted],
     *,
-    about: dict[str, Any],
-    page: str,
     model_thread: Executor,
-    pace: Pace = Pace(),  # noqa: B008 - immutable
-    limits: Limits = Limits(),  # noqa: B008
+    limits: Limits = Limits(),  # noqa: B008 - immutable
+    hosts: Collection[str] | None = None,
+    token: str | None = None,
+    metrics_here: bool = True,
 ) -> FastAPI:
-    """The application of one model.
+    """The application of one model, or of several.
 
     Args:
-        about: what GET /v1/model says beside the model's own facts.
-        page: the web page.
-        model_thread: one thread, which runs the model. It should be the one that loaded it: OpenMP's threads
-            wait asleep instead of awake, and a small model takes a third longer, as soon as two of a
+        hosted: the addresses of several models begin with /models/NAME.
+        model_thread: one thread, which runs the models. It should be the one that loaded them: OpenMP's
+            threads wait asleep instead of awake, and a small model takes a third longer, as soon as two of a
             process's threads have computed on all cores.
+        hosts, token: see `Access`.
+        metrics_here: whether GET /metrics is one of the addresses.
     """
-    server = Server(served, pace, limits, model_thread)
+    server = Server(hosted, limits, model_thread)
+    names = ", ".join(server.hosted)
     app = FastAPI(
-        title=f"vitreous serve {about['name']}",
+        title=f"vitreous serve {names}",
         version=__version__,
-        description=f"A model for {served.task}. The web page is at /.",
-        docs_url=None,  # they load scripts from elsewhere; the page and /openapi.json are here
+        description="Every address, what it takes and what it answers.",
+        docs_url=None,  # they load scripts from elsewhere; /docs is a page of this server
         redoc_url=None,
         lifespan=server.running,
     )
     app.state.server = server
-    app.state.offered = [*(f"POST /v1/{each.name}" for each in served.endpoints), "GET /v1/model", "GET /"]
     say_errors(app)
-    app.add_middleware(Guard, limits=server.limits, metrics=server.metrics)
-    for endpoint in served.endpoints:
-        add_endpoint(app, server, endpoint)
-    facts = {
-        "task": served.task,
-        **about,
-        **served.facts(),
-        "endpoints": [f"/v1/{each.name}" for each in served.endpoints],
-        "limits": server.limits._asdict(),
-        "version": __version__,
-    }
+    pages = {f"{server.prefix(each)}/" for each in hosted}
+    access = Access(hosts, token, open_paths={"/", "/docs", *pages, *OPEN})
+    app.add_middleware(Guard, limits=server.limits, metrics=server.metrics, access=access)
+    offered = []
+    for each in hosted:
+        for endpoint in each.served.endpoints:
+            add_endpoint(app, server, each, endpoint)
+            offered.append(f"POST {server.prefix(each)}/v1/{endpoint.name}")
+        add_facts(app, server, each)
+        offered.append(f"GET {server.prefix(each)}/v1/model")
+    add_protocol(app, server)
+    app.state.offered = [*offered, "GET /docs", "GET /"]
 
-    @app.get("/v1/model", summary="What is served: task, labels, preprocessing, size, license")
-    async def model() -> dict[str, Any]:
-        return facts
-
-    @app.get("/healthz", summary="Whether the server is up")
+    @get(app, "/healthz", summary="Whether the server is up")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/metrics", summary="Counters for Prometheus", response_class=Response)
-    async def metrics() -> Response:
-        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    @get(app, "/readyz", summary="Whether the server can take a request: 503 while its queue is full")
+    async def readiness() -> JSONResponse:
+        ready = server.ready()
+        return JSONResponse({"status": "ready" if ready else "busy"}, 200 if ready else 503)
 
-    @app.get("/", include_in_schema=False)
-    async def home() -> HTMLResponse:
-        return HTMLResponse(page, headers=PAGE_HEADERS)
+    if metrics_here:
+
+        @get(app, "/metrics", summary="Counters for Prometheus", response_class=Response)
+        async def metrics() -> Response:
+            return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @get(app, "/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(docs_page(app.openapi()), headers=PAGE_HEADERS)
+
+    if len(hosted) > 1:
+
+        @get(app, "/", include_in_schema=False)
+        async def home() -> HTMLResponse:
+            return HTMLResponse(models_page(server.hosted), headers=PAGE_HEADERS)
 
     return app
 
 
-def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
+def get(app: FastAPI, path: str, **about: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate the function that answers GET, and HEAD, which the documentation leaves out."""
+
+    def decorate(answer: Callable[..., Any]) -> Callable[..., Any]:
+        app.add_api_route(path, answer, methods=["GET"], operation_id=f"get {path}", **about)
+        app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False)
+        return answer
+
+    return decorate
+
+
+def add_facts(app: FastAPI, server: Server, hosted: Hosted) -> None:
+    """GET /v1/model, and the page."""
+    served, prefix = hosted.served, server.prefix(hosted)
+    facts = {
+        "task": served.task,
+        **hosted.about,
+        **served.facts(),
+        "endpoints": [f"{prefix}/v1/{each.name}" for each in served.endpoints],
+        "limits": server.limits._asdict(),
+        "version": __version__,
+    }
+
+    @get(app, f"{prefix}/v1/model", summary="What is served: task, labels, preprocessing, size, license")
+    async def model() -> dict[str, Any]:
+        return facts
+
+    @get(app, f"{prefix}/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(hosted.page, headers=PAGE_HEADERS)
+
+
+def add_endpoint(app: FastAPI, server: Server, hosted: Hosted, endpoint: Endpoint) -> None:
     """POST /v1/NAME, and its documentation."""
-    images = server.served.takes == "images"
+    images = hosted.served.takes == "images"
 
     async def handle(request: Request) -> Response:
         asked = await (read_images if images else read_texts)(request, server.limits)
@@ -191,28 +287,20 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
         png = getattr(parameters, "format", "json") == "png"
         if png and len(asked.uploads) > 1:
             raise Refused(400, f"format=png answers one image, not {len(asked.uploads)}: send one")
-        with server.room.admit(len(asked.uploads)):
-            outcomes = await while_connected(request, server.every(endpoint, asked, parameters))
-        if outcomes is None:
-            return refusal(LEFT, "the client went away")
+        outcomes = await server.answers(request, hosted, endpoint, asked.uploads, parameters)
         return answered(endpoint.key, outcomes, named=images)
 
-    envelope = create_model(
-        f"{endpoint.name.title()}Answers",
-        **{endpoint.key: (list[endpoint.item], ...), "failed": (list[Failed], ...)},  # type: ignore[call-overload]
-    )
+    path = f"{server.prefix(hosted)}/v1/{endpoint.name}"
     app.add_api_route(
-        f"/v1/{endpoint.name}",
+        path,
         handle,
         methods=["POST"],
         name=endpoint.name,
+        operation_id=f"post {path}",
         summary=endpoint.summary,
         response_class=JSONResponse,
-        responses={
-            200: {"model": envelope, **imaged(endpoint)},
-            **{status: {"model": Problem, "description": words} for status, words in DIGEST.items()},
-        },
-        openapi_extra={"parameters": query_parameters(endpoint), "requestBody": IMAGES if images else TEXTS},
+        responses=responses_of(endpoint),
+        openapi_extra=request_of(endpoint, hosted.served.takes),
     )
 
 
@@ -233,12 +321,14 @@ def answered(key: str, outcomes: Sequence[Answer | Failed], *, named: bool) -> R
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
-    """What `work` returns; None when the client left, and the work was given up."""
+    """What `work` returns. Raises ClientDisconnect when the client left, and the work was given up."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(disconnected(request.receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
     finally:
         for task in (working, leaving):
             task.cancel()
@@ -249,39 +339,3 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> A
 async def disconnected(receive: Callable[[], Awaitable[Any]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
-    """For the documentation; the same names do in a form and in JSON."""
-    schema = endpoint.parameters.model_json_schema()
-    return [
-        {
-            "name": name,
-            "in": "query",
-            "required": False,
-            "description": field.pop("description", ""),
-            "schema": field,
-        }
-        for name, field in schema.get("properties", {}).items()
-    ]
-
-
-def imaged(endpoint: Endpoint) -> dict[str, Any]:
-    """That an answer may be a PNG."""
-    if "format" not in endpoint.parameters.model_fields:
-        return {}
-    return {"content": {"image/png": {"schema": FILE}}}
-
-
-# For the documentation: what may be sent.
-FILE = {"type": "string", "format": "binary"}
-FILES = {"type": "object", "required": ["files"], "properties": {"files": {"type": "array", "items": FILE}}}
-IMAGES = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {"schema": FILES},
-        "application/json": {"schema": ImageBody.model_json_schema()},
-        "image/*": {"schema": FILE},
-    },
-}
-TEXTS = {"required": True, "content": {"application/json": {"schema": TextBody.model_json_schema()}}}

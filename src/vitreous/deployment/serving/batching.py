@@ -6,13 +6,14 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from vitreous.deployment.serving.endpoints import Refused
 
+LONGEST = 0.5  # seconds of a batch of several questions
 REMEMBERED = 8  # batches whose sizes predict the next one's
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -66,9 +67,10 @@ class Batcher(Generic[Question, Answer]):
 
     A batch begins when the one before is done, and it is as large as the largest of the last few or its first
     question has waited for `max_wait` seconds: who is alone does not wait for company that never comes.
-    Questions are taken in the order in which they came. One that was given up (its task was cancelled) is
-    left out. When a batch fails, each of its questions is tried alone, so that one that cannot be answered
-    fails by itself.
+    Requests take turns, one question of each at a time, and a batch takes no longer than `LONGEST` where one
+    question does not: a request of one image waits neither for all of another's images nor for long. A
+    question that was given up (its task was cancelled) is left out. When a batch fails, each of its questions
+    is tried alone, so that one that cannot be answered fails by itself.
 
     Args:
         work: from questions to as many answers; runs in `executor`.
@@ -91,15 +93,23 @@ class Batcher(Generic[Question, Answer]):
         self.max_batch = max_batch
         self.max_wait = max_wait
         self.observe = observe
-        self.waiting: deque[Waiting[Question, Answer]] = deque()
+        self.waiting: dict[Hashable, deque[Waiting[Question, Answer]]] = {}  # by request, the next one first
+        self.count = 0
+        self.each = 0.0  # seconds of a question in the latest batch
+        self.began: float | None = None  # when the batch that is computed began, by the monotonic clock
         self.arrived = asyncio.Event()
         self.sizes: deque[int] = deque([1], maxlen=REMEMBERED)
 
-    async def ask(self, question: Question) -> Answer:
-        """The answer, or what `work` raised. Cancelling gives the question up."""
+    async def ask(self, question: Question, request: Hashable = None) -> Answer:
+        """The answer, or what `work` raised. Cancelling gives the question up.
+
+        Args:
+            request: questions of one request take one turn together.
+        """
         loop = asyncio.get_running_loop()
         waiting = Waiting[Question, Answer](question, loop.create_future(), loop.time())
-        self.waiting.append(waiting)
+        self.waiting.setdefault(request, deque()).append(waiting)
+        self.count += 1
         self.arrived.set()
         return await waiting.answer
 
@@ -115,25 +125,33 @@ class Batcher(Generic[Question, Answer]):
         while not self.waiting:
             self.arrived.clear()
             await self.arrived.wait()
-        begins, expected = self.waiting[0].since + self.max_wait, min(max(self.sizes), self.max_batch)
-        while len(self.waiting) < expected and loop.time() < begins:
+        begins = next(iter(self.waiting.values()))[0].since + self.max_wait
+        expected = min(max(self.sizes), self.max_batch)
+        while self.count < expected and loop.time() < begins:
             self.arrived.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(begins):
                     await self.arrived.wait()
+        most = min(self.max_batch, max(int(LONGEST / self.each), 1)) if self.each else self.max_batch
         batch: list[Waiting[Question, Answer]] = []
-        while self.waiting and len(batch) < self.max_batch:
-            first = self.waiting.popleft()
+        while self.waiting and len(batch) < most:
+            request = next(iter(self.waiting))
+            questions = self.waiting.pop(request)
+            first = questions.popleft()
+            self.count -= 1
+            if questions:
+                self.waiting[request] = questions  # after the others
             if not first.answer.done():
                 batch.append(first)
         # Questions that wait after a full batch count, too.
-        self.sizes.append(len(batch) + len(self.waiting))
+        self.sizes.append(len(batch) + self.count)
         return batch
 
     async def answer(self, batch: list[Waiting[Question, Answer]]) -> None:
         """Compute a batch and hand the answers out."""
-        loop, began = asyncio.get_running_loop(), time.perf_counter()
+        loop = asyncio.get_running_loop()
         questions = [each.question for each in batch]
+        self.began = began = time.monotonic()
         try:
             answers = await loop.run_in_executor(self.executor, self.work, questions)
         except Exception as error:  # whatever it is belongs to the one who asked
@@ -143,7 +161,11 @@ class Batcher(Generic[Question, Answer]):
             elif not batch[0].answer.done():
                 batch[0].answer.set_exception(error)
             return
-        self.observe(len(batch), time.perf_counter() - began)
+        finally:
+            self.began = None
+        seconds = time.monotonic() - began
+        self.each = seconds / len(batch)
+        self.observe(len(batch), seconds)
         for each, answer in zip(batch, answers, strict=True):
             if not each.answer.done():
                 each.answer.set_result(answer)

@@ -4,17 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
+from jaxtyping import Float
 from pydantic import BaseModel, Field
 from torch import Tensor
 
+from vitreous.data.decoding import EncodedImage
 from vitreous.data.transforms import evaluation_pixels
-from vitreous.deployment.predictor import Prediction, Predictor
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, NoParameters, Question
-from vitreous.deployment.serving.looking import Look, LookAnswer, look_at
-from vitreous.deployment.serving.pixels import ServedImages
+from vitreous.deployment.predictor import Prediction, Predictor, output_labels
+from vitreous.deployment.serving.endpoints import (
+    Answer,
+    Endpoint,
+    Heat,
+    LayerAndHead,
+    NoParameters,
+    Question,
+    Seen,
+    ServedImages,
+    heat_png,
+    rounded,
+    selected_map,
+)
+from vitreous.errors import InputError, nearest
+from vitreous.inspection.attention_metrics import (
+    flow,
+    readout_attention,
+    readout_of,
+    rollout,
+    to_grid,
+)
+from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.images import data_uri, rgb
+from vitreous.inspection.relevance import relevance
+from vitreous.languages import phrase
 from vitreous.models.config import Config
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
@@ -27,6 +51,37 @@ class Top(Config):
 class FeaturesAnswer(BaseModel):
     path: str
     features: list[float] = Field(description="what the head sees")
+
+
+class Look(LayerAndHead):
+    """Which attention; a layer and a head only of kind=attention."""
+
+    kind: Annotated[
+        Literal["rollout", "attention", "evidence"],
+        Field(
+            description="rollout of all layers (arXiv 2005.00928), attention of one layer, or evidence for a "
+            "class (arXiv 2103.15679)"
+        ),
+    ] = "rollout"
+    label: Annotated[str | None, Field(description="for kind=evidence; by default the model's answer")] = None
+    seen: Seen = False
+    format: Heat = "json"
+
+
+class LookAnswer(BaseModel):
+    path: str
+    kind: str
+    of: str = Field(description="whose attention it is, or the label that evidence is for")
+    grid: tuple[int, int] = Field(description="rows and columns of patches")
+    values: list[list[float]] = Field(description="a weight for each patch, row by row")
+    seen: str | None = Field(default=None, description="the image as the model sees it")
+
+
+class LabelTensors(BaseModel):
+    path: str
+    label: str
+    probability: float
+    probabilities: list[float] = Field(description="one for each label, in their order")
 
 
 class Classifier(ServedImages):
@@ -47,7 +102,7 @@ class Classifier(ServedImages):
         features = "What the head sees of images"
         maps = "Where the model looks: rollout, attention of a layer, or evidence for a class"
         look = partial(look_at, self.model, self.device)
-        offered = [Endpoint("features", "features", features, NoParameters, FeaturesAnswer, self.features)]
+        offered = [Endpoint("embed", "features", features, NoParameters, FeaturesAnswer, self.features)]
         if self.predictor:
             predict = Endpoint("predict", "predictions", labels, Top, Prediction, self.predict)
             offered.insert(0, predict)
@@ -55,9 +110,17 @@ class Classifier(ServedImages):
             offered.append(Endpoint("attention", "attention", maps, Look, LookAnswer, look, together=False))
         return offered
 
-    def decode(self, data: bytes, name: str) -> Tensor:
-        """What `vitreous predict` makes of a file's bytes."""
-        return evaluation_pixels(self.checked(data, name), self.model.preprocessing)
+    @property
+    def tensors(self) -> Endpoint:
+        """Every label's probability; of a model without labels its first endpoint."""
+        first = self.endpoints[0]
+        if not self.predictor or first.parameters is not Top:
+            return first
+        return Endpoint("tensors", "tensors", "", NoParameters, LabelTensors, self.label_tensors)
+
+    def prepare(self, opened: EncodedImage) -> Tensor:
+        """What `vitreous predict` makes of an image: its pixels at the model's size."""
+        return evaluation_pixels(opened, self.model.preprocessing)
 
     def facts(self) -> dict[str, Any]:
         config = self.model.config
@@ -81,9 +144,87 @@ class Classifier(ServedImages):
             for each, choices in zip(questions, found, strict=True)
         ]
 
+    def label_tensors(self, questions: Sequence[Question]) -> list[Answer]:
+        assert self.predictor
+        found = self.predictor.probabilities(self.images(questions)).tolist()
+        best = [max(range(len(row)), key=row.__getitem__) for row in found]
+        return [
+            {
+                "path": each.name,
+                "label": self.predictor.labels[first],
+                "probability": row[first],
+                "probabilities": row,
+            }
+            for each, row, first in zip(questions, found, best, strict=True)
+        ]
+
     @torch.inference_mode()
     def features(self, questions: Sequence[Question]) -> list[Answer]:
         found = self.model.features(self.images(questions)).float().flatten(1)
         return [
             {"path": each.name, "features": row} for each, row in zip(questions, found.tolist(), strict=True)
         ]
+
+
+def look_at(model: ViT, device: torch.device, questions: Sequence[Question]) -> list[Answer]:
+    """The map of one image; as a PNG, or as numbers."""
+    (question,) = questions
+    wanted: Look = question.parameters
+    images = model.preprocessing.normalize(question.what[None].to(device))
+    of = phrase(f"readouts.{model.config.pooling}")
+    match wanted.kind:
+        case "rollout":
+            values = rolled_out(model, images)
+        case "attention":
+            values = attended(model, images, wanted)
+        case "evidence":
+            values, of = evidence(model, images, wanted.label)
+    if wanted.format == "png":
+        return [heat_png(question.what, values)]
+    found = {
+        "path": question.name,
+        "kind": wanted.kind,
+        "of": of,
+        "grid": list(model.config.grid),
+        "values": rounded(values),
+    }
+    return [{**found, "seen": data_uri(rgb(question.what))} if wanted.seen else found]
+
+
+@torch.inference_mode()
+def rolled_out(model: ViT, images: Float[Tensor, "1 C H W"]) -> Float[Tensor, "rows columns"]:
+    """What arrives through all layers at the tokens that the head reads."""
+    weights = readout_of(model, images)
+    with capture_attention(model, reduce=lambda maps: flow(maps.float()).cpu()) as attention:
+        model(images)
+    through = torch.einsum("bt,bts->bs", weights, rollout(attention.maps))
+    return to_grid(through, model.config)[0]
+
+
+@torch.inference_mode()
+def attended(model: ViT, images: Float[Tensor, "1 C H W"], wanted: Look) -> Float[Tensor, "rows columns"]:
+    """What the tokens that the head reads attend to in one layer."""
+    weights = readout_of(model, images)
+    with capture_attention(
+        model, reduce=lambda maps: readout_attention(maps.float(), weights).cpu()
+    ) as attention:
+        model(images)
+    return to_grid(selected_map([maps[0] for maps in attention.maps], wanted), model.config)
+
+
+def evidence(
+    model: ViT, images: Float[Tensor, "1 C H W"], label: str | None
+) -> tuple[Float[Tensor, "rows columns"], str]:
+    """Which patches speak for a class, or for the model's answer; and its label.
+
+    Raises:
+        InputError: there is no such class, or the model has no classes.
+    """
+    labels = output_labels(model)
+    if label is None:
+        with torch.inference_mode():
+            label = labels[int(model(images).argmax(dim=-1))]
+    if label not in labels:
+        raise InputError(f"the model has no class {label!r}: {nearest(label, labels)}")
+    found = relevance(model, images.clone(), torch.tensor([labels.index(label)]))
+    return found.patches[0].cpu(), label

@@ -1,4 +1,4 @@
-"""What a served model can be asked: the addresses below /v1, parameters, the form of answers."""
+"""What a served model can be asked: addresses, parameters, images and the form of answers."""
 
 from __future__ import annotations
 
@@ -6,28 +6,56 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
+from jaxtyping import Float, UInt8
 from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
 
+from vitreous.data.decoding import BadImage, EncodedImage, load_pixels
 from vitreous.errors import InputError, nearest
+from vitreous.inspection.images import enlarged, overlay, png, rgb
 from vitreous.models.config import Config
 from vitreous.models.settings import explain
 
 MOST_BEAMS = 16
+MOST_RATIO = 100  # of an image's longer side to its shorter one
+MOST_RESIZED = 16_000_000  # pixels of an image when its shorter side has the model's size
+SHOWN = 256  # pixels of an overlay's longer side, at least
+DIGITS = 6  # significant ones of a weight: more than an eye or a plot can tell
 
 
 class Limits(NamedTuple):
-    """How much a request may bring.
+    """How much clients may bring, how long they may take, and how much is computed together.
 
-    body: bytes. images: or texts. pixels: of one image. characters: of one text. seconds: until the whole
-    body is there.
+    Attributes:
+        body: bytes of a request.
+        memory: bytes of all bodies that are held at once.
+        images: or texts, of a request.
+        pixels: of one image.
+        characters: of one text.
+        connections: at once.
+        header_seconds: until a request's headers are there.
+        stalled: seconds without a byte of a body that is not complete.
+        seconds: until the whole body is there.
+        deadline: seconds from the whole body to the answer.
+        max_batch: the largest batch.
+        max_wait: seconds that a question waits for others.
+        queue: how many images or texts may be queued.
     """
 
     body: int = 32 * 2**20
+    memory: int = 256 * 2**20
     images: int = 64
     pixels: int = 64_000_000
     characters: int = 20_000
+    connections: int = 1000
+    header_seconds: float = 10.0
+    stalled: float = 10.0
     seconds: float = 120.0
+    deadline: float = 60.0
+    max_batch: int = 32
+    max_wait: float = 0.005
+    queue: int = 256
 
 
 class Refused(Exception):
@@ -90,8 +118,25 @@ class Served(ABC):
     model: Any
 
     @abstractmethod
+    def open(self, data: bytes, name: str) -> Any:
+        """One image, of which no pixel is decoded, or one text (UTF-8). Raises BadImage or InputError."""
+
+    def cost(self, opened: Any) -> int:
+        """What `prepare` has to decode, in pixels."""
+        return 0
+
+    def prepare(self, opened: Any) -> Any:
+        """What was opened, ready to be asked about. Raises BadImage."""
+        return opened
+
     def decode(self, data: bytes, name: str) -> Any:
-        """One image or text (UTF-8), ready to be asked about. Raises BadImage or InputError."""
+        """One image or text, ready to be asked about. Raises BadImage or InputError."""
+        return self.prepare(self.open(data, name))
+
+    @property
+    def tensors(self) -> Endpoint:
+        """The endpoint whose answers the Open Inference Protocol gives as tensors."""
+        return self.endpoints[0]
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -100,6 +145,46 @@ class Served(ABC):
     @abstractmethod
     def sample(self) -> bytes:
         """Something to ask about, to warm up."""
+
+
+class ServedImages(Served):
+    """A model of images.
+
+    Args:
+        most_pixels: of an image that is sent.
+    """
+
+    takes = "images"
+
+    def __init__(self, model: Any, most_pixels: int) -> None:
+        self.model = model
+        self.most_pixels = most_pixels
+
+    def open(self, data: bytes, name: str) -> EncodedImage:
+        """An image whose header allows it. Raises BadImage."""
+        encoded = EncodedImage(data, name, self.model.preprocessing.channels)
+        height, width = encoded.size
+        if height * width > self.most_pixels:
+            raise BadImage(name, f"{width}x{height} pixels are over the {self.most_pixels} that are allowed")
+        tall, wide = self.model.preprocessing.rescaled(encoded.size)
+        if max(height, width) > MOST_RATIO * min(height, width) or tall * wide > MOST_RESIZED:
+            raise BadImage(
+                name, f"{width}x{height} pixels are too narrow: the sides may differ {MOST_RATIO}-fold"
+            )
+        return encoded
+
+    def cost(self, opened: EncodedImage) -> int:
+        return opened.size[0] * opened.size[1]
+
+    def prepare(self, opened: EncodedImage) -> Any:
+        """The image at its own size."""
+        return load_pixels(opened.image, opened.name)
+
+    def facts(self) -> dict[str, Any]:
+        return {"preprocessing": self.model.preprocessing.model_dump(mode="json")}
+
+    def sample(self) -> bytes:
+        return png(np.zeros((*self.model.preprocessing.size, 3), dtype=np.uint8))
 
 
 class NoParameters(Config):
@@ -115,6 +200,11 @@ class LayerAndHead(Config):
 
     layer: Annotated[int | None, Field(ge=1, description="from 1; by default the last")] = None
     head: Annotated[int, Field(ge=0, description="from 1; 0 is the mean of all")] = 0
+
+
+# What attention over an image has in common, whatever kind of model looks.
+Seen = Annotated[bool, Field(description="add the image as the model sees it, as a data URI")]
+Heat = Annotated[Literal["json", "png"], Field(description="png: heat over the image; of one image")]
 
 
 def selected_map(layers: Sequence[Tensor], wanted: LayerAndHead) -> Tensor:
@@ -163,3 +253,14 @@ def parse(given: dict[str, Any], kind: type[Config]) -> Any:
         return kind.model_validate(given)
     except ValidationError as error:
         raise InputError(explain(error, "parameter").removeprefix("parameter.")) from None
+
+
+def heat_png(pixels: UInt8[Tensor, "C H W"], values: Float[Tensor, "rows columns"]) -> bytes:
+    """A PNG of the image with heat over it, scaled to the map's largest value."""
+    return png(overlay(enlarged(rgb(pixels), SHOWN), values.float().cpu()))
+
+
+def rounded(values: Tensor) -> Any:
+    """A tensor as nested lists of numbers with few digits."""
+    numbers = [float(f"{value:.{DIGITS}g}") for value in values.detach().float().flatten().tolist()]
+    return np.array(numbers).reshape(tuple(values.shape)).tolist()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -36,8 +37,9 @@ import httpx
 print(httpx.post("ADDRESS/v1/{name}", json={{"texts": ["{text}"]}}).json())"""
 
 
-def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits: Limits) -> str:
-    """The page's HTML."""
+@cache
+def templates() -> Environment:
+    """The templates of all pages."""
     environment = Environment(
         loader=ChoiceLoader(
             [
@@ -52,36 +54,57 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
     )
     environment.filters["percent"] = percentage
     environment.globals |= {"phrase": phrase, "language": CURRENT.get}
+    return environment
+
+
+def docs_page(schema: Mapping[str, Any]) -> str:
+    """The addresses of an OpenAPI description, as a page that loads nothing from elsewhere."""
+    return templates().get_template("serve_docs.html.j2").render(schema=schema, version=__version__)
+
+
+def models_page(names: Iterable[str]) -> str:
+    """The list of the models that are served."""
+    return templates().get_template("serve_models.html.j2").render(names=names, version=__version__)
+
+
+def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits: Limits) -> str:
+    """The page's HTML."""
     facts = served.facts()
     main = served.endpoints[0]
     commands = CURL_TEXT if served.takes == "texts" else CURL_IMAGE
     text = examples.texts[0] if examples.texts else phrase("serve.any-text")
     pooling = getattr(served.model.config, "pooling", None)
-    return environment.get_template("serve.html.j2").render(
-        title=about["name"],
-        about=about,
-        task=served.task,
-        takes=served.takes,
-        facts=facts,
-        offered=[each.name for each in served.endpoints],
-        examples=examples,
-        draws=examples.source == DIGITS and served.task == "classification",
-        commands=commands.format(name=main.name, text=text),
-        facts_shown=model_facts(about, facts),
-        settings={
-            "words": words("serve.script"),
-            "trained": about["trained"],
-            "exclusive": getattr(served.model, "task", None) != "multilabel",  # probabilities add up to 1
-            "readout": pooling and phrase(f"readouts.{pooling}"),
-            "predict": {} if main.name == "predict" else None,  # parameters; a model without a head has none
-            "most": limits.images,
-            "layers": facts.get("layers", 0),
-            "labels": facts.get("labels", []),
-            "palette": facts.get("palette", []),
-            "size": facts["preprocessing"]["size"] if "preprocessing" in facts else [],
-            "heat": base64.b64encode(heat(torch.linspace(0, 1, 256)[None]).tobytes()).decode("ascii"),
-        },
-        version=__version__,
+    return (
+        templates()
+        .get_template("serve.html.j2")
+        .render(
+            title=about["name"],
+            about=about,
+            task=served.task,
+            takes=served.takes,
+            facts=facts,
+            offered=[each.name for each in served.endpoints],
+            examples=examples,
+            draws=examples.source == DIGITS and served.task == "classification",
+            commands=commands.format(name=main.name, text=text),
+            facts_shown=model_facts(about, facts),
+            settings={
+                "words": words("serve.script"),
+                "trained": about["trained"],
+                "exclusive": getattr(served.model, "task", None) != "multilabel",  # probabilities add up to 1
+                "readout": pooling and phrase(f"readouts.{pooling}"),
+                "predict": {}
+                if main.name == "predict"
+                else None,  # parameters; a model without a head has none
+                "most": limits.images,
+                "layers": facts.get("layers", 0),
+                "labels": facts.get("labels", []),
+                "palette": facts.get("palette", []),
+                "size": facts["preprocessing"]["size"] if "preprocessing" in facts else [],
+                "heat": base64.b64encode(heat(torch.linspace(0, 1, 256)[None]).tobytes()).decode("ascii"),
+            },
+            version=__version__,
+        )
     )
 
 

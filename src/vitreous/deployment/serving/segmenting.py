@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field
 
 from vitreous.data.segmentation.masked import mask_image, palette
 from vitreous.deployment.predictor import class_shares, output_labels
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question
-from vitreous.deployment.serving.pixels import ServedImages
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question, ServedImages
 from vitreous.evaluation.segmentation import masks_of
 from vitreous.models.config import Config
 from vitreous.models.segmenter import Segmenter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from vitreous.deployment.serving.endpoints import Limits, Refused
 from vitreous.models.settings import explain
 
 FIELDS = 32  # of a form, beside its files
+MOST_PARTS = 100_000  # of JSON: each takes a hundred bytes and more once it is parsed
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -66,25 +68,23 @@ async def read_images(request: Request, limits: Limits) -> Asked:
     if kind == "multipart/form-data":
         asked = await read_form(request, limits)
     elif kind == "application/json":
-        asked = images_of(await read_json(request, ImageBody))
+        asked = await asyncio.to_thread(images_of, await request.body(), limits)
     elif kind.startswith("image/") or kind == "application/octet-stream":
         data = await request.body()
         asked = Asked([Upload("image", data)] if data else [], {})
     else:
         raise wrong_type(kind, "multipart/form-data (curl -F files=@photo.jpg), application/json or image/*")
-    return within(asked, limits, "images")
+    if not asked.uploads:
+        raise Refused(400, "the request brings no images: send at least one")
+    check_count(len(asked.uploads), limits, "images")
+    return asked
 
 
 async def read_texts(request: Request, limits: Limits) -> Asked:
     """The texts of a JSON body. Raises Refused."""
     if (kind := media_type(request)) != "application/json":
         raise wrong_type(kind, 'application/json such as {"texts": ["a line"]}')
-    body = await read_json(request, TextBody)
-    for text in body.texts:
-        if len(text) > limits.characters:
-            raise Refused(413, f"a text of {len(text)} characters is over the {limits.characters} allowed")
-    uploads = [Upload(text, text.encode("utf-8", "replace")) for text in body.texts]
-    return within(Asked(uploads, body.model_extra or {}), limits, "texts")
+    return await asyncio.to_thread(texts_of, await request.body(), limits)
 
 
 def media_type(request: Request) -> str:
@@ -95,12 +95,10 @@ def wrong_type(kind: str, wanted: str) -> Refused:
     return Refused(415, f"a body of type {kind or 'unknown'} cannot be read: send {wanted}")
 
 
-def within(asked: Asked, limits: Limits, what: str) -> Asked:
-    if not asked.uploads:
-        raise Refused(400, f"the request brings no {what}: send at least one")
-    if len(asked.uploads) > limits.images:
-        raise Refused(413, f"{len(asked.uploads)} {what} are over the {limits.images} allowed in a request")
-    return asked
+def check_count(count: int, limits: Limits, what: str) -> None:
+    """Raises Refused for more images or texts than a request may bring."""
+    if count > limits.images:
+        raise Refused(413, f"{count} {what} are over the {limits.images} allowed in a request")
 
 
 async def read_form(request: Request, limits: Limits) -> Asked:
@@ -122,29 +120,54 @@ async def read_form(request: Request, limits: Limits) -> Asked:
     return Asked(uploads, parameters)
 
 
-async def read_json(request: Request, kind: type[Body]) -> Body:
-    """The object of a JSON body."""
+def parse_object(data: bytes) -> dict[str, Any]:
+    """The object of a JSON body, whose size is bounded before anything is made of it. Raises Refused."""
+    if sum(data.count(mark) for mark in b",[{") > MOST_PARTS:
+        raise Refused(413, f"the JSON has more than {MOST_PARTS} parts: send less at once")
     try:
-        content = from_json(await request.body(), allow_inf_nan=False)
+        content = from_json(data, allow_inf_nan=False)
     except ValueError:
         raise Refused(400, "the body is not JSON, although its content type says so") from None
     if not isinstance(content, dict):
         raise Refused(400, "the body is JSON, but not an object: write {...}")
+    return content
+
+
+def validated(data: bytes, kind: type[Body], key: str, limits: Limits) -> Body:
+    """The object of a JSON body with a list of images or texts. Raises Refused."""
+    content = parse_object(data)
+    if isinstance(content.get(key), list):  # else a mistake is found in each of them
+        check_count(len(content[key]), limits, key)
     try:
         return kind.model_validate(content)
     except ValidationError as error:
         raise Refused(400, explain(error, "body")) from None
 
 
-def images_of(body: ImageBody) -> Asked:
+def texts_of(data: bytes, limits: Limits) -> Asked:
+    """The texts of a JSON body."""
+    body = validated(data, TextBody, "texts", limits)
+    for text in body.texts:
+        if len(text) > limits.characters:
+            raise Refused(413, f"a text of {len(text)} characters is over the {limits.characters} allowed")
+    return Asked(
+        [Upload(text, text.encode("utf-8", "replace")) for text in body.texts], body.model_extra or {}
+    )
+
+
+def images_of(data: bytes, limits: Limits) -> Asked:
     """The images of a JSON body, decoded from base64."""
+    body = validated(data, ImageBody, "images", limits)
     uploads = []
     for number, each in enumerate(body.images):
         name, text = (f"images[{number}]", each) if isinstance(each, str) else (each.name, each.data)
-        if text.startswith("data:"):
-            text = text.partition(",")[2]
-        try:
-            uploads.append(Upload(name, base64.b64decode(text, validate=True)))
-        except (binascii.Error, ValueError):
-            raise Refused(400, f"{name} is not base64: encode the file's bytes") from None
+        uploads.append(Upload(name, from_base64(text, name)))
     return Asked(uploads, body.model_extra or {})
+
+
+def from_base64(text: str, name: str) -> bytes:
+    """The bytes of base64, or of a data URI. Raises Refused."""
+    try:
+        return base64.b64decode(text.partition(",")[2] if text.startswith("data:") else text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused(400, f"{name} is not base64: encode the file's bytes") from None

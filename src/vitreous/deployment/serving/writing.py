@@ -14,13 +14,16 @@ from vitreous.deployment.serving.endpoints import (
     Answer,
     Beams,
     Endpoint,
+    Heat,
     LayerAndHead,
     Question,
+    Seen,
     Served,
+    ServedImages,
+    heat_png,
+    rounded,
     selected_map,
 )
-from vitreous.deployment.serving.looking import Heat, Seen
-from vitreous.deployment.serving.pixels import ServedImages, heat_png, rounded
 from vitreous.errors import InputError
 from vitreous.evaluation.text_models import Reader, Translator, WrittenText
 from vitreous.inspection.images import data_uri, rgb
@@ -143,7 +146,7 @@ class TextTranslator(Served):
             Endpoint("attention", "attention", maps, Layer, TextTokens, self.look, together=False),
         )
 
-    def decode(self, data: bytes, name: str) -> list[int]:
+    def open(self, data: bytes, name: str) -> list[int]:
         return self.translator.encode(data.decode("utf-8"))
 
     def sample(self) -> bytes:

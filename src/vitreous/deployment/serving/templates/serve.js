@@ -22,9 +22,13 @@ function make(name, attributes, ...children) {
   return node;
 }
 
+// A server that needs a token gets the one after # in the page's address, which browsers send to no server.
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+
 // What the server says; an error carries its sentence.
 async function ask(endpoint, parameters, body, headers) {
   let response;
+  if (token) headers = { ...headers, Authorization: "Bearer " + token };
   try {
     response = await fetch("v1/" + endpoint + "?" + new URLSearchParams(parameters), { method: "POST", body, headers });
   } catch {

@@ -1,0 +1,208 @@
+"""`vitreous describe`, `convert`, `export` and `bench` a model; `list-models`, `recipe` and `cache`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Unpack
+
+from cyclopts import Parameter
+
+import vitreous as vt
+from vitreous.cli.options import BatchSize, DeviceOptions, Int, Json, Model, ModelOptions
+from vitreous.cli.printing import print_json, print_names, print_table
+from vitreous.errors import InputError
+from vitreous.results import byte_size, si
+
+
+def describe(
+    model: Model,
+    /,
+    *,
+    batch_size: Annotated[BatchSize, Parameter(help="images in memory at once")] = 1,
+    json: Json = False,
+    **options: Unpack[ModelOptions],
+) -> None:
+    """Print every stage of the forward pass of a model, and its memory."""
+    description = vt.describe(model, batch_size=batch_size, **options)
+    if json:
+        print_json({"model": model, **description.to_json()})
+    else:
+        print(f"{model}: the forward pass of one image\n\n{description}")
+
+
+def convert(
+    source: Model,
+    destination: Annotated[Path, Parameter(help="a new folder (vitreous, timm, huggingface) or file")],
+    /,
+    *,
+    format: Annotated[
+        str | None,
+        Parameter(
+            help="vitreous, google, timm, huggingface, torchvision, vit-pytorch, frankzvit, dinov2 or bit; "
+            "by default google for .npz, else vitreous"
+        ),
+    ] = None,
+    source_format: Annotated[
+        str | None, Parameter(name="--from", help="the source's format, where it is not to be detected")
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        Parameter(
+            consume_multiple=True,
+            help="parts that the format cannot hold and that are left out: representation_size, head, "
+            "norm_eps, mlp",
+        ),
+    ] = None,
+    json: Json = False,
+    **options: Unpack[ModelOptions],
+) -> None:
+    """Write a model in another format, read it back, and compare what both make of the same images."""
+    converted = vt.convert(
+        source, destination, format=format, source_format=source_format, drop=drop or (), **options
+    )
+    if json:
+        print_json({"source": source, **converted.to_json()})
+        return
+    if drop:
+        print(f"left out: {', '.join(drop)}; the comparison is with the model without it", file=sys.stderr)
+    print(f"{converted.path} ({converted.format}), largest difference {converted.max_abs_difference:.1e}")
+
+
+def export(
+    model: Model,
+    /,
+    *,
+    out: Annotated[
+        Path | None,
+        Parameter(help="the file: .onnx (ONNX), or .pt2 (torch.export); by default MODEL.onnx"),
+    ] = None,
+    format: Annotated[
+        str | None, Parameter(help="onnx or torch, where the suffix of the file does not say")
+    ] = None,
+    json: Json = False,
+    **options: Unpack[ModelOptions],
+) -> None:
+    """Write a model as a program for other engines, and compare what both make of the same images."""
+    started = time.perf_counter()
+    written = vt.export(model, out, format=format, **options)
+    seconds = time.perf_counter() - started
+    if json:
+        print_json({"model": model, **written.to_json(), "seconds": round(seconds, 2)})
+        return
+    print(
+        f"{written.path} ({written.format}), {written.bytes / 1e6:.1f} MB, largest difference "
+        f"{written.max_abs_difference:.1e}"
+    )
+
+
+def bench(
+    *,
+    model: Annotated[str, Parameter(help="a name: ViT-Ti/16, ViT-B/16, ...")] = "ViT-Ti/16",
+    batch_size: Annotated[Int, Parameter(help="images in one call")] = 16,
+    train: Annotated[bool, Parameter(help="time a training step (AdamW) instead of inference")] = False,
+    compile: Annotated[bool, Parameter(help="through torch.compile, all of them")] = False,
+    peers: Annotated[
+        list[str] | None,
+        Parameter(
+            consume_multiple=True,
+            help="timm, huggingface, torchvision, vit-pytorch; by default those that can be imported",
+        ),
+    ] = None,
+    rounds: Annotated[Int, Parameter(help="calls of each")] = 10,
+    json: Json = False,
+    **options: Unpack[DeviceOptions],
+) -> None:
+    """How fast a ViT is here, side by side with the peers that are installed."""
+    print(f"vitreous: {rounds} rounds of {batch_size} images ...", file=sys.stderr)
+    found = vt.benchmark(
+        model, batch_size=batch_size, train=train, compile=compile, peers=peers, rounds=rounds, **options
+    )
+    if json:
+        print_json({"model": model, **found.to_json()})
+        return
+    rows = [
+        [each.name, each.version, f"{each.images_per_second:.1f}", f"{each.ratio:.2f}"]
+        for each in found.contenders
+    ]
+    print_table(["", "version", "images/s", "times vitreous"], rows, words=2)
+    for name, reason in found.absent.items():
+        print(f"vitreous: without {name}: {reason}", file=sys.stderr)
+
+
+def list_models(
+    pattern: Annotated[str, Parameter(help="with * for any characters: 'ViT-*'")] = "*",
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """List the names that --model, describe and vitreous.create take, with their parameters."""
+    from vitreous.models.names import parameters_of
+
+    models = {name: parameters_of(name) for name in vt.list_models(pattern)}
+    if not models:
+        raise InputError(f"no model name is like {pattern!r}: try 'ViT-*', or '*' for all")
+    if json:
+        print_json({"models": [{"name": name, "parameters": count} for name, count in models.items()]})
+    else:
+        print_table(("model", "parameters"), [(name, si(count)) for name, count in models.items()])
+
+
+def recipe(
+    name: Annotated[str | None, Parameter(help="without one, all are listed")] = None,
+    /,
+    *,
+    diff: Annotated[str | None, Parameter(help="another recipe: only what differs")] = None,
+    json: Json = False,
+) -> None:
+    """Show a recipe: what it is, what to expect, and every setting as `--config` takes it."""
+    from vitreous.training.recipes import recipe as named
+    from vitreous.training.settings import differences, leaves, to_toml
+
+    if name is None:
+        if diff is not None:
+            raise InputError(f"--diff compares two recipes: vitreous recipe NAME --diff {diff}")
+        recipes = vt.list_recipes()
+        if json:
+            print_json({"recipes": recipes})
+        else:
+            print_names(recipes)
+        return
+    shown = named(name)
+    if diff is not None:
+        rows = differences(shown.config, named(diff).config)
+        if json:
+            print_json({"differences": rows})
+        else:
+            print_table(
+                ("setting", name, diff), [(key, *map(str, both)) for key, both in rows.items()], words=3
+            )
+    elif json:
+        print_json({"name": name, "text": shown.text, "settings": leaves(shown.config)})
+    else:
+        print("\n".join(f"# {line}".rstrip() for line in shown.text.splitlines()), end="\n\n")
+        sys.stdout.write(to_toml(shown.config))
+
+
+def cache(
+    kind: Annotated[
+        str | None, Parameter(help="with --clear: features, studies or data; by default all of them")
+    ] = None,
+    /,
+    *,
+    clear: Annotated[bool, Parameter(help="delete it")] = False,
+    json: Json = False,
+) -> None:
+    """Show the size of the cache ($VITREOUS_CACHE, or ~/.cache/vitreous), or clear it."""
+    from vitreous.api.models import KINDS, cache_use, clear_cache
+
+    if kind is not None and not clear:
+        raise InputError(f"{kind} without --clear has no effect: vitreous cache shows all, --clear deletes")
+    found = clear_cache(kind) if clear else cache_use()
+    if json:
+        print_json({"cleared": clear, **found.to_json()})
+        return
+    print(f"{'deleted from' if clear else 'cache'} {found.folder}\n")
+    rows = [(name, KINDS[name], byte_size(count)) for name, count in found.bytes.items()]
+    print_table(("kind", "what", "size"), rows, words=2)

@@ -1,0 +1,354 @@
+"""What strangers may send: nothing of it stops the server for others."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import socket
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from vitreous.deployment.serving.batching import LONGEST, Batcher
+from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.endpoints import Limits
+from vitreous.deployment.serving.guard import Body, Memory, Refused
+from vitreous.deployment.serving.running import Complaints, address_of, bind, hosts_of, serve, server_of
+from vitreous.errors import InputError
+
+from .conftest import THREAD, app_of, error_of, form, get, image, post, talk
+
+JSON = {"content-type": "application/json"}
+
+
+@contextmanager
+def at_an_address(app: Any, limits: Limits) -> Iterator[str]:
+    """A server of its own thread."""
+    opened, up = bind("127.0.0.1", 0), threading.Event()
+    opened.listen()
+    server = server_of(app, limits)
+    thread = threading.Thread(target=lambda: asyncio.run(serve(server, opened, ready=lambda _: up.set())))
+    thread.start()
+    assert up.wait(60)
+    try:
+        yield address_of(opened)
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def narrow(rows: int) -> bytes:
+    """A PNG of one column, in some hundred bytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 1, rows, 8, 0, 0, 0, 0)
+    body = zlib.compress(bytes(2 * rows), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+# --- cost before work --------------------------------------------------------------------------------------
+
+
+def test_a_narrow_image_is_refused_by_its_header(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resized so that its one column has the model's width, it would take gigabytes."""
+    monkeypatch.setattr(classifier, "prepare", lambda opened: pytest.fail("its pixels are decoded"))
+    answer = post(app_of(classifier), "/v1/predict", **form(("narrow.png", narrow(30_000))))
+    assert answer.status_code == 422
+    assert "1x30000 pixels are too narrow" in error_of(answer)
+
+
+@pytest.mark.parametrize("element", [b"1", b'""', b"[]", b"{}"], ids=["numbers", "texts", "lists", "objects"])
+def test_a_long_list_in_json_is_refused_before_it_is_parsed(classifier: Classifier, element: bytes) -> None:
+    body = b'{"images":[' + b",".join([element] * 1_000_000) + b"]}"
+
+    async def ask(client: httpx.AsyncClient) -> tuple[httpx.Response, float]:
+        began = time.perf_counter()
+        refused = asyncio.create_task(client.post("/v1/predict", content=body, headers=JSON))
+        await asyncio.sleep(0)
+        health = await client.get("/healthz")
+        seconds = time.perf_counter() - began
+        assert health.status_code == 200
+        return await refused, seconds
+
+    answer, seconds = talk(app_of(classifier), ask)
+    assert answer.status_code == 413
+    assert "more than 100000 parts" in error_of(answer)
+    assert seconds < 2
+
+
+def test_json_is_parsed_off_the_event_loop(classifier: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vitreous.deployment.serving import uploads
+
+    threads = []
+    original = uploads.parse_object
+    monkeypatch.setattr(
+        uploads, "parse_object", lambda data: threads.append(threading.current_thread()) or original(data)
+    )
+    post(app_of(classifier), "/v1/predict", json={"images": ["aGk="]})
+    assert threads != [threading.main_thread()]
+    assert len(threads) == 1
+
+
+def test_a_length_over_the_limit_is_refused_before_the_body(classifier: Classifier) -> None:
+    async def promised(client: httpx.AsyncClient) -> httpx.Response:
+        async def chunks() -> Any:
+            pytest.fail("the body is read")
+            yield b""
+
+        headers = {"content-type": "image/png", "content-length": str(10**9)}
+        return await client.post("/v1/predict", content=chunks(), headers=headers)
+
+    answer = talk(app_of(classifier), promised)
+    assert answer.status_code == 413
+    assert "the body is over the 32 MiB" in error_of(answer)
+
+
+# --- admission ---------------------------------------------------------------------------------------------
+
+
+def test_a_body_that_stands_still_is_given_up(classifier: Classifier) -> None:
+    async def silent(client: httpx.AsyncClient) -> httpx.Response:
+        async def chunks() -> Any:
+            yield image()[:100]
+            await asyncio.sleep(5)
+
+        return await client.post("/v1/predict", content=chunks(), headers={"content-type": "image/png"})
+
+    began = time.perf_counter()
+    answer = talk(app_of(classifier, limits=Limits(stalled=0.2)), silent)
+    assert answer.status_code == 408
+    assert "stood still for 0.2 s" in error_of(answer)
+    assert time.perf_counter() - began < 4
+
+
+def test_the_largest_body_that_still_arrives_gives_way(classifier: Classifier) -> None:
+    """Many large uploads that never end keep out neither memory's bound nor small requests."""
+    limits = Limits(body=50_000, memory=60_000)
+
+    async def crowd(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
+        async def unfinished() -> Any:
+            yield bytes(50_000)
+            await asyncio.sleep(8)
+
+        slow = client.post("/v1/predict", content=unfinished(), headers={"content-type": "image/png"})
+        waiting = asyncio.create_task(slow)
+        await asyncio.sleep(0.2)
+        small = Image.new("RGB", (300, 300))
+        buffer = io.BytesIO()
+        small.save(buffer, "BMP")
+        padded = image(size=(80, 60))[:50_000]
+        answer = await client.post(
+            "/v1/predict", content=padded + bytes(40_000 - len(padded)), headers={"content-type": "image/png"}
+        )
+        return await waiting, answer
+
+    dropped, answered = talk(app_of(classifier, limits=limits), crowd)
+    assert (dropped.status_code, answered.status_code) == (503, 200)
+    assert "as many bytes of requests" in error_of(dropped)
+
+
+def test_bodies_that_are_answered_never_give_way() -> None:
+    memory, first, second = Memory(100), Body(), Body()
+    memory.grow(first, 80)
+    first.complete = True
+    with pytest.raises(Refused):
+        memory.grow(second, 30)
+    assert not first.dropped
+    memory.bodies.discard(first)
+    memory.grow(Body(), 60)
+
+
+def test_silent_connections_leave_others_served(classifier: Classifier) -> None:
+    limits = Limits(connections=40, header_seconds=60)
+    app = app_of(classifier, limits=limits)
+    with at_an_address(app, limits) as url, ExitStack() as stack:
+        place = ("127.0.0.1", int(url.rpartition(":")[2]))
+        for number in range(100):
+            silent = stack.enter_context(socket.create_connection(place))
+            if number % 2:
+                silent.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nabc")
+        for _ in range(5):
+            began = time.perf_counter()
+            assert httpx.get(url + "/healthz", timeout=30).status_code == 200
+            assert time.perf_counter() - began < 1
+
+
+def test_headers_that_do_not_arrive_are_given_up(classifier: Classifier) -> None:
+    limits = Limits(header_seconds=0.3)
+    with at_an_address(app_of(classifier), limits) as url:
+        place = ("127.0.0.1", int(url.rpartition(":")[2]))
+        for start in (b"", b"GET /healthz HTTP/1.1\r\nHost: "):
+            with socket.create_connection(place, timeout=30) as slow:
+                slow.sendall(start)
+                assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
+        with socket.create_connection(place, timeout=30) as kept:  # the next request of a connection, too
+            kept.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = b""
+            while b'"ok"' not in answer:
+                answer += kept.recv(1000)
+            kept.sendall(b"GET /healthz")
+            assert kept.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_lack_of_files_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def thousands() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(Complaints())
+        for _ in range(2000):
+            error = OSError(24, "Too many open files")
+            loop.call_exception_handler(
+                {"message": "socket.accept() out of system resource", "exception": error}
+            )
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(thousands())
+    assert len(caplog.records) == 1
+
+
+def test_an_answer_that_takes_too_long_is_given_up(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, original = threading.Event(), classifier.endpoints
+    slow = original[0]._replace(answer=lambda questions: gate.wait(20))
+    monkeypatch.setattr(classifier, "endpoints", (slow, *original[1:]))
+
+    async def ask(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
+        late = await client.post("/v1/predict", **form(("x.png", image())))
+        await asyncio.sleep(0.4)
+        ready = await client.get("/readyz")
+        gate.set()
+        return late, ready
+
+    late, ready = talk(app_of(classifier, limits=Limits(deadline=0.3)), ask)
+    assert late.status_code == 504
+    assert "longer than 0.3 s" in error_of(late)
+    assert ready.status_code == 503  # the model still computes
+
+
+def test_a_small_image_does_not_wait_for_large_ones(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, original = threading.Event(), classifier.prepare
+
+    def slow(opened: Any) -> Any:
+        if opened.size[0] > 1000:
+            gate.wait(60)
+        return original(opened)
+
+    monkeypatch.setattr(classifier, "prepare", slow)
+    monkeypatch.setattr(classifier, "most_pixels", 10**8)
+    large = image(size=(2000, 1500), kind="JPEG")
+
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        files = form(*[(f"{number}.jpg", large) for number in range(16)])
+        expensive = asyncio.create_task(client.post("/v1/predict", **files))
+        await asyncio.sleep(0.3)
+        cheap = await asyncio.wait_for(client.post("/v1/predict", **form(("x.png", image()))), 30)
+        assert not expensive.done()
+        gate.set()
+        return [cheap.status_code, (await expensive).status_code]
+
+    assert talk(app_of(classifier), ask) == [200, 200]
+
+
+def test_requests_take_turns_and_batches_are_short() -> None:
+    batches: list[list[int]] = []
+
+    def work(questions: Any) -> list[int]:
+        batches.append(list(questions))
+        time.sleep(LONGEST / 4 * len(questions))
+        return list(questions)
+
+    async def ask() -> None:
+        batcher = Batcher[int, int](work, executor=THREAD, max_batch=4, max_wait=0.0)
+        running = asyncio.create_task(batcher.run())
+        many = [asyncio.create_task(batcher.ask(number, "many")) for number in range(12)]
+        await asyncio.sleep(0)
+        one = asyncio.create_task(batcher.ask(100, "one"))
+        await asyncio.gather(one, *many)
+        running.cancel()
+
+    asyncio.run(ask())
+    assert 100 in batches[0] + batches[1]  # not after all twelve
+    assert max(map(len, batches[1:])) <= 4
+    assert sorted(number for batch in batches for number in batch) == [*range(12), 100]
+
+
+# --- who may ask -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "words"),
+    [
+        ({"host": "evil.example"}, 421, "does not answer for the host 'evil.example'"),
+        ({"host": "[::1"}, 400, "not an address"),
+        ({"host": "localhost:8000", "origin": "http://evil.example"}, 403, "pages of other servers"),
+        ({"host": "localhost:8000", "origin": "null"}, 403, "pages of other servers"),
+        ({"host": "localhost:8000", "origin": "http://localhost:8000"}, 200, ""),
+        ({"host": "127.0.0.1:8000"}, 200, ""),
+        ({"host": "LOCALHOST"}, 200, ""),
+    ],
+)
+def test_a_page_elsewhere_cannot_use_the_server(
+    classifier: Classifier, headers: dict[str, str], status: int, words: str
+) -> None:
+    app = app_of(classifier, hosts=hosts_of("127.0.0.1", ()))
+    answer = post(app, "/v1/predict", **form(("x.png", image())), headers=headers)
+    assert answer.status_code == status
+    assert status == 200 or words in error_of(answer)
+
+
+def test_hosts_that_are_answered() -> None:
+    assert hosts_of("0.0.0.0", ()) is None
+    assert "models.example" in (hosts_of("0.0.0.0", ["models.example"]) or ())
+
+
+def test_a_token_is_needed_for_all_but_health_and_page(classifier: Classifier, tmp_path: Path) -> None:
+    app = app_of(classifier, token="0123456789abcdef")
+    for path in ("/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"):
+        assert get(app, path).status_code == 200, path
+    request = form(("x.png", image()))
+    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic 0123456789abcdef"}):
+        refused = post(app, "/v1/predict", **request, headers=headers)
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert "0123456789abcdef" not in error_of(refused)
+    for path in ("/v1/model", "/metrics", "/openapi.json", "/v2/models/tiny"):
+        assert get(app, path).status_code == 401, path
+    good = {"authorization": "Bearer 0123456789abcdef"}
+    assert post(app, "/v1/predict", **request, headers=good).status_code == 200
+
+
+@pytest.mark.parametrize("text", ["", "short", "0123456789\x1babcdef", "schlüssel-und-schloss"])
+def test_a_token_that_is_none(text: str, tmp_path: Path) -> None:
+    from vitreous.deployment.serving.running import read_token
+
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(InputError, match="16 or more printable"):
+        read_token(tmp_path / "token")
+    with pytest.raises(InputError, match="cannot read --token-file"):
+        read_token(tmp_path / "none")
+
+
+def test_escape_sequences_stay_out_of_the_log(
+    classifier: Classifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="vitreous.access"):
+        get(app_of(classifier), "/no%1b]0;owned%07such")
+    (line,) = [each.getMessage() for each in caplog.records if each.name == "vitreous.access"]
+    assert "\x1b" not in line
+    assert json.loads(line)["path"] == "/no\x1b]0;owned\x07such"
