@@ -164,7 +164,7 @@ function heatMap(matrix, { id, symbol, name, k, kind = "signed", most, rowName, 
   const write = (r, c) => (kind === "weight" ? `${(100 * value(r, c)).toFixed(2)}%` : value(r, c).toFixed(4).replace("-", "−"));
   const canvas = cells({
     id, rows, columns, pick, label: [name || symbol, `${rows} × ${columns}`].join(", "),
-    at: (r, c) => `${[rowName?.(r), columnName ? columnName(c) : `#${c + 1}`].filter(Boolean).join(" · ")}:  ${write(r, c)}`,
+    at: (r, c) => `${[rowName?.(r), columnName ? columnName(c) : `#${c + 1}`].filter(Boolean).join(" · ").replace(" · →", " →")}:  ${write(r, c)}`,
   });
   let [wide, high] = cellSize(rows, columns, square);
   if (tall) high = tall;

@@ -250,7 +250,7 @@ const PANELS = [
       const heads = div("heads", c.layerTrace.heads.map((head, k) => element("button", { type: "button", class: "head", id: `softmax-head-${k}`, "aria-pressed": String(k === c.head), onclick: () => c.select({ head: k }) },
         Object.assign(patchImage(c.image, c.grid, { label: `${c.words.head} ${k + 1}`, side: 84, gap: 1, order: c.order, weights: row(head.weights, c.token).subarray(c.prefix), marked: c.token - c.prefix, at: () => `${c.words.head} ${k + 1}` }), { tabIndex: -1 }), `${c.words.head} ${k + 1}`)));
       return [
-        heatMap(c.headTrace.weights, { id: "softmax-all", k: "A", symbol: "A", name: c.words.attention, kind: "weight", square: true, rowName: (r) => `${c.tokenName(r)} →`, columnName: c.tokenName, marked: [c.token], pick: (r) => c.select({ token: r }), note: c.words.click_row }),
+        heatMap(c.headTrace.weights, { id: "softmax-all", k: "A", symbol: "A", name: c.words.attention, kind: "weight", square: true, rowName: c.tokenName, columnName: (s) => `→ ${c.tokenName(s)}`, marked: [c.token], pick: (r) => c.select({ token: r }), note: c.words.click_row }),
         figure({ k: "A", name: c.t("looks", { token: c.tokenName(c.token) }), note: c.t("row_sum", { sum: weights.reduce((sum, value) => sum + value, 0).toFixed(4), even: percent(1 / c.T) }) },
           patches(c, { id: "softmax-image", weights: weights.subarray(c.prefix), most, at: (n) => `${c.tokenName(n + c.prefix)}:  ${percent(weights[n + c.prefix])}` })),
         figure({ k: "A", name: c.words.largest_weights }, bars(best.map((t) => ({ name: c.tokenName(t), share: weights[t] / weights[best[0]], text: percent(weights[t]) })))),
