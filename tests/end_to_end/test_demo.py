@@ -37,7 +37,15 @@ def test_it_learns_to_read_digits(demo: tuple[Path, dict[str, Any]]) -> None:
 
 def test_its_run_directory_is_whole(demo: tuple[Path, dict[str, Any]]) -> None:
     folder = demo[0] / demo[1]["run"]
-    expected = {"config.toml", "model", "checkpoints", "metrics.jsonl", "report.html", "README.md"}
+    expected = {
+        "config.toml",
+        "model",
+        "checkpoints",
+        "metrics.jsonl",
+        "report.html",
+        "learn.html",
+        "README.md",
+    }
     assert expected <= {path.name for path in folder.iterdir()}
     assert list(folder.glob("events.out.tfevents.*"))
     assert {path.name for path in (folder / "model").iterdir()} == {"model.safetensors", "config.json"}
