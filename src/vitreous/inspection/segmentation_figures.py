@@ -109,7 +109,7 @@ def errors(pixels: Pixels, true: Mask, predicted: Mask) -> Pixels:
     """Return the image, pale, with its wrong pixels in red and the ignored ones in gray."""
     pale = (0.35 * pixels.mean(axis=2, keepdims=True) + 150).repeat(3, axis=2)
     stripes = np.add.outer(np.arange(len(pale)), np.arange(pale.shape[1])) % 4 < 2
-    pale[(true != predicted) & stripes] = WRONG  # striped, to be told apart by more than color
+    pale[(true != predicted) & stripes] = WRONG  # striped, so that not color alone shows them
     pale[true == IGNORED] = LEFT_OUT
     return pale.round().astype(np.uint8)
 
