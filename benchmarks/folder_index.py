@@ -41,10 +41,10 @@ def measure(root: Path) -> dict[str, float]:
     """Seconds for the first and the second time, and bytes for each image."""
     before = resident()
     began = time.perf_counter()
-    images = class_folder(root)
+    images = class_folder(root, DataConfig())
     build = time.perf_counter() - began
     began = time.perf_counter()
-    again = class_folder(root)
+    again = class_folder(root, DataConfig())
     cached = time.perf_counter() - began
     assert np.array_equal(images.paths, again.paths)
     del again

@@ -76,7 +76,7 @@ def test_what_is_not_an_image_is_an_input_error(model: ViT, images: object) -> N
 
 def test_probe_takes_data_in_memory(model: ViT, pixels: NDArray[np.uint8], labels: list[str]) -> None:
     result = vt.probe(model, (pixels, labels), shots=[1], progress=False)
-    assert result.test_count == 4
+    assert 2 <= result.test_count <= 8
     assert result.table()[0]["probe"] == "linear, 1 of each class"
 
 

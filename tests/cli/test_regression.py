@@ -48,7 +48,7 @@ def run(manifest, command, workplace):
         assert {"r2", "mean_absolute_error", "rmse"} == set(result["metrics"])
         low, high = result["metrics"]["r2"]["interval"]
         assert low <= result["test_r2"] <= high
-        assert result["test_count"] == 16
+        assert 8 <= result["test_count"] <= 32
     return path
 
 
@@ -68,7 +68,7 @@ def test_the_model_predicts_in_the_unit_of_the_labels(run, command):
 
 def test_evaluate_repeats_what_training_measured(run, command):
     told = json.loads(command("evaluate", run, "--json").out)
-    assert told["test_count"] == 16
+    assert 8 <= told["test_count"] <= 32
     assert "R2" in (run / "README.md").read_text()
     assert "Predicted and true numbers" in (run / "report.html").read_text()
     assert "largest errors" in command("evaluate", run).out

@@ -86,7 +86,8 @@ def test_evaluate_judges_the_held_out_part_or_other_data(run, streets, command):
     same = json.loads(command("evaluate", run, "--json").out)
     other = json.loads(command("evaluate", run, streets / "train", "--json").out)
     assert (same["test_count"], same["part"]) == (3, "held-out part")
-    assert (other["test_count"], other["part"]) == (9, "all of it")
+    trained_on = "all of it, every image of which it was trained on (by their content)"
+    assert (other["test_count"], other["part"]) == (9, trained_on)
     pages = command("evaluate", run, "digit-pages")
     assert (pages.code, "has other classes than the model" in pages.err) == (2, True)
     unknown = command("evaluate", run, "--set", "training.steps=3")

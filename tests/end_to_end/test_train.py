@@ -74,7 +74,8 @@ def test_digits_in_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {each["name"] for each in result["baselines"]} == {"tuned kernel SVM", "k nearest neighbors"}
     assert all(each["accuracy"] > 0.97 for each in result["baselines"])
     assert {path.name for path in out.iterdir() if not path.name.startswith("events.out.tfevents")} == {
-        *("config.toml", "model", "checkpoints", "metrics.jsonl", "report.html", "learn.html", "README.md")
+        *("config.toml", "split.csv", "model", "checkpoints", "metrics.jsonl"),
+        *("report.html", "learn.html", "README.md"),
     }
     assert any(path.name.startswith("events.out.tfevents") for path in out.iterdir())
     assert [row["epoch"] for row in Run.open(out).metrics()] == [1.0, 2.0]

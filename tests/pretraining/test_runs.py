@@ -132,8 +132,8 @@ def heap(tmp_path) -> Path:
 
 def test_a_heap_of_images_needs_no_classes(heap, tmp_path):
     splits = open_unlabeled(str(heap), DataConfig())
-    assert len(splits.train) == 16
-    assert len(splits.test) == 4
+    assert len(splits.train) + len(splits.test) == 20
+    assert 2 <= len(splits.test) <= 8
     config = task_named("simmim").plan(str(heap), {}).config
     assert config.model.image_size == (20, 24)
     assert config.model.patch_size == (4, 4)
@@ -165,7 +165,7 @@ def test_the_command_and_fine_tuning_from_its_run(heap, tmp_path, capsys):
     assert command(["pretrain", str(heap), *options, *tiny, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["objective"] == "masked-patch"
-    assert result["train_count"] == 16
+    assert 12 <= result["train_count"] <= 18
     page = Path(result["report"]).read_text()
     assert page.count("data:image/png") >= 12  # image, shown and filled in, of four
     assert not re.search(r"""(src|href)=["']?https?:|url\(["']?https?:""", page)

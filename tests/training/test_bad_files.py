@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from vitreous.data.dataset import BadFiles
 from vitreous.data.decoding import BadImage
+from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import BadFileSync, World
@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from vitreous.data.dataset import BadFiles
+from vitreous.data.loading import BadFiles
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.training.distributed import BadFileSync

@@ -249,8 +249,13 @@ def test_the_command_exits_with_1_for_an_error_alone(
         assert "set data.class_balance=true" in said
     (tmp_path / "emu").mkdir()
     for command_line in (["doctor"], ["data", "check"]):
+        assert command([*command_line, str(tmp_path)]) == 0
+        assert "warning: 1 class folders hold no image, and are left out" in capsys.readouterr().out
+    for image in (tmp_path / "cat").iterdir():
+        shutil.copy(image, tmp_path / "dog" / f"copy-{image.name}")
+    for command_line in (["doctor"], ["data", "check"]):
         assert command([*command_line, str(tmp_path)]) == 1
-        assert "error: 1 class folders hold no image" in capsys.readouterr().out
+        assert "pairs of images in two splits are the same" in capsys.readouterr().out
 
 
 def test_a_stopped_run_is_judged_by_its_newest_state(broken: Broken, tiny: RunConfig) -> None:

@@ -31,7 +31,13 @@ def doctor(subject: Any) -> Diagnosis:
     return Diagnosis(tuple(findings), subject)
 
 
-def check_data(data: Any, *, task: str = "classification", workers: int | None = None) -> DataReport:
+def check_data(
+    data: Any,
+    *,
+    task: str = "classification",
+    workers: int | None = None,
+    quarantine: str | Path | None = None,
+) -> DataReport:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
 
     Args:
@@ -39,18 +45,20 @@ def check_data(data: Any, *, task: str = "classification", workers: int | None =
         task: "classification", "captioning" (a manifest whose label is the text) or "segmentation"
             (a folder with images/ and masks/).
         workers: threads; one for each core by default.
+        quarantine: a folder to which files that cannot be read are moved, out of a folder of images.
 
     Raises:
-        InputError: there are no such data, or no such task.
+        InputError: there are no such data, or no such task; or the data are not a folder.
     """
-    from vitreous.data.checking import check_source
+    from vitreous.data.checking import check_source, quarantined
     from vitreous.data.segmentation.checking import check_masks
     from vitreous.data.text.captions import check_texts
 
     checks = {"classification": check_source, "captioning": check_texts, "segmentation": check_masks}
     if task not in checks:
         raise InputError(f"unknown task {task!r}: {nearest(task, list(checks))}")
-    return checks[task](data, workers=workers)
+    report = checks[task](data, workers=workers)
+    return quarantined(report, data, Path(quarantine)) if quarantine is not None else report
 
 
 def pack_data(

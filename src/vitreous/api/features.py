@@ -197,6 +197,7 @@ def probe(
 
 def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return what a run was trained on, split as it was; the digits for any other model."""
+    from vitreous.data.split import SPLIT
     from vitreous.models.settings import merged
     from vitreous.tasks.running import open_run
 
@@ -204,4 +205,5 @@ def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():
         return "digits", dict(settings)
     trained = open_run(Path(path)).config
-    return trained.source, merged({"data": trained.data.model_dump()}, settings)
+    data = trained.data.with_split(Path(path, SPLIT))
+    return trained.source, merged({"data": data.model_dump()}, settings)

@@ -28,6 +28,7 @@ LEAVES = {
     "precision": "training.precision",
     "shard": "training.shard",
     "strict": "data.strict",
+    "group_by": "data.group_by",
     "workers": "data.workers",
     "seed": "seed",
 }
@@ -77,6 +78,7 @@ def train(
     seed: int | None = None,
     workers: int | None = None,
     strict: bool = False,
+    group_by: str | None = None,
     settings: Settings | None = None,
     config: str | Path | None = None,
     callbacks: Iterable[Any] = (),
@@ -101,6 +103,8 @@ def train(
         seed: the random seed of initialization, shuffling and augmentation.
         workers: threads that decode.
         strict: an image that cannot be read is an error.
+        group_by: images of one group (a patient, a video) are in one part: a column of the manifest, or a
+            regular expression that is searched in each image's name.
         settings: any leaf of the configuration, {"training.peak_lr": 1e-3}; and a TOML file of them.
         callbacks: `vitreous.training.callbacks.Callback` objects, or functions that get each row of metrics.
         progress: show progress, and why the recipe was chosen, on stderr.
@@ -129,6 +133,7 @@ def train(
         "seed": seed,
         "workers": workers,
         "strict": strict or None,
+        "group_by": group_by,
         "settings": settings,
         "config": config,
         "callbacks": callbacks,
@@ -140,7 +145,7 @@ def train(
     if named.config.command != "train":
         instead = "pretrain" if named.config.command == "pretrain" else "train_translator"
         raise InputError(f"the task {named.name} is trained by vitreous.{instead}")
-    particular = ("model", "init", "recipe", "image_size", "minutes", "workers", "strict")
+    particular = ("model", "init", "recipe", "image_size", "minutes", "workers", "strict", "group_by")
     given = {name: options[name] for name in particular}
     named.check_options("train", **given, batch_size="auto" if fit_memory else None)
     source = None if data is None else data_source(data, numbers=named.numeric)

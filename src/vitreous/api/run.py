@@ -172,6 +172,7 @@ def train_in_processes(
         options: of the evaluation.
     """
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
+    from vitreous.data.split import data_notes
     from vitreous.tasks.running import train_run
     from vitreous.training.callbacks import Display
     from vitreous.training.distributed import process_group
@@ -185,7 +186,7 @@ def train_in_processes(
             if progress and world.first:
                 print(printable(note), file=sys.stderr)
 
-        for note in started.notes:
+        for note in (*started.notes, *data_notes(started.data)):
             tell(note)
         shown = [Display(started.task.training_words)] if progress and world.first else []
         try:

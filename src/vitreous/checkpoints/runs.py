@@ -24,9 +24,12 @@ def read_tree(path: Path) -> dict[str, Any]:
     if not file.exists():
         raise InputError(f"{path} is not a run directory: it has no config.toml")
     try:
-        return with_task(with_current_names(tomllib.loads(file.read_text(encoding="utf-8"))))
+        tree = with_task(with_current_names(tomllib.loads(file.read_text(encoding="utf-8"))))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}") from None
+    if isinstance(tree.get("data"), dict):  # version 0.1 sampled the held-out part
+        tree["data"].setdefault("split_by", "random")
+    return tree
 
 
 def command_of(tree: Mapping[str, Any]) -> str:

@@ -49,6 +49,7 @@ def check(
         Parameter(help="what is to be learned of each image"),
     ] = "classification",
     workers: Workers | None = None,
+    quarantine: Path | None = None,
     json: Json = False,
 ) -> int:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
@@ -58,8 +59,10 @@ def check(
     source
         DATA: a folder, a manifest, shards, digits ...; with --task captioning a manifest whose label is the
         text; with --task segmentation a folder with images/ and masks/
+    quarantine
+        a folder to which files that cannot be read are moved, out of a folder of images
     """
-    report = vt.check_data(source, task=task, workers=workers)
+    report = vt.check_data(source, task=task, workers=workers, quarantine=quarantine)
     if json:
         print_json({"data": source, **report.to_json()})
     else:
@@ -123,5 +126,7 @@ def print_report(source: str, report: DataReport) -> None:
     classes = f"; {len(counts)} classes of {min(counts)} to {max(counts)} images" if counts else ""
     print(f"{source}: {parts}{classes}")
     print_findings(report.findings)
+    if report.moved:
+        print(f"moved to quarantine: {len(report.moved)} files that cannot be read")
     if not report.findings:
         print("nothing is wrong with it")

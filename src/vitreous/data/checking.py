@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,9 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.sources import open_data
+from vitreous.data.split import findings_of
 from vitreous.data.survey import DataSurvey, exact_duplicates, near_duplicates, survey_images
+from vitreous.errors import InputError, writing_to
 from vitreous.results import percent
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
@@ -32,21 +37,15 @@ MOST_COMPARED = 20_000  # images; all pairs are compared
 
 
 def check_source(source: Any, *, workers: int | None = None) -> DataReport:
-    """Open DATA and look at every image. A class folder without one, with which nothing can be trained, is
-    a finding like others here."""
-    empty: list[Path] = []
-    return check(open_data(source, DataConfig(), empty=empty), workers=workers, empty=empty)
+    """Open DATA and look at every image."""
+    return check(open_data(source, DataConfig()), workers=workers)
 
 
-def check(splits: Splits, *, workers: int | None = None, empty: Sequence[Path] = ()) -> DataReport:
-    """Look at every image and say what is wrong.
-
-    Args:
-        empty: class folders without an image.
-    """
+def check(splits: Splits, *, workers: int | None = None) -> DataReport:
+    """Look at every image and say what is wrong."""
     seen = survey_images(named_parts(*splits[:3]), workers=workers)
     counts = dict(zip(splits.train.classes, seen.counts.tolist(), strict=True))
-    found = list(label_findings(splits, counts, empty))
+    found = [*findings_of(splits), *label_findings(splits, counts)]
     few = [f"{name}: {count}" for name, count in counts.items() if 0 < count < FEW]
     if any(each.kind == "texts" for each in found):
         few = []  # each text is a class of its own
@@ -56,17 +55,35 @@ def check(splits: Splits, *, workers: int | None = None, empty: Sequence[Path] =
         *finding("few", few, least=FEW),
         *suspects(seen),
     ]
-    return DataReport(tuple(findings), seen.images, counts)
+    return DataReport(tuple(findings), seen.images, counts, tuple(seen.bad.reasons))
 
 
-def data_findings(splits: Splits, empty: Sequence[Path] = ()) -> Iterator[Finding]:
-    """Yield what can be known without decoding the images: labels, and files that are in two parts.
+def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
+    """Move the files that cannot be read out of a folder of images, to the same places below `folder`.
 
-    Args:
-        empty: class folders without an image.
+    Raises:
+        InputError: the data are not a folder of files, or `folder` is in it or cannot be written.
     """
+    root = Path(str(source)).expanduser().resolve()
+    if not root.is_dir() or any(root.glob("*.tar")):
+        raise InputError(f"--quarantine moves files out of a folder, which {source} is not: leave it out")
+    if root == folder.resolve() or root in folder.resolve().parents:
+        raise InputError(f"--quarantine {folder} is in {source}, where it would be data: name another folder")
+    moved = []
+    with writing_to(folder, "name another folder for --quarantine"):
+        for name in filter(os.path.isfile, report.unreadable):
+            target = folder / os.path.relpath(name, source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(name, target)
+            moved.append(name)
+    return replace(report, moved=tuple(moved))
+
+
+def data_findings(splits: Splits) -> Iterator[Finding]:
+    """Yield what can be known without decoding the images: labels, and files that are in two parts."""
+    yield from findings_of(splits)
     shown = class_counts(splits.train)
-    yield from label_findings(splits, dict(zip(splits.train.classes, shown.tolist(), strict=True)), empty)
+    yield from label_findings(splits, dict(zip(splits.train.classes, shown.tolist(), strict=True)))
     train = {digest: index for index, digest in digests(splits.train)}
     for part in filter(None, (splits.validation, splits.test)):
         twice = [(train[digest], index) for index, digest in digests(part) if digest in train]
@@ -74,36 +91,23 @@ def data_findings(splits: Splits, empty: Sequence[Path] = ()) -> Iterator[Findin
             yield from finding("leak", [(splits.train.name(one), part.name(other)) for one, other in twice])
 
 
-def digests(images: ImageDataset) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and a fingerprint of each image's file, or of its pixels where there is no file."""
+def digests(images: ImageDataset) -> Iterator[tuple[int, str]]:
+    """Yield the number and the digest of each image that has one."""
     for index in range(min(len(images), LOOKED_AT)):
-        try:
-            content = images.encoded(index)
-            if content is None:
-                image = images.image(index)
-                content = repr(image.size).encode() + image.tobytes()
-        except BadImage:
-            continue  # counted and named by the loader
-        yield index, hashlib.blake2b(content, digest_size=16).digest()
+        with suppress(BadImage):  # counted and named by the loader
+            if digest := images.digest(index):
+                yield index, digest
 
 
-def label_findings(
-    splits: Splits, counts: Mapping[str, int], empty: Sequence[Path] = ()
-) -> Iterator[Finding]:
-    """Yield what the labels alone tell.
-
-    Args:
-        counts: images of each class.
-        empty: class folders without an image.
-    """
-    yield from finding("empty", list(map(str, empty)))
+def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield what the labels alone tell. counts: images of each class."""
     classes = splits.train.classes
     if looks_masked(classes):
         yield from finding("masks", classes, classes=" and ".join(classes))
     single = [name for name, count in counts.items() if count == 1]
     if 2 * len(single) > len(counts):
         yield from finding("texts", single, classes=len(counts))
-    yield from imbalance({name: count for name, count in counts.items() if count or not empty})
+    yield from imbalance(counts)
     if splits.train.targets.ndim > 1:
         return
     for name, part in named_parts(*splits[:3]).items():
@@ -157,6 +161,7 @@ def image_findings(seen: DataSurvey, labels: str) -> Iterator[Finding]:
         labels: what an image's label is called.
     """
     yield from finding("broken", [{"path": name, "reason": reason} for name, reason in seen.bad])
+    yield from finding("repaired", sorted(seen.bad.repaired))
     if not seen.names:
         return
     same = [pair for group in exact_duplicates(seen.digests) for pair in pairwise(group)]

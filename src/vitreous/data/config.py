@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -17,11 +18,29 @@ class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
     split_seed: int = Field(default=0, ge=0, description="another number samples another split")
+    split_by: Literal["name", "random"] = Field(
+        default="name",
+        description="a hash of each image's name, so that other images do not matter; random: of all "
+        "images, as runs without split.csv",
+    )
+    group_by: str | None = Field(
+        default=None,
+        description="images of one group are in one part: a manifest's column, or a pattern of names",
+    )
+    split_file: str | None = Field(
+        default=None, description="split.csv of another run, whose parts these data get"
+    )
+    new_images: bool = Field(
+        default=False, description="take in images that split.csv does not list, where there is one"
+    )
     test_fraction: Probability = Field(
         default=0.2, description="held out of a source that has no split of its own, class by class"
     )
     validation_fraction: Probability = Field(
         default=0.0, description="taken from what is left for training, for model selection; class by class"
+    )
+    nested: Literal["ask", "inner", "outer"] = Field(
+        default="ask", description="the classes of a folder whose folders all hold the same folders"
     )
     workers: int | None = Field(default=None, ge=0, description="threads that decode; None: one per core")
     in_memory: Literal["auto"] | bool = Field(
@@ -29,12 +48,19 @@ class DataConfig(Config):
     )
     class_balance: bool = Field(default=False, description="sample every class equally often")
     strict: bool = Field(default=False, description="an image that cannot be read is an error")
+    bad_files: Fraction = Field(
+        default=0.01, description="part of the images that cannot be read, from which on training stops"
+    )
     streaming: bool = Field(
         default=False, description="hf: sources are fetched while training, not downloaded before"
     )
     label_separator: str = Field(
         default="|", min_length=1, description="between the labels of one image in a manifest"
     )
+
+    def with_split(self, file: Path | None) -> DataConfig:
+        """Return the same with the parts of a run's split.csv, if it has one."""
+        return self.model_copy(update={"split_file": str(file)}) if file and file.is_file() else self
 
 
 class RandomResizedCropConfig(Config):

@@ -1,9 +1,16 @@
-"""What every source yields: numbered images with targets; how they are split, and what becomes of those that
-cannot be read."""
+"""What every source yields: numbered images with targets; and how they are split.
+
+An image is held out by a hash of its name, which does not depend on the other names: where images are added
+or removed, no other image moves to another part. Only a class of which the hashes hold out less than half of
+what they should, as happens with a few images, gives those with the lowest hashes as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -11,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.config import DataConfig
-from vitreous.data.decoding import BadImage, EncodedImage, decode
+from vitreous.data.decoding import EncodedImage, decode, fingerprint
+from vitreous.data.findings import Finding, finding
 from vitreous.errors import InputError
 
 Indices = NDArray[np.int64]
@@ -29,12 +36,18 @@ class ImageDataset:
             numbers to predict, where there are no classes.
         source: what its images are named after.
         blocks: (N,) the block that each image is read with; None where any order costs the same.
+        groups: (N,) names of the groups that the images belong to, where the source has them.
+        listed: whether the images are there to be listed, and not composed when they are asked for.
+        findings: what the user should know of how they were opened.
     """
 
     classes: tuple[str, ...]
     targets: NDArray[Any]
     source: str
     blocks: NDArray[np.int32] | None = None
+    groups: NDArray[Any] | None = None
+    listed = True
+    findings: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -42,6 +55,27 @@ class ImageDataset:
     def name(self, index: int) -> str:
         """Return a path, or what else tells the user which image it is."""
         return f"{self.source}[{index}]"
+
+    def key(self, index: int) -> str:
+        """Return the name that stays the same where the whole source is moved: a path relative to it."""
+        return self.name(index)
+
+    def label(self, index: int) -> str:
+        """Return the label as text: a class, several as in "cat|dog:0.5", or a number."""
+        target = self.targets[index]
+        if target.ndim:
+            weights = ((self.classes[place], target[place]) for place in np.flatnonzero(target))
+            return "|".join(name if weight == 1 else f"{name}:{weight:g}" for name, weight in weights)
+        return self.classes[int(target)] if self.classes else f"{target:.9g}"
+
+    def digest(self, index: int) -> str:
+        """Return what tells the stored image from others, whatever its name; "" where that takes long.
+        Raises BadImage."""
+        content = self.encoded(index)
+        if content is None:
+            image = self.image(index)
+            content = repr(image.size).encode() + image.tobytes()
+        return fingerprint(len(content), lambda place, count: content[place : place + count])
 
     def encoded(self, index: int) -> bytes | None:
         """Return the file's bytes, or None for a source that holds pixels. Raises BadImage."""
@@ -78,9 +112,17 @@ class Subset(ImageDataset):
         self.images, self.indices = images, indices
         self.classes, self.targets = images.classes, images.targets[indices]
         self.blocks = None if images.blocks is None else images.blocks[indices]
+        self.groups = None if images.groups is None else images.groups[indices]
+        self.listed, self.findings = images.listed, images.findings
 
     def name(self, index: int) -> str:
         return self.images.name(int(self.indices[index]))
+
+    def key(self, index: int) -> str:
+        return self.images.key(int(self.indices[index]))
+
+    def digest(self, index: int) -> str:
+        return self.images.digest(int(self.indices[index]))
 
     def image(self, index: int) -> Image.Image:
         return self.images.image(int(self.indices[index]))
@@ -101,14 +143,7 @@ class ArrayImages(ImageDataset):
         return Image.fromarray(self.pixels[index])
 
 
-DatasetT = TypeVar("DatasetT", bound=ImageDataset)
 Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]  # train, validation, test
-
-
-def named_parts(train: DatasetT, validation: DatasetT | None, test: DatasetT | None) -> dict[str, DatasetT]:
-    """Return the parts that there are, by name."""
-    parts = {"train": train, "validation": validation, "test": test}
-    return {name: part for name, part in parts.items() if part is not None}
 
 
 class DataSummary(NamedTuple):
@@ -140,19 +175,13 @@ def strata(targets: NDArray[Any]) -> NDArray[np.int64]:
     return targets.astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1).astype(np.int64)
 
 
-def stratified(targets: NDArray[Any], fraction: float, seed: int) -> tuple[Indices, Indices]:
-    """(kept, held out), both ascending. Each class gives its part, at least one image if it has two, and
-    always keeps one."""
-    generator = np.random.default_rng(seed)
-    groups = strata(targets)
-    held: list[Indices] = []
-    by_class = np.argsort(groups, kind="stable")
-    for members in np.split(by_class, np.flatnonzero(np.diff(groups[by_class])) + 1):
-        count = min(max(round(len(members) * fraction), 1), len(members) - 1) if fraction else 0
-        held.append(generator.permutation(members)[:count])
-    out = np.sort(np.concatenate(held))
-    kept = np.setdiff1d(np.arange(len(targets)), out)
-    return kept, out
+DatasetT = TypeVar("DatasetT", bound=ImageDataset)
+
+
+def named_parts(train: DatasetT, validation: DatasetT | None, test: DatasetT | None) -> dict[str, DatasetT]:
+    """Return the parts that there are, by name."""
+    parts = {"train": train, "validation": validation, "test": test}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> Parts:
@@ -182,80 +211,126 @@ def with_own_parts(
     Raises:
         InputError: a part is to be split off that the source has already.
     """
-    if not held_out:
-        return split(train, config)
+    own = {"train": train}
     if len(held_out) == 1:
-        return *carve(train, config), next(iter(held_out.values()))
-    if config.validation_fraction:
+        own["test"] = next(iter(held_out.values()))
+    elif held_out:
+        own["validation"] = next(part for name, part in held_out.items() if name != "test")
+        own["test"] = held_out["test"]
+        if config.validation_fraction:
+            raise InputError(
+                f"{where} has a validation part, so data.validation_fraction={config.validation_fraction:g} "
+                "has no effect: leave it out"
+            )
+    if config.group_by and held_out and not config.validation_fraction:
         raise InputError(
-            f"{where} has a validation part, so data.validation_fraction={config.validation_fraction:g} has "
-            "no effect: leave it out"
+            f"{where} has parts of its own, so data.group_by={config.group_by!r} has no effect: leave it out"
         )
-    validation = next(part for name, part in held_out.items() if name != "test")
-    return train, validation, held_out["test"]
+    if config.split_file:
+        from vitreous.data.split import as_recorded  # it needs threads, whose module imports this one
+
+        return as_recorded(own, Path(config.split_file), config)
+    test = own.get("test")
+    if test is None:
+        train, test = held_out_of(train, config.test_fraction, config, "test")
+    validation = own.get("validation")
+    if config.validation_fraction:
+        train, validation = held_out_of(train, config.validation_fraction, config, "validation")
+        if validation is None:
+            raise InputError(
+                f"data.validation_fraction={config.validation_fraction} leaves no image to validate on: "
+                "every class has a single image"
+            )
+    return train, validation, test
 
 
 def split(images: ImageDataset, config: DataConfig) -> Parts:
     """(train, validation, test) of a source that has no split of its own."""
-    kept, held = stratified(images.targets, config.test_fraction, config.split_seed)
-    train, validation = carve(images.subset(kept), config)
-    return train, validation, images.subset(held) if len(held) else None
+    return with_own_parts(images, {}, config, where=images.name(0))
 
 
-def carve(train: ImageDataset, config: DataConfig) -> tuple[ImageDataset, ImageDataset | None]:
-    """(train, validation): the validation images taken from those for training."""
-    if not config.validation_fraction:
-        return train, None
-    kept, held = stratified(train.targets, config.validation_fraction, config.split_seed)
-    if not len(held):
+def held_out_of(
+    images: ImageDataset, fraction: float, config: DataConfig, part: str
+) -> tuple[ImageDataset, ImageDataset | None]:
+    """Return (the images that are kept, those that are held out as `part`; None where none are)."""
+    if config.split_by == "random":
+        held = stratified(images.targets, fraction, config.split_seed)
+    else:
+        held = lowest_hashes(images, fraction, config, part)
+    if not held.any():
+        return images, None
+    kept = images.subset(np.flatnonzero(~held))
+    if config.split_by == "random":
+        kept.findings = (*kept.findings, *finding("unrecorded split", (), 1))
+    return kept, images.subset(np.flatnonzero(held))
+
+
+def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, part: str) -> NDArray[np.bool_]:
+    """Return which images have a hash below `fraction`. Where these are less than half as many of a class as
+    they should be, those with the lowest hashes are added; and those with the highest are always kept. Images
+    of one group have one hash."""
+    hashes = name_hashes(group_names(images, config), f"{part} {config.split_seed}")
+    held = hashes < fraction
+    if not fraction:
+        return held
+    together = config.group_by is not None
+    for members in [np.arange(len(images))] if together else members_of_classes(images.targets):
+        ascending = np.sort(hashes[members])
+        held[members] |= hashes[members] <= ascending[math.ceil(fraction * len(members) / 2) - 1]
+        held[members] &= hashes[members] < ascending[-1]
+    if together and not held.any():
+        raise InputError(f"data.group_by={config.group_by!r} puts all images into one group: give another")
+    return held
+
+
+def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
+    """Return what each image is held out by: its own name, or that of its group."""
+    keys = [images.key(index) for index in range(len(images))]
+    if config.group_by is None:
+        return keys
+    if images.groups is not None:
+        return [str(group) for group in images.groups]
+    try:
+        pattern = re.compile(config.group_by)
+    except re.error as error:
+        raise InputError(f"data.group_by={config.group_by!r} is not a pattern: {error}") from None
+    found = [pattern.search(key) for key in keys]
+    if None in found:
         raise InputError(
-            f"data.validation_fraction={config.validation_fraction} leaves no image to validate on: every "
-            "class has a single image"
+            f"data.group_by={config.group_by!r} is not a column, and matches nothing in the name "
+            f"{keys[found.index(None)]!r}: give a column of the manifest, or a pattern of names such as "
+            "'([^/_]*)_' for what is before the first _"
         )
-    return train.subset(kept), train.subset(held)
+    return [match[1] or "" if pattern.groups else match[0] for match in found if match]
+
+
+def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
+    """Return a number in 0 ... 1 for each name, which depends on nothing else."""
+    digests = (
+        hashlib.blake2b(f"{purpose}\0{name}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
+        for name in names
+    )
+    return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64
+
+
+def stratified(targets: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Return which images are held out, sampled class by class: as versions before split.csv did."""
+    generator = np.random.default_rng(seed)
+    held = np.zeros(len(targets), dtype=bool)
+    for members in members_of_classes(targets):
+        count = min(max(round(len(members) * fraction), 1), len(members) - 1) if fraction else 0
+        held[generator.permutation(members)[:count]] = True
+    return held
+
+
+def members_of_classes(targets: NDArray[Any]) -> list[Indices]:
+    """Return the images of each class that has some."""
+    groups = strata(targets)
+    by_class = np.argsort(groups, kind="stable")
+    return np.split(by_class, np.flatnonzero(np.diff(groups[by_class])) + 1)
 
 
 def check_classes(classes: Sequence[str], where: str) -> None:
     """Raise InputError for a single class."""
     if len(classes) == 1:
         raise InputError(f"{where} has a single class, {classes[0]!r}: a classifier needs two or more")
-
-
-class BadFiles:
-    """The images that could not be read, each once, and when to stop because of them.
-
-    Over 1 % of an epoch is too much; up to three files never are, since in a set of 50 one is already 2 %.
-    """
-
-    PART, ALWAYS_ALLOWED = 0.01, 3
-
-    def __init__(self, *, strict: bool = False) -> None:
-        self.strict = strict
-        self.reasons: dict[str, str] = {}
-
-    def __len__(self) -> int:
-        return len(self.reasons)
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self.reasons.items())
-
-    def add(self, bad: BadImage) -> None:
-        """Remember an image. Raises InputError if strict."""
-        if self.strict:
-            raise InputError(f"{bad.name} cannot be read ({bad.reason}): fix or remove it, or drop --strict")
-        self.reasons.setdefault(bad.name, bad.reason)
-
-    def check(self, images: int) -> None:
-        """Raises InputError, with the list, if too many of `images` were bad."""
-        if len(self) > max(self.PART * images, self.ALWAYS_ALLOWED):
-            first = "; ".join(f"{name} ({reason})" for name, reason in list(self)[:20])
-            more = f"; and {len(self) - 20} more" if len(self) > 20 else ""
-            raise InputError(
-                f"{len(self)} of {images} images cannot be read, more than 1 %: fix or remove them: "
-                f"{first}{more}"
-            )
-
-    def write(self, path: Path) -> None:
-        """One line for each, name and reason, for the run's bad_files.txt; nothing if there are none."""
-        if self.reasons:
-            write_text(path, "".join(f"{name}\t{reason}\n" for name, reason in self))

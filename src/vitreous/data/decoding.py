@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import re
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
+from vitreous.errors import is_installed
 from vitreous.models.preprocessing import upright
 
 JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
@@ -77,10 +81,18 @@ except ImportError:  # the extra "data"; Pillow reads the same files, a third sl
     simplejpeg = None
 
 # JPEG finds MPO, phones' pairs of images, itself.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
-EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000")
+PLUGINS = {".heic": "pillow_heif", ".heif": "pillow_heif", ".hif": "pillow_heif", ".jxl": "pillow_jxl"}
+INSTALL = "pip install 'vitreous[heic]'"
+UNREADABLE = tuple(suffix for suffix, module in PLUGINS.items() if not is_installed(module))
+EXTENSIONS = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm"),
+    *(".avif", ".jp2", ".j2k", ".jpx"),
+    *(suffix for suffix in PLUGINS if suffix not in UNREADABLE),
+)
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; more is what Pillow calls a decompression bomb
 ORIENTATION = 0x0112  # the EXIF tag
+CHUNK = 4096  # bytes
 BLOCK = 16  # rows that a JPEG is decoded by; of an image half as large 8, and so on
 BORDER = 2  # rows: as far color spreads when it is enlarged, and a part of an image is rounded up
 PIXMAP = re.compile(rb"P6\n(\d+) (\d+)\n255\n")  # the head of a PPM, as Pillow and `data pack --raw` write it
@@ -95,6 +107,30 @@ def read_file(path: str | Path) -> bytes:
         raise BadImage(str(path), error.strerror or str(error)) from error
 
 
+def file_digest(path: str | Path) -> str:
+    """Return the fingerprint of a file. Raises BadImage."""
+    try:
+        with open(path, "rb") as file:
+            number = file.fileno()
+            return fingerprint(os.fstat(number).st_size, lambda place, count: os.pread(number, count, place))
+    except OSError as error:
+        raise BadImage(str(path), error.strerror or str(error)) from error
+
+
+def fingerprint(size: int, read: Callable[[int, int], bytes]) -> str:
+    """Return 16 hexadecimal digits for stored bytes: a hash of how many there are, and of the first, middle
+    and last 4 KiB, of which compressed images have no two alike. Large files are not read as a whole.
+
+    Args:
+        read: gives the bytes of (place, count).
+    """
+    places = (0, size // 2, size - CHUNK) if size > 3 * CHUNK else range(0, size, CHUNK)
+    digest = hashlib.blake2b(str(size).encode(), digest_size=8)
+    for place in places:
+        digest.update(read(place, CHUNK))
+    return digest.hexdigest()
+
+
 def is_gray(mode: str) -> bool:
     """Whether images of one of Pillow's modes have no color."""
     return mode in ("1", "L", "LA", "La", "F") or mode.startswith("I")
@@ -105,13 +141,35 @@ def open_image(data: bytes, name: str) -> Image.Image:
     if not data:
         raise BadImage(name, "the file is empty")
     try:
-        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        image = Image.open(io.BytesIO(data), formats=(*FORMATS, *plugin_formats(data)))
     # Pillow's readers let through whatever a broken file makes them stumble on; each one is reported.
     except Exception as error:
         raise BadImage(name, decoding_error(error)) from error
     if image.width * image.height > MAX_PIXELS:
         raise BadImage(name, f"{image.width}x{image.height} pixels, more than {MAX_PIXELS}")
     return image
+
+
+def plugin_formats(data: bytes) -> tuple[str, ...]:
+    """Return the format that a plugin of Pillow reads, if the data are of it. Raises OSError where the plugin
+    is not installed."""
+    if data[4:8] == b"ftyp" and data[8:12] not in (b"avif", b"avis"):
+        module, format = "pillow_heif", "HEIF"
+    elif data[:2] == b"\xff\x0a" or data[4:8] == b"JXL ":
+        module, format = "pillow_jxl", "JXL"
+    else:
+        return ()
+    if not is_installed(module):
+        raise OSError(f"an image of the format {format}: {INSTALL}")
+    register_plugin(module)
+    return (format,)
+
+
+@cache
+def register_plugin(module: str) -> None:
+    """Import a plugin, which few images need."""
+    if register := getattr(import_module(module), "register_heif_opener", None):
+        register()
 
 
 def load_pixels(image: Image.Image, name: str) -> Image.Image:
@@ -124,14 +182,30 @@ def load_pixels(image: Image.Image, name: str) -> Image.Image:
 
 
 def decode(data: bytes, name: str) -> Image.Image:
-    """The whole image, of any mode and orientation, as stored. Raises BadImage."""
-    return load_pixels(open_image(data, name), name)
+    """The whole image, of any mode and orientation, as stored. Raises BadImage, also where its orientation
+    cannot be read."""
+    image = open_image(data, name)
+    try:
+        image.load()
+    except Exception as error:  # as above
+        if not ends_too_early(image, error):
+            raise BadImage(name, decoding_error(error)) from error
+        image = load_pixels(open_image(data + JPEG_END, name), name)
+    upright_size(image, name)
+    return image
+
+
+def ends_too_early(image: Image.Image, error: Exception) -> bool:
+    """Whether a JPEG has no end. Pillow decodes it with one; what is missing is gray."""
+    return image.format in ("JPEG", "MPO") and "truncated" in str(error)
 
 
 def decoding_error(error: Exception) -> str:
     """Why an image cannot be read, in a few words without addresses."""
     if isinstance(error, UnidentifiedImageError):
         return "no image of a known format"
+    if isinstance(error, MemoryError):
+        return "it takes more memory than there is"
     if isinstance(error, Image.DecompressionBombError):
         return f"more than {MAX_PIXELS} pixels"
     return " ".join(str(error).split()) or type(error).__name__
@@ -181,12 +255,15 @@ class EncodedImage:
     Args:
         stored: a file's bytes, or an image whose pixels are there.
 
+    Attributes:
+        repaired: whether the file ended too early, and missing rows of the pixels are gray.
+
     Raises:
         BadImage: it cannot be opened.
     """
 
     def __init__(self, stored: bytes | Image.Image, name: str, channels: int) -> None:
-        self.name, self.channels = name, channels
+        self.name, self.channels, self.repaired = name, channels, False
         self.data = stored if isinstance(stored, bytes) else None
         self.raw = pixmap(self.data) if self.data and channels == 3 else None
         size = plain_size(self.data, channels) if self.data else None
@@ -261,4 +338,7 @@ class EncodedImage:
         try:
             return upright(self.image, self.channels)
         except Exception as error:  # as in open_image
-            raise BadImage(self.name, decoding_error(error)) from error
+            if self.data is None or not ends_too_early(self.image, error):
+                raise BadImage(self.name, decoding_error(error)) from error
+        self.repaired = True
+        return upright(load_pixels(open_image(self.data + JPEG_END, self.name), self.name), self.channels)

@@ -32,6 +32,12 @@ class Finding(NamedTuple):
     found: int = 1
     images: tuple[Any, ...] = ()
 
+    @property
+    def sentence(self) -> str:
+        """What was seen, where, and what to do."""
+        such = f" (such as {self.images[0]})" if self.images else ""
+        return f"{self.problem}{such}: {self.fix}"
+
 
 # Of each kind what was seen, and what to do; `finding` fills the gaps in the sentences.
 ERRORS = {
@@ -41,10 +47,6 @@ ERRORS = {
         "remove them from train: the accuracy would be too good",
     ),
     "conflict": ("{found} pairs of equal images have two {labels}", "keep the right one"),
-    "empty": (
-        "{found} class folders hold no image",
-        "add some, or remove the folders: nothing can be trained with them",
-    ),
     "labels": (
         "the {part} part has labels from {low} to {high}, but there are {classes} classes",
         "number the classes from 0 to {last}",
@@ -65,6 +67,13 @@ WARNINGS = {
         "{found} pairs of images in two splits are nearly the same",
         "remove them from train: the accuracy would be too good",
     ),
+    "empty": ("{found} class folders hold no image, and are left out", "add some, or remove the folders"),
+    "format": ("{found} images are in formats that are not read ({formats})", "{install}"),
+    "loop": ("{found} links lead to a folder that they are in, and are not followed", "remove them"),
+    "repaired": (
+        "{found} files end too early, and their missing rows are gray",
+        "fetch them again",
+    ),
     "tiny": (
         "{found} images are less than a quarter as large as the median",
         "look whether they are thumbnails or errors",
@@ -82,6 +91,32 @@ WARNINGS = {
         "{most} images of {largest!r} but {fewest} of {smallest!r}",
         "set data.class_balance=true or add images, and look at the recall of each class",
     ),
+    "unrecorded split": (
+        "the run has no split.csv, which versions before did not write: its parts are sampled again from the "
+        "images that are there now",
+        "leave the images as they were; a new run records its split",
+    ),
+    "new images": (
+        "{found} images are new since the run began, and are left out",
+        "evaluate with data.new_images=true to take those of known classes in, or train a new run",
+    ),
+    "added images": (
+        "{found} images are new since the run began; those of known classes are taken in",
+        "leave out data.new_images to leave them out",
+    ),
+    "gone images": ("{found} images of the run are gone", "put them back to compare its accuracy"),
+    "changed images": (
+        "{found} images have another content than when the run began",
+        "check them: what was measured before was measured on others",
+    ),
+    "relabeled images": (
+        "{found} images have another label than when the run began; the present one is used",
+        "train a new run where they are many",
+    ),
+    "moved images": (
+        "{found} images were moved to another part of the data, and are left out",
+        "move them back, or train a new run",
+    ),
     "no text": ("{found} images have no text, and are left out", "write their texts, or remove the lines"),
     "unseen character": (
         "{found} characters are in texts to test on, and in none to learn from",
@@ -97,6 +132,8 @@ WARNINGS = {
     ),
 }
 NOTES = {
+    "hidden": ("{found} hidden images are not looked at", "no harm, unless their names are a mistake"),
+    "system": ("{found} folders of the operating system are not looked at", "remove them at any time"),
     "duplicate": ("{found} pairs of images in one split are the same", "keep one of each"),
     "near-duplicate": ("{found} pairs of images in one split are nearly the same", "keep one of each"),
     "gray": ("{found} images among colored ones are gray", "no harm, unless one class has most of them"),
@@ -173,6 +210,8 @@ class DataReport(Examination):
 
     images: dict[str, int]  # by split
     classes: dict[str, int]  # all splits together
+    unreadable: tuple[str, ...] = ()  # names of all files that cannot be read
+    moved: tuple[str, ...] = ()  # those of them that are in quarantine now
 
 
 @dataclass(frozen=True)

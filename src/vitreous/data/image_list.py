@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import EXTENSIONS, read_file
+from vitreous.data.decoding import EXTENSIONS, UNREADABLE, read_file
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
 
@@ -123,12 +123,13 @@ def matches(wanted: str) -> list[str]:
 
 
 def images_below(folder: Path) -> list[Path]:
-    """Return the files named like images below a folder, sorted; those in hidden folders and hidden ones are
-    left out."""
+    """Return the files named like images below a folder, sorted, also those of formats that are not read
+    here; those in hidden folders and hidden ones are left out."""
+    known = (*EXTENSIONS, *UNREADABLE)
     return sorted(
         path
         for path in folder.rglob("*")
-        if path.suffix.lower() in EXTENSIONS
+        if path.suffix.lower() in known
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
         and path.is_file()
     )

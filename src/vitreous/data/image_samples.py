@@ -4,9 +4,9 @@ bytes."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -19,10 +19,10 @@ from torch import Tensor
 from vitreous.data import sampling
 from vitreous.data.batch_augmentation import BatchTransform
 from vitreous.data.config import AugmentationConfig, DataConfig
-from vitreous.data.dataset import BadFiles, ImageDataset, Indices
-from vitreous.data.decoding import BadImage
+from vitreous.data.dataset import ImageDataset, Indices
+from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_augmentation import change_colors
-from vitreous.data.loading import BatchLoader, DevicePrefetcher
+from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import Order, Rows, Sampler
 from vitreous.data.transforms import crop_encoded, crop_pixels, evaluation_pixels, random_crop, shorter_side
 from vitreous.models.preprocessing import Preprocessing
@@ -92,7 +92,7 @@ def image_loader(
         reader.collate,
         workers,
         seed=seed if augmentation.per_image else None,
-        bad=BadFiles(strict=config.strict),
+        bad=BadFiles(strict=config.strict, allowed=config.bad_files),
         prepare=reader.prepare,
     )
     transform = BatchTransform(
@@ -115,7 +115,7 @@ def evaluation_loader(
     reader = reader or PixelReader(images, preprocessing, compiled=len(images) >= MANY)
     count = len(images)
     sampler = Sampler(lambda epoch: sampling.sequential(count), count, batch_size=batch_size, exact=True)
-    loader = BatchLoader(sampler, reader.read, reader.collate, workers)
+    loader = BatchLoader(sampler, reader.read, reader.collate, workers, prepare=reader.prepare)
     return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
 
 
@@ -153,9 +153,12 @@ class PixelReader:
         self.targets = torch.from_numpy(np.ascontiguousarray(images.targets))
         self.caches = in_memory if in_memory != "auto" else processes * self.estimate() < memory_budget()
         self.cache: ImageCache | None = None
+        self.bad = BadFiles()
 
     def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
-        """Fill the cache at the first call. Returns whether nothing is left to do image by image."""
+        """Fill the cache at the first call; note in `bad` what is repaired from now on. Returns whether
+        nothing is left to do image by image."""
+        self.bad = bad
         if self.caches and self.cache is None:
             size = None if self.augmentation.random_resized_crop else self.preprocessing.size
             self.cache = ImageCache(
@@ -207,18 +210,30 @@ class PixelReader:
                 return pixels
             size = (pixels.shape[1], pixels.shape[2])
             return crop_pixels(pixels, random_crop(size, crop, rng), size, self.preprocessing)
+        with self.opened(index) as encoded:
+            if not crop or rng is None:
+                return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
+            return crop_encoded(encoded, random_crop(encoded.size, crop, rng), self.preprocessing)
+
+    @contextmanager
+    def opened(self, index: int) -> Iterator[EncodedImage]:
+        """An image to be decoded in the block. Raises BadImage, also where it takes more memory than there
+        is."""
         encoded = self.images.opened(index, self.preprocessing.channels)
-        if not crop or rng is None:
-            return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
-        return crop_encoded(encoded, random_crop(encoded.size, crop, rng), self.preprocessing)
+        try:
+            yield encoded
+        except MemoryError as error:
+            raise BadImage(encoded.name, "it takes more memory than there is") from error
+        if encoded.repaired:
+            self.bad.repaired.add(encoded.name)
 
     def decode_for_cache(self, index: int) -> UInt8[Tensor, "C H W"] | BadImage:
         """Return an image at the model's size; or large enough to be cropped, if it will be."""
         try:
-            encoded = self.images.opened(index, self.preprocessing.channels)
-            if not self.augmentation.random_resized_crop:
-                return evaluation_pixels(encoded, self.preprocessing)
-            return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
+            with self.opened(index) as encoded:
+                if not self.augmentation.random_resized_crop:
+                    return evaluation_pixels(encoded, self.preprocessing)
+                return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
         except BadImage as bad:
             return bad
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -16,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.data.dataset import BadFiles, Indices
+from vitreous.checkpoints.whole_files import write_text
+from vitreous.data.dataset import Indices
 from vitreous.data.decoding import BadImage
 from vitreous.data.sampling import Rows, Sampler
 from vitreous.errors import InputError
@@ -25,12 +27,61 @@ from vitreous.rng import numpy_generator
 AHEAD = 3  # batches in the making while the model works
 QUEUED = 64  # items whose results wait for those before them
 CHUNK = 8  # samples that a thread takes at a time
+REPAIRED = "repaired: the file ends too early, and the missing rows are gray"
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 Transform = Callable[[BatchT, int, int], BatchT]
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class BadFiles:
+    """The images that could not be read, each once, and when to stop because of them.
+
+    Args:
+        strict: one is an error.
+        allowed: the part of an epoch of which more is too much; up to three files never are, since in a set
+            of 50 one is already 2 %.
+
+    Attributes:
+        repaired: names of files that end too early, whose missing rows are gray.
+    """
+
+    ALWAYS_ALLOWED = 3
+
+    def __init__(self, *, strict: bool = False, allowed: float = 0.01) -> None:
+        self.strict, self.allowed = strict, allowed
+        self.reasons: dict[str, str] = {}
+        self.repaired: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self.reasons.items())
+
+    def add(self, bad: BadImage) -> None:
+        """Remember an image. Raises InputError if strict."""
+        if self.strict:
+            raise InputError(f"{bad.name} cannot be read ({bad.reason}): fix or remove it, or drop --strict")
+        self.reasons.setdefault(bad.name, bad.reason)
+
+    def check(self, images: int) -> None:
+        """Raises InputError, with the list, if too many of `images` were bad."""
+        if len(self) > max(self.allowed * images, self.ALWAYS_ALLOWED):
+            first = "; ".join(f"{name} ({reason})" for name, reason in list(self)[:20])
+            more = f"; and {len(self) - 20} more" if len(self) > 20 else ""
+            raise InputError(
+                f"{len(self)} of {images} images cannot be read, more than {100 * self.allowed:g} %: fix or "
+                "remove them (vitreous data check DATA --quarantine FOLDER), or set data.bad_files=0.2 to go "
+                f"on without them: {first}{more}"
+            )
+
+    def write(self, path: Path) -> None:
+        """One line for each, name and reason, for the run's bad_files.txt; nothing if there are none."""
+        if lines := [*self, *((name, REPAIRED) for name in sorted(self.repaired))]:
+            write_text(path, "".join(f"{name}\t{reason}\n" for name, reason in lines))
 
 
 class BatchLoader(Generic[BatchT]):
@@ -40,7 +91,7 @@ class BatchLoader(Generic[BatchT]):
     continues exactly where another run stopped, without reading what came before. What belongs to one sample
     depends on (seed, epoch, index) and not on the number of processes.
 
-    A training sample that cannot be read is replaced by the next good one of its batch; over 1 % of them are
+    A training sample that cannot be read is replaced by the next good one of its batch; too many of them are
     an error. In evaluation (`Sampler.exact`) it is left out. Both are recorded in `bad`.
 
     Args:
@@ -77,7 +128,7 @@ class BatchLoader(Generic[BatchT]):
         """Yield this process's rows of the batches of an epoch from step `start` on.
 
         Raises:
-            InputError: over 1 % of the training samples cannot be read.
+            InputError: too many of the training samples cannot be read.
         """
         with pool(self.workers) as executor:
             in_memory = self.prepare is not None and self.prepare(self.bad, executor)
@@ -170,7 +221,7 @@ class DevicePrefetcher(Generic[BatchT]):
         """Yield the batches of an epoch from step `start` on.
 
         Raises:
-            InputError: over 1 % of the training samples cannot be read.
+            InputError: too many of the training samples cannot be read.
         """
         with closing(self.loader.epoch(number, start)) as batches:
             if self.device.type == "cuda":

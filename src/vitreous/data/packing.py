@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from vitreous.data.dataset import BadFiles, ImageDataset, Splits
+from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.decoding import BadImage
-from vitreous.data.loading import in_threads, one_core
+from vitreous.data.loading import BadFiles, in_threads, one_core
 from vitreous.data.sources.shards import CLASSES
 from vitreous.errors import InputError, writing_to
 from vitreous.results import Result
@@ -139,8 +139,9 @@ def shrink(images: ImageDataset, packing: Packing, index: int) -> bytes | BadIma
     try:
         image = images.opened(index, 3)
         if image.data is not None and image.plain and not packing.raw and min(image.size) <= packing.size:
-            image.pixels()  # whole?
-            return image.data
+            image.pixels()
+            if not image.repaired:
+                return image.data
         pixels = image.shrunk(packing.size)
     except BadImage as bad:
         return bad

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vitreous.data.dataset import BadFiles, ImageDataset, Indices, strata
+from vitreous.data.dataset import ImageDataset, Indices, strata
 from vitreous.data.decoding import BadImage
-from vitreous.data.loading import in_threads
+from vitreous.data.loading import BadFiles, in_threads
 
 ALIKE = 0.995  # correlation of two thumbnails that show the same
 CLOSE = 10.0  # of 255: mean difference of such thumbnails, at most
@@ -90,6 +90,7 @@ class ImageFacts(NamedTuple):
     thumb: NDArray[np.uint8]  # (THUMB, THUMB, 3)
     size: tuple[int, int]  # (H, W)
     gray: bool
+    repaired: bool
 
 
 class DataSurvey(NamedTuple):
@@ -105,7 +106,7 @@ class DataSurvey(NamedTuple):
     sizes: NDArray[np.int64]  # (N, 2)
     gray: NDArray[np.bool_]
     counts: NDArray[np.int64]
-    bad: BadFiles
+    bad: BadFiles  # which knows what was repaired, too
 
     def named(self, indices: Indices) -> list[str]:
         """Return the names of some images."""
@@ -128,6 +129,8 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
                 bad.add(seen)
                 continue
             names.append(images.name(index))
+            if seen.repaired:
+                bad.repaired.add(names[-1])
             labels.append(int(groups[index]))
             facts.append(seen)
             sizes[part] += 1
@@ -160,4 +163,5 @@ def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:
         np.asarray(small),
         encoded.size,
         bool((pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 1] == pixels[..., 2]).all()),
+        encoded.repaired,
     )

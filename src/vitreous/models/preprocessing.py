@@ -20,6 +20,7 @@ from vitreous.models.config import Config, Positive, Sides
 ImageLike = Image.Image | str | Path | np.ndarray | Tensor
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
+MOST_RESIZED = 1 << 26  # pixels
 # Mean and standard deviation of each channel, of values in 0 ... 1.
 HALF = (0.5, 0.5, 0.5)  # Google's ViT, AugReg, big_vision: values in -1 ... 1
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # DeiT, torchvision, DINOv2
@@ -75,6 +76,10 @@ class Preprocessing(Config):
             return ImageOps.pad(image, (width, height), resample, color=fill)
         tall, wide = self.rescaled((image.height, image.width))
         left, top = round((wide - width) / 2), round((tall - height) / 2)
+        if tall * wide > MOST_RESIZED:  # of a very long image only what is seen
+            x, y = image.width / wide, image.height / tall
+            box = (left * x, top * y, (left + width) * x, (top + height) * y)
+            return image.resize((width, height), resample, box)
         return image.resize((wide, tall), resample).crop((left, top, left + width, top + height))
 
     def rescaled(self, size: tuple[int, int]) -> tuple[int, int]:

@@ -3,6 +3,7 @@ parts."""
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +17,11 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints import open_model
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.loading import worker_count
+from vitreous.data.split import SPLIT, data_notes, unseen_images
 from vitreous.errors import InputError
 from vitreous.evaluation.probing import fewshot_measure
 from vitreous.models.settings import check_names, explain
@@ -30,11 +32,15 @@ from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, starting_model
 from vitreous.training.settings import configure, leaves, without_none_words
 
+log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
+DRAWN = {"split_seed", "split_by", "group_by", "split_file", "test_fraction", "validation_fraction"}
 OPENING = frozenset({"--image-size", "--set"})
 READING = OPENING | {"--workers"}
 INSPECTING = OPENING | {"--label", "--patch", "--compare"}
-TRAINING = frozenset({"--model", "--init", "--image-size", "--minutes", "--workers", "--strict"})
+TRAINING = frozenset(
+    {"--model", "--init", "--image-size", "--minutes", "--workers", "--strict", "--group-by"}
+)
 
 
 class ImageTask(Task):
@@ -94,8 +100,11 @@ class ImageTask(Task):
             )
         return configure(config, settings, {"model": {"num_classes": present}})
 
-    def open_data(self, config: Any) -> Any:
-        return self.open_source(config.source, config.data)
+    def open_data(self, config: Any, split: Path | None = None) -> Any:
+        return self.open_source(config.source, config.data.with_split(split))
+
+    def parts_to_record(self, data: Any) -> Mapping[str, ImageDataset]:
+        return named_parts(data.train, data.validation, data.test)
 
     def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
         loader = image_loader(
@@ -196,18 +205,35 @@ class ImageTask(Task):
         """
         check_data_settings("evaluate", settings)
         trained = config_of_run(spec, data, self.config)
-        source = data or trained.source
+        source, own = data or trained.source, settings.get("data", {})
         learned = trained is not None and absolute_source(source) == absolute_source(trained.source)
-        base = trained.data.model_dump() if learned else self.unsplit(source)
-        config = data_config({"data": {**base, **settings.get("data", {})}})
-        parts = self.open_source(source, config, answerer)
+        split = Path(spec, SPLIT) if trained is not None and Path(spec, SPLIT).is_file() else None
+        base = trained.data.with_split(split).model_dump() if learned else self.unsplit(source)
+        if learned and split and (ignored := DRAWN & own.keys()):
+            raise InputError(
+                f"the parts of {source} are those of {split}, so data.{min(ignored)} has no effect: leave it "
+                "out"
+            )
+        parts = self.open_source(source, data_config({"data": {**base, **own}}), answerer)
+        for note in data_notes(parts):
+            log.warning("%s", note)
         if parts.test is not None:
-            return HeldOut(source, "held-out part", parts.test)
-        if parts.validation is not None:
-            return HeldOut(source, "validation part", parts.validation)
-        if learned:
+            part, examples = "held-out part", parts.test
+        elif parts.validation is not None:
+            part, examples = "validation part", parts.validation
+        elif learned:
             raise InputError(f"{spec} was trained on all of {source}: name other data to evaluate it on")
-        return HeldOut(source, "all of it", parts.train)
+        else:
+            part, examples = "all of it", parts.train
+        if split and not learned and examples.listed:
+            unseen = unseen_images(examples, split)
+            trained_on = len(examples) - len(unseen)
+            if not len(unseen):
+                part = f"{part}, every image of which it was trained on (by their content)"
+            elif trained_on:
+                part = f"{part} but {trained_on} images that it was trained on (by their content)"
+                examples = unseen
+        return HeldOut(source, part, examples)
 
     def unsplit(self, source: str) -> dict[str, Any]:
         """Return the settings that open data whole."""

@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from vitreous.checkpoints.runs import read_tree
-from vitreous.data.dataset import BadFiles
+from vitreous.data.loading import BadFiles
+from vitreous.data.split import SPLIT
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
@@ -134,7 +135,7 @@ def start_run(
         steps = max(1, round(60 * minutes / seconds))
         config = with_training(config, steps=steps)
         notes.append(f"time: {steps} steps, measured to take {minutes:g} minutes")
-    return Started(task, Run.shared(path, config, world), data, tuple(notes))
+    return Started(task, Run.shared(path, config, world, task.parts_to_record(data)), data, tuple(notes))
 
 
 def micro_batches(task: Task, config: Any, data: Any, device: torch.device, world: World) -> int:
@@ -203,7 +204,7 @@ def resume_run(
         run, note = run.extended(world, epochs=epochs, steps=steps)
     if shard is not None:
         run = run.with_training(shard=shard)
-    return Started(kind, run, kind.open_data(run.config), (note,) if note else ())
+    return Started(kind, run, kind.open_data(run.config, run.path / SPLIT), (note,) if note else ())
 
 
 def train_run(

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from vitreous.data.dataset import BadFiles, ImageDataset
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.loading import BadFiles
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
@@ -154,8 +155,12 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def open_data(self, config: Any) -> Any:
-        """Open the data of a run that is resumed."""
+    def open_data(self, config: Any, split: Path | None = None) -> Any:
+        """Open the data of a run that is resumed. split: its split.csv, where it has one."""
+
+    def parts_to_record(self, data: Any) -> Mapping[str, ImageDataset]:
+        """Return the images that a run's split.csv lists, by part."""
+        return {}
 
     @abstractmethod
     def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:

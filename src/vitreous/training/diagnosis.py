@@ -1,6 +1,4 @@
-"""Why is it not learning? Checks of a run's course (its settings, the lines of metrics.jsonl, the images that
-were left out) and of its model on images (what it is shown, what comes out of each layer, what it answers).
-Each finding has its fix."""
+"""Why is it not learning? Checks of a run's course and of its model on images; each finding has its fix."""
 
 from __future__ import annotations
 
@@ -23,6 +21,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.loading import REPAIRED
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.results import percent
@@ -159,7 +158,8 @@ def overfitting(rows: Rows) -> Iterator[Finding]:
 def bad_file_findings(run: Path) -> Iterator[Finding]:
     """What bad_files.txt lists."""
     listed = run / "bad_files.txt"
-    if listed.is_file() and (lines := listed.read_text(encoding="utf-8").splitlines()):
+    lines = listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []
+    if lines := [line for line in lines if not line.endswith(f"\t{REPAIRED}")]:
         name, _, reason = lines[0].partition("\t")
         yield Finding(
             "bad files",

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vitreous.data.dataset import BadFiles
+from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 
 Value = TypeVar("Value")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
@@ -9,6 +10,8 @@ from typing import Any
 
 from vitreous.checkpoints.runs import read_tree
 from vitreous.checkpoints.whole_files import write_text
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.split import SPLIT, write_split
 from vitreous.errors import InputError, writing_to
 from vitreous.models.names import Model
 from vitreous.results import percent
@@ -37,8 +40,10 @@ class Run:
         self.states = Checkpointer(path / "checkpoints", config.command, keep_last=config.training.keep_last)
 
     @classmethod
-    def create(cls, path: Path, config: CommandConfig) -> Run:
-        """Make a new run directory.
+    def create(
+        cls, path: Path, config: CommandConfig, parts: Mapping[str, ImageDataset] | None = None
+    ) -> Run:
+        """Make a new run directory. parts: the images that split.csv lists.
 
         Raises:
             InputError: there is something at `path` already, or it cannot be written.
@@ -46,6 +51,7 @@ class Run:
         check_free(path, config.command)
         with writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
+            write_split(path / SPLIT, parts or {})
             write_text(path / "config.toml", to_toml(config))
         return cls(path, config)
 
@@ -59,7 +65,13 @@ class Run:
         return cls(path, validated(read_tree(path), kind))
 
     @classmethod
-    def shared(cls, path: Path, config: CommandConfig, world: World) -> Run:
+    def shared(
+        cls,
+        path: Path,
+        config: CommandConfig,
+        world: World,
+        parts: Mapping[str, ImageDataset] | None = None,
+    ) -> Run:
         """Make a new run of several processes: the first one makes it, with its name and configuration.
 
         Where torchrun has restarted the processes, the run continues in the directory that it has.
@@ -71,7 +83,7 @@ class Run:
         if world.first:
             path = Path(first_value("run", str(path)))
             if new := not (restarted() and (path / "config.toml").exists()):
-                cls.create(path, config)
+                cls.create(path, config, parts)
         theirs = Path(world.broadcast(str(path.absolute())))
         world.barrier()
         if not theirs.exists():
@@ -114,10 +126,12 @@ class Run:
         return run, rate_change(old, new, done, per_epoch) if per_epoch else ""
 
     def forget_failed_start(self) -> None:
-        """Remove a new directory that holds nothing but its configuration, so that the corrected command can
-        use the same path."""
-        if self.new and [file.name for file in self.path.iterdir()] == ["config.toml"]:
-            (self.path / "config.toml").unlink()
+        """Remove a new directory that holds nothing but its configuration and split, so that the corrected
+        command can use the same path."""
+        files = list(self.path.iterdir())
+        if self.new and {file.name for file in files} <= {"config.toml", SPLIT}:
+            for file in files:
+                file.unlink()
             self.path.rmdir()
 
     def metrics(self) -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from vitreous.data.checking import image_findings
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import BadFiles, Indices, named_parts
+from vitreous.data.dataset import Indices, named_parts
 from vitreous.data.decoding import BadImage, upright_size
 from vitreous.data.findings import DataReport, Finding, finding
-from vitreous.data.loading import in_threads
+from vitreous.data.loading import BadFiles, in_threads
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
 from vitreous.data.segmentation.folders import (
     MaskedFiles,
@@ -73,7 +73,7 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
         *finding("ignored", (), int((pixels[:, :IGNORED].sum(axis=1) == 0).sum()), value=IGNORED),
     ]
     shown = (pixels[:, : len(names)] > 0).sum(axis=0).tolist()
-    return DataReport(tuple(findings), seen.images, dict(zip(names, shown, strict=True)))
+    return DataReport(tuple(findings), seen.images, dict(zip(names, shown, strict=True)), tuple(bad.reasons))
 
 
 def open_for_checking(
@@ -95,7 +95,7 @@ def open_for_checking(
         without_mask += map(str, alone)
         without_image += map(str, others)
         if pairs:
-            files[part] = MaskedFiles(pairs, legend or EVERY_VALUE)
+            files[part] = MaskedFiles(root, pairs, legend or EVERY_VALUE)
     if not files.keys() & {"all", "train"}:
         raise InputError(f"{source} has no image to train on that has a mask")
     parts = named_parts(*split_masked(files, config, where=source))

@@ -32,6 +32,8 @@ CLASSES = ("background", *(str(digit) for digit in range(10)))
 class DigitPages(MaskedDataset):
     """Pages of one set of digits. A page depends on (seed, part, index) alone, and is made when asked for."""
 
+    listed = False
+
     def __init__(self, digits: ImageDataset, count: int, *, seed: int, part: int) -> None:
         cover = [np.asarray(digits.image(index)) for index in range(len(digits))]
         self.cover: UInt8[np.ndarray, "N 8 8"] = np.stack(cover)

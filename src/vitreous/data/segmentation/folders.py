@@ -12,7 +12,16 @@ from PIL import Image
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import VALIDATION, with_own_parts
-from vitreous.data.decoding import EXTENSIONS, BadImage, decode, is_gray, open_image, read_file, upright_size
+from vitreous.data.decoding import (
+    EXTENSIONS,
+    BadImage,
+    decode,
+    file_digest,
+    is_gray,
+    open_image,
+    read_file,
+    upright_size,
+)
 from vitreous.data.image_list import images_below
 from vitreous.data.loading import in_threads
 from vitreous.data.segmentation.digit_pages import CLASSES, DIGIT_PAGES, open_digit_pages
@@ -40,12 +49,18 @@ MaskedParts = tuple[MaskedDataset, MaskedDataset | None, MaskedDataset | None]  
 class MaskedFiles(MaskedDataset):
     """Pairs of files, read when asked for."""
 
-    def __init__(self, pairs: Sequence[tuple[Path, Path]], legend: Legend) -> None:
-        self.pairs, self.legend = pairs, legend
+    def __init__(self, root: Path, pairs: Sequence[tuple[Path, Path]], legend: Legend) -> None:
+        self.root, self.pairs, self.legend = root, pairs, legend
         self.classes, self.targets = legend.names, np.zeros(len(pairs), dtype=np.int64)
 
     def name(self, index: int) -> str:
         return str(self.pairs[index][0])
+
+    def key(self, index: int) -> str:
+        return str(self.pairs[index][0].relative_to(self.root))
+
+    def digest(self, index: int) -> str:
+        return "".join(map(file_digest, self.pairs[index]))
 
     def pair(self, index: int) -> tuple[Image.Image, Mask]:
         return self.image(index), read_mask(self.pairs[index][1], self.legend)
@@ -91,7 +106,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
                 "data of the same classes"
             )
         legend = Legend(classes, legend.colors)
-    files = {part: MaskedFiles(pairs, legend) for part, pairs in parts.items()}
+    files = {part: MaskedFiles(root, pairs, legend) for part, pairs in parts.items()}
     height, width, _ = np.median(sizes, axis=0).round().astype(int).tolist()
     channels = max(channels for _, _, channels in sizes)
     return MaskSplits(*split_masked(files, config, where=str(root)), str(root), (height, width), channels)

@@ -16,9 +16,10 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.config import AugmentationConfig
-from vitreous.data.dataset import BadFiles, ImageDataset, Indices, Subset
+from vitreous.data.dataset import ImageDataset, Indices, Subset
 from vitreous.data.decoding import BadImage, load_pixels, open_image, read_file
 from vitreous.data.image_augmentation import change_colors
+from vitreous.data.loading import BadFiles
 from vitreous.data.sampling import Rows
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
@@ -39,6 +40,9 @@ class MaskedDataset(ImageDataset):
 
     def image(self, index: int) -> Image.Image:
         return self.pair(index)[0]
+
+    def label(self, index: int) -> str:
+        return ""
 
     def subset(self, indices: Indices) -> MaskedDataset:
         return MaskedSubset(self, indices)

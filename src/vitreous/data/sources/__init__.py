@@ -35,9 +35,7 @@ FORMS = (
 )
 
 
-def open_data(
-    spec: Any, config: DataConfig, targets: Targets = "classes", *, empty: list[Path] | None = None
-) -> Splits:
+def open_data(spec: Any, config: DataConfig, targets: Targets = "classes") -> Splits:
     """Open the train, validation and test images of a source.
 
     Args:
@@ -45,7 +43,6 @@ def open_data(
             (image, label) and other Python objects that `open_objects` takes.
         targets: whether labels are classes, or "numbers" to predict: then targets are float32 (N,), without
             classes.
-        empty: receives the class folders without an image, which are an error where it is not given.
 
     Raises:
         InputError: DATA is not one of the known forms, or an option has no effect on it.
@@ -54,7 +51,7 @@ def open_data(
         spec = str(spec)
     refuse_ignored(spec, config, targets)
     if isinstance(spec, str):
-        name, parts = spec, open_spec(spec, config, targets, empty)
+        name, parts = spec, open_spec(spec, config, targets)
     else:
         name, parts = type(spec).__name__, open_objects(spec, config, targets)
     return Splits(*parts, name, summarize(parts[0]))
@@ -84,7 +81,7 @@ def refuse_ignored(spec: Any, config: DataConfig, targets: Targets) -> None:
         )
 
 
-def open_spec(spec: str, config: DataConfig, targets: Targets, empty: list[Path] | None) -> Parts:
+def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
     """Return (train, validation, test), by the form of the specification."""
     kind, colon, rest = spec.partition(":")
     if spec == "digits":
@@ -100,7 +97,7 @@ def open_spec(spec: str, config: DataConfig, targets: Targets, empty: list[Path]
     path = Path(spec).expanduser()
     if path.is_dir():
         packed = any(path.glob("*.tar"))
-        return open_shards(f"{path}/*.tar", config) if packed else open_folder(path, config, empty=empty)
+        return open_shards(f"{path}/*.tar", config) if packed else open_folder(path, config)
     if spec.endswith(".tar"):
         return open_shards(spec, config)
     if path.is_file() and path.suffix in SUFFIXES:

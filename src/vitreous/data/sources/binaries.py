@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, Parts, carve
+from vitreous.data.dataset import ArrayImages, Parts, with_own_parts
 from vitreous.errors import InputError
 
 SIDE, PIXELS = 32, 32 * 32 * 3
@@ -55,7 +55,8 @@ def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> Parts:
     known = names.read_text(encoding="utf-8").split() if names.exists() else range(files.classes)
     classes = tuple(map(str, known))[: files.classes]
     *rows, held_out = (records(root / name, files.labels, len(classes)) for name in files.parts)
-    return *carve(cifar(np.concatenate(rows), classes, "train"), config), cifar(held_out, classes, "test")
+    train, test = cifar(np.concatenate(rows), classes, "train"), cifar(held_out, classes, "test")
+    return with_own_parts(train, {"test": test}, config, where=str(root))
 
 
 def records(path: Path, labels: int, classes: int) -> NDArray[np.uint8]:
@@ -79,7 +80,7 @@ def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> Array
 def open_mnist(root: Path, config: DataConfig) -> Parts:
     """(train, validation, test) from the four idx files."""
     train, test = (mnist(root, part) for part in ("train", "test"))
-    return *carve(train, config), test
+    return with_own_parts(train, {"test": test}, config, where=str(root))
 
 
 def mnist(root: Path, part: str) -> ArrayImages:

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, ImageDataset, Parts, carve
+from vitreous.data.dataset import ArrayImages, ImageDataset, Parts, with_own_parts
 from vitreous.errors import InputError, require_packages
 
 
@@ -25,11 +25,11 @@ def open_digits(config: DataConfig) -> Parts:
         gray, targets.astype(np.int64), tuple(str(digit) for digit in range(10)), name="digits"
     )
     if not config.test_fraction:
-        return *carve(images, config), None
+        return with_own_parts(images, {}, config, where="digits")
     train, test = train_test_split(
         np.arange(len(gray)), test_size=config.test_fraction, stratify=targets, random_state=config.split_seed
     )
-    return *carve(images.subset(train), config), images.subset(test)
+    return with_own_parts(images.subset(train), {"test": images.subset(test)}, config, where="digits")
 
 
 CLASSES = 10

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,20 +21,17 @@ from numpy.typing import NDArray
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import (
-    VALIDATION,
-    ImageDataset,
-    Parts,
-    check_classes,
-    split,
-    with_own_parts,
-)
-from vitreous.data.decoding import EXTENSIONS, read_file
+from vitreous.data.dataset import VALIDATION, ImageDataset, Parts, check_classes, split, with_own_parts
+from vitreous.data.decoding import EXTENSIONS, INSTALL, UNREADABLE, file_digest, read_file
+from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import in_threads
 from vitreous.errors import InputError
 
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
 SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification times in steps of two seconds
+PARTS = {**dict.fromkeys(("train", "training"), "train"), **dict.fromkeys(VALIDATION, "val")}
+PARTS |= dict.fromkeys(("test", "testing"), "test")
+SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 LISTERS = 16  # threads: listing waits for the disk or the network, not for a core
 
 
@@ -46,22 +44,33 @@ def path_array(paths: Iterable[str]) -> Paths:
 
 
 class FileImages(ImageDataset):
-    """Files below a folder, read when asked for."""
+    """Files below a folder, read when asked for. part: the folder's place in its source, as in "train/"."""
 
-    def __init__(self, root: Path, paths: Paths, targets: NDArray[Any], classes: tuple[str, ...]) -> None:
+    def __init__(
+        self, root: Path, paths: Paths, targets: NDArray[Any], classes: tuple[str, ...], *, part: str = ""
+    ) -> None:
         self.root, self.paths, self.targets, self.classes = str(root), paths, targets, classes
+        self.part = part
 
     def name(self, index: int) -> str:
         return os.path.join(self.root, os.fsdecode(self.paths[index]))  # a manifest may have absolute paths
+
+    def key(self, index: int) -> str:
+        return self.part + os.fsdecode(self.paths[index])
+
+    def digest(self, index: int) -> str:
+        return file_digest(self.name(index))
 
     def encoded(self, index: int) -> bytes:
         return read_file(self.name(index))
 
 
 class FolderIndex(NamedTuple):
-    """Images class by class, paths relative to the root; and the folders seen, with modification times."""
+    """Images class by class, paths relative to the root; what was skipped; and the folders seen, with
+    modification times."""
 
     paths: Paths
+    skipped: Paths
     counts: NDArray[np.int64]
     folders: Paths
     stamps: NDArray[np.int64]
@@ -82,25 +91,52 @@ def index_folder(root: Path, classes: Sequence[str]) -> FolderIndex:
 
 
 def list_class(root: Path, name: str) -> FolderIndex:
-    """The images below one class folder, sorted; hidden files and folders are not looked at."""
+    """The images below one class folder, sorted. Hidden ones, those in formats that are not read here, and
+    folders that are links to where they are themselves, are skipped."""
     names: list[str] = []
+    skipped: list[str] = []
     folders, stamps = [], []
+    home, own = root.resolve(), (root / name).resolve()
+    seen = {identity(each.stat()) for each in {home, *home.parents, *own.parents} - {own}}
     waiting = [name]
     while waiting:
         folder = waiting.pop()
+        info = (root / folder).stat()
+        if identity(info) in seen:
+            skipped.append(f"{folder}/")
+            continue
+        seen.add(identity(info))
         folders.append(folder)
-        stamps.append((root / folder).stat().st_mtime_ns)
+        stamps.append(info.st_mtime_ns)
         with os.scandir(root / folder) as entries:
             for entry in entries:
-                if entry.name[0] == ".":
-                    continue
-                if entry.name.lower().endswith(EXTENSIONS):
-                    names.append(f"{folder}/{entry.name}")
-                elif entry.is_dir():
-                    waiting.append(f"{folder}/{entry.name}")
+                path, lower = f"{folder}/{entry.name}", entry.name.lower()
+                if lower.endswith(EXTENSIONS) and lower[0] != ".":
+                    names.append(path)
+                elif lower.endswith((*EXTENSIONS, *UNREADABLE)):
+                    skipped.append(path)
+                elif is_visible_folder(entry):
+                    waiting.append(path)
     return FolderIndex(
-        path_array(sorted(names)), np.array([len(names)]), path_array(folders), np.array(stamps)
+        path_array(sorted(names)),
+        path_array(sorted(skipped)),
+        np.array([len(names)]),
+        path_array(folders),
+        np.array(stamps),
     )
+
+
+def identity(info: os.stat_result) -> tuple[int, int]:
+    """Return what tells a folder from others, whatever link leads to it."""
+    return info.st_dev, info.st_ino
+
+
+def is_visible_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether this is a folder of the user's, and not a hidden one or the system's."""
+    try:
+        return entry.name[0] != "." and entry.name.lower() not in SYSTEM and entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def unchanged(root: Path, index: FolderIndex) -> bool:
@@ -115,7 +151,7 @@ def unchanged(root: Path, index: FolderIndex) -> bool:
 def cache_file(root: Path, classes: Sequence[str]) -> Path:
     """Where the index of a folder with these classes is kept."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    key = "\0".join([str(root.resolve()), *classes]).encode("utf-8", "surrogateescape")
+    key = "\0".join([str(root.resolve()), *classes, *EXTENSIONS]).encode("utf-8", "surrogateescape")
     return home / "vitreous" / "index" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
 
 
@@ -139,28 +175,59 @@ def save_index(index: FolderIndex, file: Path) -> None:
         return
 
 
-def open_folder(root: Path, config: DataConfig, *, empty: list[Path] | None = None) -> Parts:
-    """Return (train, validation, test) of a folder, its own parts where it has train/.
-
-    Args:
-        empty: receives the class folders without an image. Without it, the first one is an error.
-    """
-    if not (root / "train").is_dir():
-        return split(class_folder(root, empty=empty), config)
-    train = class_folder(root / "train", empty=empty)
+def open_folder(root: Path, config: DataConfig) -> Parts:
+    """Return (train, validation, test) of a folder, its own parts where it has train/."""
+    parts = part_folders(root)
+    if not parts:
+        return split(class_folder(root, config), config)
+    train = class_folder(root / parts["train"], config, part=parts["train"])
     held_out = {
-        name: class_folder(root / name, classes=train.classes, empty=empty)
-        for name in (*VALIDATION, "test")
-        if (root / name).is_dir()
+        part: class_folder(root / name, config, part=name, classes=train.classes)
+        for part, name in parts.items()
+        if part != "train"
     }
     return with_own_parts(train, held_out, config, where=str(root))
 
 
+def part_folders(root: Path) -> dict[str, str]:
+    """Return the names of the folders of train, val and test, if `root` holds these parts and not classes.
+
+    Raises:
+        InputError: there are two of a part, or parts without one for training.
+    """
+    names = subfolders(root)
+    found: dict[str, str] = {}
+    for name in names:
+        if (part := part_called(name)) is None:
+            continue
+        if part in found:
+            raise InputError(f"{root} has two folders for one part, {found[part]}/ and {name}/: keep one")
+        found[part] = name
+    if found.get("train") == "train" or (found and len(found) == len(names)):
+        if "train" not in found:
+            raise InputError(f"{root} has {', '.join(names)} but no train/: add the images to train on")
+        if subfolders(root / found["train"]):
+            return found
+    return {}
+
+
+def part_called(name: str) -> str | None:
+    """Return the part that a folder's name means, as in "Train", "testing" or "valid_set"."""
+    word = re.sub("[^a-z]", "", name.lower())
+    for ending in ("set", "data", "images", "split"):
+        word = word.removesuffix(ending)
+    return PARTS.get(word)
+
+
 def class_folder(
-    root: Path, *, classes: tuple[str, ...] | None = None, empty: list[Path] | None = None
+    root: Path, config: DataConfig, *, part: str = "", classes: tuple[str, ...] | None = None
 ) -> FileImages:
-    """All images below the class folders of `root`. classes: those that there may be, numbered so. empty:
-    takes the folders without an image, as long as one has some."""
+    """Return all images below the class folders of `root`. What is left out is in its findings.
+
+    Args:
+        part: the name of `root` in its source, where it is a part of that.
+        classes: those that there may be, numbered so.
+    """
     found = subfolders(root)
     if not found:
         raise InputError(
@@ -168,24 +235,76 @@ def class_folder(
             f"{root}/cat/1.jpg and {root}/dog/2.jpg"
         )
     if classes is None:
-        classes = found
-        check_classes(classes, str(root))
-    elif unknown := sorted(set(found) - set(classes)):
-        raise InputError(f"{root} has a class {unknown[0]!r} that train/ lacks: add it there or remove it")
+        check_classes(found, str(root))
+    inner = subfolders(root / found[0])
+    if len(found) > 1 and len(inner) > 1 and all(subfolders(root / name) == inner for name in found):
+        found = nested_classes(root, found, inner, config)
     index = index_folder(root, found)
-    without = [root / name for name, count in zip(found, index.counts, strict=True) if not count]
-    if without and (empty is None or not index.counts.any()):
+    without = [name for name, count in zip(found, index.counts, strict=True) if not count]
+    labels = [name.rpartition("/")[2] for name in found]
+    present = sorted({label for label, count in zip(labels, index.counts, strict=True) if count})
+    if without and len(present) < (1 if classes else 2):
+        reason = f": {len(index.skipped)} were skipped" if len(index.skipped) else ""
+        hint = f"{INSTALL} reads them" if has_unreadable(index.skipped) else "add some, or remove the folder"
         raise InputError(
-            f"the class folder {without[0]} holds no image ({', '.join(EXTENSIONS)}): add some, or remove "
-            "the folder"
+            f"the class folder {root / without[0]} holds no image ({', '.join(EXTENSIONS)}){reason}; {hint}"
         )
-    if empty is not None:
-        empty += without
-    numbers = np.array([classes.index(name) for name in found], dtype=np.int64)
-    return FileImages(root, index.paths, np.repeat(numbers, index.counts), classes)
+    if classes is None:
+        classes = tuple(present)
+        check_classes(classes, str(root))
+    elif unknown := sorted(set(present) - set(classes)):
+        raise InputError(f"{root} has a class {unknown[0]!r} that train/ lacks: add it there or remove it")
+    numbers = np.array([classes.index(label) if label in classes else -1 for label in labels], dtype=np.int64)
+    images = FileImages(
+        root, index.paths, np.repeat(numbers, index.counts), classes, part=f"{part}/" if part else ""
+    )
+    with os.scandir(root) as entries:
+        system = [each.path for each in entries if each.name.lower() in SYSTEM]
+    if system or without or len(index.skipped):
+        images.findings = tuple(folder_findings(root, index.skipped, without, system))
+    return images
+
+
+def nested_classes(
+    root: Path, outer: Sequence[str], inner: Sequence[str], config: DataConfig
+) -> tuple[str, ...]:
+    """Return the class folders of a folder whose folders all hold the same ones. Raises InputError where the
+    configuration does not say which are the classes."""
+    if config.nested == "inner":
+        return tuple(f"{one}/{other}" for one in outer for other in inner)
+    if config.nested == "ask":
+        raise InputError(
+            f"{root}: its folders {', '.join(outer[:3])} all hold folders {', '.join(inner[:3])}: set "
+            "data.nested=inner if these are the classes, data.nested=outer if the outer folders are, or name "
+            "the outer ones train, val and test if they are parts"
+        )
+    return tuple(outer)
+
+
+def folder_findings(
+    root: Path, skipped: Paths, without: Sequence[str], system: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield what was left out of a folder."""
+    names = [os.path.join(root, os.fsdecode(name)) for name in skipped]
+    unreadable = [name for name in names if is_unreadable(name)]
+    formats = ", ".join(sorted({os.path.splitext(name)[1].lower() for name in unreadable}))
+    yield from finding("format", unreadable, formats=formats, install=INSTALL)
+    yield from finding("loop", [name for name in names if name.endswith("/")])
+    yield from finding("hidden", [name for name in names if os.path.basename(name).startswith(".")])
+    yield from finding("empty", [str(root / name) for name in without])
+    yield from finding("system", system)
+
+
+def is_unreadable(name: str) -> bool:
+    """Return whether a name is that of an image whose format is not read here."""
+    return name.lower().endswith(UNREADABLE) and not os.path.basename(name).startswith(".")
+
+
+def has_unreadable(names: Paths) -> bool:
+    return any(is_unreadable(os.fsdecode(name)) for name in names)
 
 
 def subfolders(root: Path) -> tuple[str, ...]:
-    """Names of the folders in a folder, sorted; hidden ones are not looked at."""
+    """Return the names of the folders in a folder, sorted; hidden ones and the system's are not looked at."""
     with os.scandir(root) as entries:
-        return tuple(sorted(each.name for each in entries if each.is_dir() and each.name[0] != "."))
+        return tuple(sorted(each.name for each in entries if is_visible_folder(each)))

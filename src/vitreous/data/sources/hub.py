@@ -54,6 +54,9 @@ class HubImages(ImageDataset):
         self.column = table.cast_column(columns.image, datasets.Image(decode=False))[columns.image]
         self.targets, self.classes = column_labels(list(table[columns.label]), columns, name, kind, classes)
 
+    def digest(self, index: int) -> str:
+        return ""  # a whole image would be read
+
     def encoded(self, index: int) -> bytes:
         entry = self.column[index]
         if entry and entry["bytes"] is not None:
@@ -73,14 +76,14 @@ class StreamedImages(ImageDataset):
         self, system: Any, files: Sequence[str], columns: Columns, *, name: str, classes: tuple[str, ...] = ()
     ) -> None:
         self.system, self.source, self.columns = system, name, columns
-        self.groups: list[tuple[str, int]] = []
+        self.row_groups: list[tuple[str, int]] = []
         counts: list[int] = []
         labels: list[Any] = []
         for file in files:
             with system.open(file, "rb") as opened:
                 table = parquet_file(opened, file)
                 for group in range(table.num_row_groups):
-                    self.groups.append((file, group))
+                    self.row_groups.append((file, group))
                     counts.append(table.metadata.row_group(group).num_rows)
                 labels += table.read(columns=[columns.label]).column(0).to_pylist()
         self.starts = np.cumsum([0, *counts])
@@ -99,6 +102,9 @@ class StreamedImages(ImageDataset):
         data: bytes = entry["bytes"]
         return data
 
+    def digest(self, index: int) -> str:
+        return ""  # the image would be fetched
+
     def rows(self, block: int) -> list[Any]:
         """Return a row group's images, fetched by the first thread that needs them; the longest unused go."""
         with self.fetching[block]:
@@ -106,7 +112,7 @@ class StreamedImages(ImageDataset):
 
     def fetch(self, block: int) -> list[Any]:
         """Read a row group's images."""
-        file, group = self.groups[block]
+        file, group = self.row_groups[block]
         with self.system.open(file, "rb") as opened:
             table = parquet_file(opened, file)
             rows: list[Any] = table.read_row_group(group, [self.columns.image]).column(0).to_pylist()

@@ -26,12 +26,13 @@ COLUMNS = "the columns path, label and, if wanted, split"
 
 
 class ManifestRows(NamedTuple):
-    """A manifest's columns, of equal length; splits is empty if there is no such column. lines: where each
-    row is in the file, in words."""
+    """A manifest's columns, of equal length; splits and groups are empty if there is no such column. lines:
+    where each row is in the file, in words."""
 
     paths: list[str]
     labels: list[str]
     splits: list[str]
+    groups: list[str]
     lines: list[str]
 
 
@@ -44,7 +45,7 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
     Raises:
         InputError: which names the line.
     """
-    rows = read_manifest(path)
+    rows = read_manifest(path, config.group_by)
     if not rows.paths:
         raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
     classes: tuple[str, ...] = ()
@@ -55,13 +56,15 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
         targets, classes = manifest_labels(rows, config.label_separator, path)
         check_classes(classes, str(path))
     images = FileImages(path.parent, path_array(rows.paths), targets, classes)
+    if rows.groups:
+        images.groups = np.array(rows.groups)
     if not rows.splits:
         return split(images, config)
     return by_name(images, rows.splits, config, where=str(path))
 
 
-def read_manifest(path: Path) -> ManifestRows:
-    """Return the columns of a manifest. Raises InputError."""
+def read_manifest(path: Path, group_by: str | None = None) -> ManifestRows:
+    """Return the columns of a manifest. group_by: the name of the one with groups. Raises InputError."""
     header, lines = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
     for name in ("path", "label"):
         if name not in header:
@@ -75,11 +78,11 @@ def read_manifest(path: Path) -> ManifestRows:
                 f"{path}, {where} has {len(fields)} fields and not {len(header)}: quote fields that hold "
                 "the separator"
             )
-    paths, labels, splits = (
+    paths, labels, splits, groups = (
         [fields[header.index(name)].strip() for fields in lines.values()] if name in header else []
-        for name in ("path", "label", "split")
+        for name in ("path", "label", "split", str(group_by).lower())
     )
-    return ManifestRows(paths, labels, splits, list(lines))
+    return ManifestRows(paths, labels, splits, groups, list(lines))
 
 
 def read_text(path: Path) -> tuple[list[str], dict[str, list[str]]]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts, by_name, split
-from vitreous.data.decoding import EXTENSIONS, BadImage
+from vitreous.data.decoding import EXTENSIONS, BadImage, fingerprint
 from vitreous.data.loading import in_threads
 from vitreous.data.sources.folders import path_array
 from vitreous.data.sources.labels import Label, named_targets
@@ -32,6 +32,7 @@ FORM = "name-{000..099}.tar"
 LABELS = (".cls", ".txt", ".json")
 LARGEST_LABEL = 1 << 20  # bytes; a label is a word or a small JSON object
 CLASSES = "classes.txt"
+MOST_NUMBERED = 1_000_000  # classes; larger numbers are names
 
 
 class Sample(NamedTuple):
@@ -62,6 +63,14 @@ class ShardImages(ImageDataset):
 
     def name(self, index: int) -> str:
         return f"{self.shards[self.shard[index]]}/{os.fsdecode(self.names[index])}"
+
+    def key(self, index: int) -> str:
+        return f"{os.path.basename(self.shards[self.shard[index]])}/{os.fsdecode(self.names[index])}"
+
+    def digest(self, index: int) -> str:
+        file, start = self.files[self.shard[index]], int(self.offsets[index])
+        size = int(self.sizes[index])
+        return fingerprint(size, lambda place, count: os.pread(file, min(count, size - place), start + place))
 
     def encoded(self, index: int) -> bytes:
         # pread has no position, so that threads share the open file.
@@ -171,16 +180,15 @@ def read_label(suffix: str, data: bytes, name: str) -> Label:
 
 
 def number_labels(labels: list[Label], folder: Path) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(targets, classes). Numbers are class numbers; words are numbered in alphabetical order. Where a label
-    has several classes, all targets are rows of weights."""
+    """(targets, classes). Numbers are class numbers; words, and numbers as large as those of products, are
+    numbered in order. Where a label has several classes, all targets are rows of weights."""
     file = folder / CLASSES
     named = tuple(file.read_text(encoding="utf-8").split("\n")) if file.is_file() else ()
     named = tuple(name for name in named if name)
     numbers = [int(label) for label in labels if isinstance(label, str) and label.isdecimal()]
-    if len(numbers) == len(labels):
-        targets = np.array(numbers, dtype=np.int64)
-        count = int(targets.max()) + 1
+    count = max(numbers, default=0) + 1
+    if len(numbers) == len(labels) and (named or count <= MOST_NUMBERED):
         if named and count > len(named):
             raise InputError(f"{file} names {len(named)} classes, but there is a label {count - 1}")
-        return targets, named or tuple(str(number) for number in range(count))
+        return np.array(numbers, dtype=np.int64), named or tuple(str(number) for number in range(count))
     return named_targets(labels, f"{folder} (with {CLASSES})", named)

@@ -179,7 +179,9 @@ def check_texts(source: str, *, workers: int | None = None) -> DataReport:
         images.targets = np.array([number[text] for text in part.texts], dtype=np.int64)
         images.classes = tuple(number)
     seen = survey_images(parts, workers=workers)
-    return DataReport((*image_findings(seen, "texts"), *text_findings(data)), seen.images, {})
+    return DataReport(
+        (*image_findings(seen, "texts"), *text_findings(data)), seen.images, {}, tuple(seen.bad.reasons)
+    )
 
 
 def text_findings(data: CaptionSplits) -> Iterator[Finding]:

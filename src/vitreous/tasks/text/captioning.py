@@ -82,6 +82,7 @@ class Captioning(TextTask):
     instead: ClassVar = {
         **dict.fromkeys(("--model", "--init", "--recipe", "--image-size"), INSTEAD),
         "--batch-size auto": "give a number, and --set training.grad_accum_steps=2 splits such a batch",
+        "--group-by": "give the manifest a column split",
         "--strict": "leave it out; images that cannot be read are listed in the run's bad_files.txt",
     }
 

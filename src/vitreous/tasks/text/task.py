@@ -193,7 +193,7 @@ class TextTask(Task):
         data = self.open_data(configure(self.config(), settings))
         return Plan(configure(self.recipe(source, data), settings), (), data, data.name)
 
-    def open_data(self, config: Any) -> Any:
+    def open_data(self, config: Any, split: Path | None = None) -> Any:
         return self.open_source(config.source, config)
 
     @abstractmethod
