@@ -14,7 +14,7 @@ from vitreous.data.checking import data_findings
 from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding
 from vitreous.data.sources import open_data
-from vitreous.data.split import SPLIT, findings_of
+from vitreous.data.split import findings_of
 from vitreous.models.names import Model
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.pretraining.task import Pretraining
@@ -52,7 +52,7 @@ def examine_run(path: Path) -> list[Finding]:
         return [*bad_file_findings(path), *classifier_findings(run)]
     findings = [*bad_file_findings(path), *course(run), *weights(run)]
     if (path / "model").exists():
-        data = task.open_data(run.config, path / SPLIT)
+        data = task.open_data(run.config, run.split)
         findings += findings_of(data)
         images = task.sample_images(data, SAMPLE)
         if images:
@@ -66,7 +66,7 @@ def examine_run(path: Path) -> list[Finding]:
 
 def classifier_findings(run: Run) -> Iterator[Finding]:
     """Yield what is wrong with a classifier's run."""
-    splits = open_data(run.config.source, run.config.data.with_split(run.path / SPLIT))
+    splits = open_data(run.config.source, run.config.data.with_split(run.split))
     yield from data_findings(splits)
     yield from course(run, classes=len(splits.train.classes))
     finished = (run.path / "model").exists()

@@ -18,7 +18,6 @@ from torch import nn
 
 from vitreous.checkpoints.runs import read_tree
 from vitreous.data.loading import BadFiles
-from vitreous.data.split import SPLIT
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
@@ -204,7 +203,7 @@ def resume_run(
         run, note = run.extended(world, epochs=epochs, steps=steps)
     if shard is not None:
         run = run.with_training(shard=shard)
-    return Started(kind, run, kind.open_data(run.config, run.path / SPLIT), (note,) if note else ())
+    return Started(kind, run, kind.open_data(run.config, run.split), (note,) if note else ())
 
 
 def train_run(

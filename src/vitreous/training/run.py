@@ -28,6 +28,7 @@ class Run:
 
     Attributes:
         config: all of the run, as config.toml has it: the configuration of its task.
+        split: the file that says which part each image is in.
         states: what `--resume` continues from.
         new: whether this process has made it, and does not continue it.
     """
@@ -37,6 +38,7 @@ class Run:
     def __init__(self, path: Path, config: Any) -> None:
         self.path = path
         self.config = config
+        self.split = path / SPLIT
         self.states = Checkpointer(path / "checkpoints", config.command, keep_last=config.training.keep_last)
 
     @classmethod
