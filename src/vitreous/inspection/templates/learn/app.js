@@ -503,3 +503,4 @@ document.addEventListener("keydown", (event) => {
 
 chooseModel();
 useSample(Math.min(3, samples.length - 1));
+addEventListener("load", () => requestAnimationFrame(() => byId(location.hash.slice(1))?.scrollIntoView()));

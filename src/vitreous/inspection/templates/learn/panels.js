@@ -158,7 +158,7 @@ const PANELS = [
     },
   },
   {
-    id: "class", number: "1", when: (c) => c.prefix > 0,
+    id: "class", number: "1", when: (c) => c.config.class_token,
     equation: "[ {class|x_{class}} ; {patches|x_p^1 E ; … ; x_p^N E} ]",
     shapes: (c) => [["class", "x_{class}", c.prefix, c.D], ["patches", "x_p E", c.N, c.D], ["tokens", "[ x_{class} ; x_p E ]", c.T, c.D]],
     code: () => [["prefix", { "self.prefix": "class", "patches]": "patches", "torch.cat": "tokens" }]],
