@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import vitreous as vt
+from vitreous.deployment.serving.endpoints import Limits
+from vitreous.deployment.serving.page import page_of
+from vitreous.languages import speaking
+from vitreous.tasks.serving import open_served
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +39,19 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     options: Any = {"progress": False, "language": request.param}
     trained = vt.inspect(run, pixels, out=folder / "trained", **options)
     fresh = vt.inspect("ViT-Ti/16", pixels, image_size=32, out=folder / "fresh", **options)
-    return {"report": run.report, "inspection": trained.report, "untrained": fresh.report}
+    served = open_served(str(run.path), device=torch.device("cpu"))
+    with speaking(request.param):
+        page = page_of(served.served, served.about, served.examples, Limits())
+    (folder / "serve.html").write_text(page, encoding="utf-8")
+    return {
+        "report": run.report,
+        "inspection": trained.report,
+        "untrained": fresh.report,
+        "served": folder / "serve.html",
+    }
 
 
-@pytest.mark.parametrize("name", ["report", "inspection", "untrained"])
+@pytest.mark.parametrize("name", ["report", "inspection", "untrained", "served"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], name: str, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
