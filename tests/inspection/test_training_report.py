@@ -209,8 +209,7 @@ def test_curves_say_their_values_and_have_a_table(run: Path) -> None:
     figure = curves_figure(run, test=("accuracy", 0.7))
     assert isinstance(figure, Exhibit)
     assert "<title>epoch 2, Loss: training (augmented): 1</title>" in figure.html
-    assert "<title>test: 0.7</title>" in figure.html
-    assert "hover:" not in figure.html
+    assert "<title>epoch 5, Accuracy: test: 0.7</title>" in figure.html
     rows = re.findall(
         r'<th scope="row">(\S+)</th><td class="number">([^<]*)</td><td class="number">([^<]*)</td>',
         figure.html,

@@ -7,13 +7,13 @@ decides; the files beside the page stay light.
 from __future__ import annotations
 
 import io
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -103,7 +103,27 @@ def canvas(width: float, height: float, *, columns: int = 1) -> Iterator[tuple[F
         yield figure, list(np.atleast_1d(figure.subplots(1, columns)))
 
 
-HOVER = re.compile(r'<g id="hover:([^"]*)">')  # of points that say their value
+class Point(NamedTuple):
+    """A point that says its value where the pointer is on it.
+
+    Attributes:
+        cells: its place, its curve and its value, as a row of the chart's table.
+    """
+
+    axes: Axes
+    x: float
+    y: float
+    cells: tuple[str, str, str]
+
+    def circle(self) -> str:
+        """Return the point in a figure that has been drawn, as SVG; it is seen under the pointer."""
+        figure = self.axes.figure
+        scale, height = 72 / figure.dpi, figure.bbox.height
+        x, y = self.axes.transData.transform((self.x, self.y))
+        words = f"{self.axes.get_xlabel()} {self.cells[0]}, {self.cells[1]}: {self.cells[2]}"
+        at = f'cx="{x * scale:.1f}" cy="{(height - y) * scale:.1f}"'
+        circle = f'<circle {at} r="4" fill="{INK}" opacity="0"/>'
+        return f'<g class="hover"><title>{escape(words)}</title>{circle}</g>'
 
 
 class Chart:
@@ -111,22 +131,27 @@ class Chart:
 
     Attributes:
         table: its numbers, for readers who do not see it: a header, and rows.
+        points: that say their value.
         boxes: whether `save` met characters that no installed font has, which are boxes in its PNG.
     """
 
-    def __init__(self, figure: Figure, table: Sequence[Sequence[str]] = ()) -> None:
+    def __init__(
+        self, figure: Figure, table: Sequence[Sequence[str]] = (), points: Sequence[Point] = ()
+    ) -> None:
         self.figure = figure
         self.table = table
+        self.points = points
         self.boxes = False
 
     @cached_property
     def svg(self) -> str:
-        """The figure as SVG, in light colors; its points say their value where the pointer is on them."""
+        """The figure as SVG, in light colors."""
         buffer = io.StringIO()
         # Text stays text: the viewer has the fonts.
         with matplotlib.rc_context(STYLE), missing_glyphs():
             self.figure.savefig(buffer, format="svg", metadata={"Date": None})
-        return HOVER.sub(r'<g class="hover"><title>\1</title>', buffer.getvalue())
+        drawn, closing, _ = buffer.getvalue().rpartition("</svg>")
+        return drawn + "".join(point.circle() for point in self.points) + closing + "\n"
 
     def inline(self, alt: str, description: str = "") -> Markup:
         """Return an <svg> element for a page, its colors as CSS variables."""
@@ -166,28 +191,21 @@ def missing_glyphs() -> Iterator[list[str]]:
 
 def lines(
     axes: Axes, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str, x: str
-) -> list[list[str]]:
-    """Plot one or two curves, with a legend where they have names; return (x, curve, value) of each point, at
-    most `MOST_POINTS` of a curve."""
-    rows = []
+) -> list[Point]:
+    """Plot one or two curves, with a legend where they have names; return at most `MOST_POINTS` of each."""
+    points = []
     for (name, (xs, ys)), color in zip(series.items(), (FIRST, SECOND), strict=False):
         marker = "o" if len(xs) == 1 else "None"  # a line through one point is invisible
         axes.plot(xs, ys, color=color, linewidth=1.6, label=name, marker=marker)
-        for i in sorted({round(each) for each in np.linspace(0, len(xs) - 1, min(len(xs), MOST_POINTS))}):
-            row = [f"{xs[i]:g}", ": ".join(filter(None, (title, name))), f"{ys[i]:.4g}"]
-            rows.append(row)
-            hover_point(axes, xs[i], ys[i], f"{x} {row[0]}, {row[1]}: {row[2]}", color)
+        curve = ": ".join(filter(None, (title, name)))
+        shown = {round(each) for each in np.linspace(0, len(xs) - 1, min(len(xs), MOST_POINTS))}
+        points += [Point(axes, xs[i], ys[i], (f"{xs[i]:g}", curve, f"{ys[i]:.4g}")) for i in sorted(shown)]
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.margins(x=0.02)
     if any(series):
         axes.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
-    return rows
-
-
-def hover_point(axes: Axes, x: float, y: float, words: str, color: str) -> None:
-    """Add a point that is seen, with its words, where the pointer is on it."""
-    axes.plot([x], [y], "o", color=color, markersize=9, alpha=0, gid=f"hover:{words}")
+    return points
 
 
 def matrix(

@@ -16,7 +16,7 @@ from vitreous.data.image_samples import ContactSheet
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
-from vitreous.inspection.charts import FIRST, HAIR, INK, MUTED, Chart, canvas, hover_point, lines, matrix
+from vitreous.inspection.charts import FIRST, HAIR, INK, MUTED, Chart, Point, canvas, lines, matrix
 from vitreous.inspection.images import rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.languages import percentage, phrase, words
@@ -40,8 +40,8 @@ def curves_figure(
     panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
     for key, panel in words(f"panels.{kind}").items():
         for prefix, name in SERIES.items():
-            if points := [row for row in rows if prefix + key in row]:
-                xs, ys = [row["epoch"] for row in points], [row[prefix + key] for row in points]
+            if found := [row for row in rows if prefix + key in row]:
+                xs, ys = [row["epoch"] for row in found], [row[prefix + key] for row in found]
                 panels.setdefault(panel, {})["" if key == "lr" else phrase(f"charts.{name}")] = xs, ys
     if not panels:
         return left_out("curves", "no-metrics")
@@ -49,18 +49,18 @@ def curves_figure(
     header = [phrase("charts.epoch"), phrase("charts.curve"), phrase("charts.value")]
     for panel, series in panels.items():
         with canvas(2.85, 2.5) as (figure, (axes,)):
-            numbers = lines(axes, series, title=panel, x=header[0])
+            points = lines(axes, series, title=panel, x=header[0])
             if test is not None and panel == titles[test[0]]:
                 name, last = phrase("charts.test"), rows[-1]["epoch"]
                 axes.plot([last], [test[1]], "D", color=INK, markersize=5, label=name)
-                hover_point(axes, last, test[1], f"{name}: {test[1]:.4g}", INK)
                 axes.legend(loc="best", handlelength=1.2)
-                numbers.append([f"{last:g}", f"{panel}: {name}", f"{test[1]:.4g}"])
+                cells = (f"{last:g}", f"{panel}: {name}", f"{test[1]:.4g}")
+                points.append(Point(axes, last, test[1], cells))
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             values = [value for _, ys in series.values() for value in ys]
             if panel == titles["loss"] and 0 < 20 * min(values) < max(values):
                 axes.set_yscale("log")
-        charts.append(Chart(figure, [header, *numbers]))
+        charts.append(Chart(figure, [header, *(point.cells for point in points)], points))
     validated = any(name.startswith("validation_") for row in rows for name in row)
     return exhibit(f"curves.{kind}", charts, validated=validated)
 

@@ -182,7 +182,7 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         return left_out("lens", "no-classes")
     layers = [float(layer) for layer in range(lens.agrees.shape[1])]
     with canvas(6.8, 2.7, columns=2) as (figure, (agreement, first)):
-        numbers = lines(
+        points = lines(
             agreement,
             {"": (layers, (lens.agrees.float().mean(dim=0) * 100).tolist())},
             title=phrase("charts.lens-agrees"),
@@ -206,7 +206,8 @@ def lens_figure(lens: Lens | None, labels: Sequence[str]) -> Exhibit | LeftOut:
         "lens_agrees": lens.agrees.numpy(),
     }
     header = [phrase("charts.layer"), phrase("charts.curve"), phrase("charts.value")]
-    return exhibit("lens", Chart(figure, [header, *numbers]), arrays=arrays)
+    chart = Chart(figure, [header, *(point.cells for point in points)], points)
+    return exhibit("lens", chart, arrays=arrays)
 
 
 def alignment_figure(
