@@ -51,12 +51,16 @@ def digits() -> None:
     save(figure, "digits")
 
 
+def short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
 def bars(name: str, rows: dict[str, float], *, title: str, label: str, line: float | None = None) -> None:
     figure, axes = plot(name, height=0.7 + 0.38 * len(rows))
     names = list(rows)[::-1]
     colors = [OTHERS if name.startswith(("timm", "CNN", "U-Net")) else OURS for name in names]
     drawn = axes.barh(names, [rows[name] for name in names], color=colors, height=0.62)
-    axes.bar_label(drawn, fmt="%.3g", padding=3)
+    axes.bar_label(drawn, labels=[short(value) for value in rows.values()][::-1], padding=3)
     if line is not None:
         axes.axvline(line, color=MORE, linewidth=1, linestyle="--")
     axes.set(title=title, xlabel=label)
