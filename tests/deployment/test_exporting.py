@@ -16,6 +16,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.deployment import exporting
+from vitreous.deployment.engines import ENGINES
 from vitreous.deployment.exporting import export
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
@@ -109,11 +110,13 @@ def test_onnx_programs(kind: str, tmp_path: Path) -> None:
 def test_a_program_that_computes_something_else_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(path: Path, images: torch.Tensor) -> list[torch.Tensor]:
-        return [output + 1e-2 for output in exporting.run_torch(path, images)]
+    right = ENGINES["torch"]
 
-    right = exporting.FORMATS["torch"]
-    monkeypatch.setitem(exporting.FORMATS, "torch", right._replace(run=wrong))
+    def wrong(path: Path) -> Any:
+        about, compute = right.open(path)
+        return about, lambda images: [output + 1e-2 for output in compute(images)]
+
+    monkeypatch.setitem(ENGINES, "torch", right._replace(open=wrong))
     with pytest.raises(InputError, match=r"differs from the model by 1.0e-02 .* nothing is written"):
         export(model_of("plain"), tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []

@@ -77,8 +77,8 @@ def resolve_model(model: Any, **fields: Any) -> Any:
     """Return the model that MODEL means, in evaluation mode.
 
     Args:
-        model: a run directory, a checkpoint in any format, `hf:org/name`, a model name such as "ViT-B/16", a
-            `Run`, or a module of vitreous, timm, transformers ...
+        model: a run directory, a checkpoint in any format, `hf:org/name`, a model name such as "ViT-B/16", an
+            exported program, a `Run`, or a module of vitreous, timm, transformers ...
         fields: of the model's configuration, to be changed.
 
     Raises:
@@ -86,7 +86,8 @@ def resolve_model(model: Any, **fields: Any) -> Any:
     """
     from torch import nn
 
-    from vitreous.checkpoints import load, open_model
+    from vitreous.checkpoints import load
+    from vitreous.deployment.engines import open_image_model
 
     model = path_of_run(model)
     if isinstance(model, nn.Module):
@@ -102,7 +103,7 @@ def resolve_model(model: Any, **fields: Any) -> Any:
         raise InputError(
             f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {model!r:.60}"
         )
-    return open_model(model, **fields)
+    return open_image_model(model, **fields)
 
 
 def is_fresh(model: Any) -> bool:
@@ -123,10 +124,12 @@ def model_name(model: Any) -> str:
 
 def computation(device: str, precision: str, batch_size: int, workers: int | None) -> dict[str, Any]:
     """Return where and how images are computed: the device, and as many threads that decode as it has cores
-    where `workers` is None."""
+    where `workers` is None. Memory that a batch has freed is kept for the next one."""
     from vitreous.data.loading import worker_count
+    from vitreous.training.memory import keep_freed_memory
     from vitreous.training.precision import pick_device
 
+    keep_freed_memory()
     here, threads = pick_device(device), worker_count(workers)
     return {"device": here, "precision": precision, "batch_size": batch_size, "workers": threads}
 

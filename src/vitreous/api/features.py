@@ -115,24 +115,16 @@ def embed(
     Raises:
         InputError: no such model or image, or no image can be read.
     """
-    from vitreous.data.loading import worker_count
     from vitreous.evaluation.features import feature_outputs
-    from vitreous.training.precision import answering_precision, computing, pick_device
+    from vitreous.training.precision import computing
 
     if out is not None:
         check_features_file(Path(out))
     listed, missing = image_list(images)
     fields = model_fields(settings_tree(settings, config), image_size)
-    opened, here = resolve_model(model, **fields), pick_device(device)
-    with computing(answering_precision(precision, here), here), progress_bar("features", progress) as advance:
-        found = feature_outputs(
-            opened,
-            listed,
-            device=here,
-            batch_size=batch_size,
-            workers=worker_count(workers),
-            progress=advance,
-        )
+    opened, how = resolve_model(model, **fields), computation(device, precision, batch_size, workers)
+    with computing(how.pop("precision"), how["device"]), progress_bar("features", progress) as advance:
+        found = feature_outputs(opened, listed, progress=advance, **how)
     failed = (*missing, *(Failure(path, reason) for path, reason in found.failed.items()))
     features = Embeddings(found.values.numpy(), found.names, failed)
     if out is not None:

@@ -74,6 +74,7 @@ def inspect(
             folder that is not empty or cannot be written.
     """
     require_packages("matplotlib", extra="train", what="inspect")
+    from vitreous.deployment.engines import check_weights
     from vitreous.inspection.model_report import InspectionRequest
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
@@ -84,6 +85,7 @@ def inspect(
     fields = model_fields(tree, image_size)
     named = isinstance(model, str | Path)
     answerer = model if named else resolve_model(model, **fields)
+    check_weights(answerer, "inspect")
     task = task_of(answerer) or task_named("classification")
     task.check_options("inspect", label=label, patch=patch, compare=compare, image_size=image_size, set=tree)
     if named:

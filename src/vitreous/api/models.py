@@ -45,6 +45,7 @@ def describe(
     Raises:
         InputError: no such model, or values that do not fit together.
     """
+    from vitreous.deployment.engines import check_weights
     from vitreous.models.description import describe as describe_model
     from vitreous.models.names import change, config_of
 
@@ -53,6 +54,7 @@ def describe(
     fields = model_fields(settings_tree(settings, config), image_size)
     if is_fresh(model):
         return describe_model(config_of(model, **fields), batch_size=batch_size)
+    check_weights(model, "describe")
     opened = resolve_model(model)
     return describe_model(change(opened.config, fields) if fields else opened, batch_size=batch_size)
 
@@ -93,11 +95,13 @@ def convert(
     """
     from vitreous.checkpoints import open_model, save
     from vitreous.checkpoints.saving import check_free
+    from vitreous.deployment.engines import check_weights
 
     fields = model_fields(settings_tree(settings, config), image_size)
     path = Path(destination)
     check_free(path, "nothing is overwritten")
     format = format or ("google" if path.suffix == ".npz" else "vitreous")
+    check_weights(source, "convert")
     difference = save(open_model(source, format=source_format, **fields), path, format=format, drop=drop)
     return Converted(path, format, tuple(drop), difference)
 
@@ -128,14 +132,15 @@ def export(
         InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
             format, or a program whose outputs differ.
     """
+    from vitreous.deployment.engines import check_weights, engine_named
     from vitreous.deployment.exporting import export as export_program
-    from vitreous.deployment.exporting import format_of
 
     fields = model_fields(settings_tree(settings, config), image_size)
     path = (
         Path(out) if out else Path(file_stem(model_name(model)) + (".pt2" if format == "torch" else ".onnx"))
     )
-    format = format_of(path, format)
+    format = engine_named(path, format)
+    check_weights(model, "export")
     opened = resolve_model(model, **fields)
     if progress:
         print(f"vitreous: tracing the model and writing {path} ...", file=sys.stderr)
@@ -166,7 +171,8 @@ def benchmark(
     """Measure the speed of a ViT, side by side with the peers that are installed.
 
     Args:
-        model: a name, ViT-Ti/16, ViT-B/16 ...
+        model: a name, ViT-Ti/16, ViT-B/16 ...; or an exported program, which is compared with the model that
+            it was written from.
         batch_size: images of a call.
         train: time a training step (AdamW) instead of inference.
         compile: through torch.compile, all of them.
@@ -177,18 +183,23 @@ def benchmark(
         InputError: an unknown model, peer, device or precision; a model that the peers do not have.
     """
     from vitreous.deployment.bench import Way, compare
+    from vitreous.deployment.engines import is_program, open_image_model
     from vitreous.models.config import ViTConfig
     from vitreous.models.names import config_of
     from vitreous.training.precision import answering_precision, pick_device
 
     if batch_size < 1 or rounds < 1:
         raise InputError("--batch-size and --rounds count from 1")
-    fields = config_of(model, **model_fields(settings_tree(settings, config), image_size))
-    if not isinstance(fields, ViTConfig):
+    fields = model_fields(settings_tree(settings, config), image_size)
+    program = open_image_model(model, **fields) if is_program(model) else None
+    if program and train:
+        raise InputError(f"{model} is an exported program, which cannot be trained: leave out --train")
+    plain = program.config if program else config_of(model, **fields)
+    if not isinstance(plain, ViTConfig):
         raise InputError(f"{model} is not a ViT, and the peers are: compare a name such as ViT-B/16")
     here = pick_device(device)
     way = Way(batch_size, rounds, train, answering_precision(precision, here), compile, here)
-    return compare(fields, way, peers)
+    return compare(plain, way, peers, program=program)
 
 
 def list_recipes() -> dict[str, str]:

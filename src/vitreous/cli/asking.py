@@ -12,14 +12,15 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import (
+    EXPORTED,
     MODEL_HELP,
+    AnyModel,
     DeviceOptions,
     Images,
     Int,
     Json,
     Language,
     LoadingOptions,
-    Model,
     TrainedModel,
 )
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
@@ -78,7 +79,7 @@ def predict(
 
 
 def embed(
-    model: Model,
+    model: AnyModel,
     /,
     *images: Images,
     out: Annotated[Path, Parameter(help="the file: .npz, or .parquet")] = Path("features.npz"),
@@ -98,7 +99,7 @@ def embed(
 
 
 def probe(
-    model: Model,
+    model: AnyModel,
     data: Annotated[
         str | None,
         Parameter(help="what `vitreous train` takes; by default the data of the run, and else the digits"),
@@ -167,9 +168,7 @@ class ServeOptions(DeviceOptions, total=False):
 
 
 def serve(
-    *models: Annotated[
-        str, Parameter(help=f"{MODEL_HELP}; or several with a name each: a=runs/one b=runs/two")
-    ],
+    *models: Annotated[str, Parameter(help=f"{MODEL_HELP}{EXPORTED}; or several: a=runs/one b=runs/two")],
     access_log: Annotated[bool, Parameter(help="write a line of JSON on stderr for each request")] = False,
     json: Json = False,
     **options: Unpack[ServeOptions],

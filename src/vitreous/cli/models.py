@@ -99,7 +99,9 @@ def export(
 
 def bench(
     *,
-    model: Annotated[str, Parameter(help="a name: ViT-Ti/16, ViT-B/16, ...")] = "ViT-Ti/16",
+    model: Annotated[
+        str, Parameter(help="a name: ViT-Ti/16, ViT-B/16, ...; or an exported .onnx or .pt2 file")
+    ] = "ViT-Ti/16",
     batch_size: Annotated[Int, Parameter(help="images in one call")] = 16,
     train: Annotated[bool, Parameter(help="time a training step (AdamW) instead of inference")] = False,
     compile: Annotated[bool, Parameter(help="through torch.compile, all of them")] = False,

@@ -61,7 +61,9 @@ MODEL_HELP = (
     "ViT-B/16 (fresh weights)"
 )
 Model = Annotated[str, Parameter(help=MODEL_HELP)]
-TrainedModel = Annotated[str, Parameter(help="a run directory, or any checkpoint with a head")]
+EXPORTED = ", or an exported .onnx or .pt2 file"
+AnyModel = Annotated[str, Parameter(help=MODEL_HELP + EXPORTED)]
+TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint with a head{EXPORTED}")]
 Images = Annotated[str, Parameter(help="files, folders, globs")]
 Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
 Device = Annotated[str, Parameter(name="--device", help="auto (the default), cpu, cuda or cuda:N")]

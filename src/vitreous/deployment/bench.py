@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from vitreous.deployment.engines import ENGINES, engine_named
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model
+from vitreous.models.program import Program
 from vitreous.results import Result
 from vitreous.training.precision import Precision, computing
 
@@ -74,20 +76,37 @@ class Way(NamedTuple):
     device: torch.device = torch.device("cpu")
 
 
-def compare(config: ViTConfig, way: Way, peers: Sequence[str] | None = None) -> Comparison:
+def compare(
+    config: ViTConfig,
+    way: Way,
+    peers: Sequence[str] | None = None,
+    *,
+    program: Program | None = None,
+) -> Comparison:
     """vitreous and its peers on the same images.
 
     Args:
         config: a plain ViT: the peers have no registers, relative positions, ...
         peers: of `PEERS`; None for all that are installed.
+        program: an exported model of this configuration, which is compared too, under its engine's name.
 
     Raises:
         InputError: no such peer, or it is wanted and cannot be imported; the peers have no such model.
     """
     if unknown := [name for name in peers or () if name not in PEERS]:
         raise InputError(f"unknown peer {unknown[0]!r}: {nearest(unknown[0], list(PEERS))}")
-    check_plain(config)
+    if not is_plain(config):
+        if peers or program is None:
+            raise InputError(
+                "the peers have only plain ViTs of square images, with a head: compare a name such as "
+                "ViT-B/16"
+            )
+        peers = ()
     models: dict[str, nn.Module] = {"vitreous": build_model(config)}
+    packages = {"vitreous": "vitreous", **{name: peer.package for name, peer in PEERS.items()}}
+    if program:
+        engine = engine_named(program.path)
+        models[engine], packages[engine] = program, ENGINES[engine].package
     absent = {}
     for name in PEERS if peers is None else peers:
         try:
@@ -102,7 +121,7 @@ def compare(config: ViTConfig, way: Way, peers: Sequence[str] | None = None) -> 
     contenders = tuple(
         Contender(
             name,
-            version(PEERS[name].package if name in PEERS else "vitreous"),
+            version(packages[name]),
             round(way.batch / statistics.median(taken), 2),
             round(statistics.median(mine / theirs for mine, theirs in zip(ours, taken, strict=True)), 3),
         )
@@ -162,14 +181,11 @@ def logits(output: Any) -> Tensor:
     return output if isinstance(output, Tensor) else output.logits
 
 
-def check_plain(config: ViTConfig) -> None:
-    """Raises InputError for a model that the peers do not have."""
+def is_plain(config: ViTConfig) -> bool:
+    """Whether the peers have such a model: without registers, relative positions, ..."""
     sizes = ("image_size", "patch_size", "channels", "num_classes", "width", "depth", "heads", "mlp_dim")
     plain = ViTConfig(**{name: getattr(config, name) for name in sizes})
-    if config != plain or config.num_classes is None or len({*config.image_size}) != 1:
-        raise InputError(
-            "the peers have only plain ViTs of square images, with a head: compare a name such as ViT-B/16"
-        )
+    return config == plain and config.num_classes is not None and len({*config.image_size}) == 1
 
 
 # What each of them calls the sizes of a ViT.

@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitreous.checkpoints.native import description
 from vitreous.checkpoints.saving import on_cpu
-from vitreous.errors import InputError, nearest, require_packages, writing_to
+from vitreous.deployment.engines import ENGINES, engine_named
+from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 from vitreous.results import Result
@@ -47,14 +48,6 @@ class Outputs(nn.Module):
         return self.model.head(features), features
 
 
-class Format(NamedTuple):
-    """How a program is written, and how it is run again."""
-
-    ending: str
-    write: Callable[[Outputs, torch.export.ExportedProgram, Path], None]
-    run: Callable[[Path, Tensor], list[Tensor]]
-
-
 @dataclass(frozen=True)
 class Exported(Result):
     """What was written, and how far its outputs are from the model's."""
@@ -76,35 +69,22 @@ def export(model: Model, path: Path, format: str | None = None) -> Exported:
         InputError: another ending or format, a package is missing, the model is too large for the format, or
             the program computes something else; then nothing is written.
     """
-    format = format_of(path, format)
-    ending, write, run = FORMATS[format]
+    format = engine_named(path, format)
+    engine = ENGINES[format]
     if format == "onnx":
         check_onnx(model)
     outputs = Outputs(on_cpu(model)).eval()
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{ending}")
+    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{engine.ending}")
     try:
         with torch.no_grad(), quiet(), writing_to(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write(outputs, traced(outputs), unfinished)
-            difference = checked(outputs, lambda images: run(unfinished, images))
+            WRITERS[format](outputs, traced(outputs), unfinished)
+            difference = checked(outputs, engine.open(unfinished)[1])
             os.replace(unfinished, path)
     finally:
         if unfinished.exists():
             unfinished.unlink()
     return Exported(path, format, path.stat().st_size, difference)
-
-
-def format_of(path: Path, format: str | None = None) -> str:
-    """What a path's ending says, which must be what is wanted. Raises InputError."""
-    if format is not None and format not in FORMATS:
-        raise InputError(f"unknown format {format!r}: {nearest(format, list(FORMATS))}")
-    for name, known in FORMATS.items():
-        if path.suffix == known.ending and format in (None, name):
-            return name
-    if format:
-        raise InputError(f"{path}: a file of format {format} ends in {FORMATS[format].ending}")
-    endings = " or ".join(f"{known.ending} ({name})" for name, known in FORMATS.items())
-    raise InputError(f"{path}: its ending names no format: end it in {endings}")
 
 
 def check_onnx(model: Model) -> None:
@@ -150,12 +130,8 @@ def checked(outputs: Outputs, run: Callable[[Tensor], list[Tensor]]) -> float:
 
 
 def export_metadata(model: Model) -> dict[str, str]:
-    """Return what the outputs mean and how inputs are prepared, as JSON."""
-    return {
-        "preprocessing": json.dumps(model.preprocessing.model_dump(mode="json")),
-        "labels": json.dumps(model.labels, ensure_ascii=False),
-        "task": json.dumps(model.task),
-    }
+    """Return what the model is, what its outputs mean and how inputs are prepared, as JSON."""
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in description(model).items()}
 
 
 def write_onnx(outputs: Outputs, program: torch.export.ExportedProgram, path: Path) -> None:
@@ -180,22 +156,10 @@ def keep_padding(graph: torch.fx.Graph) -> None:
             pooling.replace_input_with(padded, same)
 
 
-def run_onnx(path: Path, images: Tensor) -> list[Tensor]:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return [torch.from_numpy(each) for each in session.run(None, {"images": images.numpy()})]
-
-
 def write_torch(outputs: Outputs, program: torch.export.ExportedProgram, path: Path) -> None:
     torch.export.save(
         program, path, extra_files={f"{k}.json": v for k, v in export_metadata(outputs.model).items()}
     )
-
-
-def run_torch(path: Path, images: Tensor) -> list[Tensor]:
-    answer: Any = torch.export.load(path).module()(images)
-    return list(answer)
 
 
 @contextmanager
@@ -212,7 +176,4 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-FORMATS = {
-    "onnx": Format(".onnx", write_onnx, run_onnx),
-    "torch": Format(".pt2", write_torch, run_torch),
-}
+WRITERS = {"onnx": write_onnx, "torch": write_torch}

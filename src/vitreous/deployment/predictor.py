@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitreous.data.segmentation.masked import Mask
 from vitreous.errors import InputError
-from vitreous.models.names import Model
+from vitreous.models.names import Runnable
 from vitreous.models.segmenter import Segmenter
 from vitreous.results import percent
 
@@ -48,7 +48,7 @@ class Prediction:
         return f"{self.path}  {self.label}  {percent(self.probability)}  ({others})"
 
 
-def output_labels(model: Model) -> list[str]:
+def output_labels(model: Runnable) -> list[str]:
     """Return the labels of a model's classes, or their numbers where it has no labels.
 
     Raises:
@@ -78,7 +78,7 @@ class Predictor:
         InputError: the model has no head, or another number of labels than outputs.
     """
 
-    def __init__(self, model: Model, device: str | torch.device = "cpu") -> None:
+    def __init__(self, model: Runnable, device: str | torch.device = "cpu") -> None:
         if isinstance(model, Segmenter):
             raise InputError("the model gives each pixel a class, not the image: use vitreous.predict")
         self.labels = output_labels(model)

@@ -23,7 +23,7 @@ from vitreous.evaluation.scores import (
     confusion_matrix,
     wilson_interval,
 )
-from vitreous.models.names import Model
+from vitreous.models.names import Runnable
 from vitreous.results import percent
 
 MOST_CLASSES = 1000  # whose confusion matrix goes into the JSON: it grows with their square
@@ -190,7 +190,7 @@ class MultiLabelEvaluation(LabelEvaluation):
 
 
 def evaluate(
-    model: Model, images: ImageDataset, **batching: Unpack[Batching]
+    model: Runnable, images: ImageDataset, **batching: Unpack[Batching]
 ) -> ClassificationEvaluation | MultiLabelEvaluation:
     """Classify every one of `images` once and compare with its class, or its classes.
 
@@ -219,7 +219,7 @@ def evaluate(
     )
 
 
-def class_labels(model: Model, images: ImageDataset) -> tuple[str, ...]:
+def class_labels(model: Runnable, images: ImageDataset) -> tuple[str, ...]:
     """Return the label of each output of the model; every class of `images` is among them.
 
     The images may show some of the model's classes only. A model without labels takes those of the

@@ -21,7 +21,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
-from vitreous.models.names import Model
+from vitreous.models.names import Runnable
 from vitreous.training.precision import answering_precision, computing
 
 
@@ -39,7 +39,7 @@ def cache_folder() -> Path:
 
 
 def cached_features(
-    model: Model, images: ImageDataset, *, precision: str = "fp32", **batching: Unpack[Batching]
+    model: Runnable, images: ImageDataset, *, precision: str = "fp32", **batching: Unpack[Batching]
 ) -> Features:
     """Return `extract`'s features, computed once for the same weights, precision, preprocessing and images.
 
@@ -63,7 +63,7 @@ def cached_features(
     return features
 
 
-def extract(model: Model, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
+def extract(model: Runnable, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
     """Compute the features of every image once.
 
     Raises:
@@ -75,7 +75,7 @@ def extract(model: Model, images: ImageDataset, **batching: Unpack[Batching]) ->
     return Features(outputs.values.numpy(), images.targets[outputs.indices].astype(np.int64))
 
 
-def feature_outputs(model: Model, images: ImageDataset, **batching: Unpack[Batching]) -> Outputs:
+def feature_outputs(model: Runnable, images: ImageDataset, **batching: Unpack[Batching]) -> Outputs:
     """Compute what the head of a model sees of every image, (N, D). Raises InputError where no image can be
     decoded."""
 
@@ -85,7 +85,7 @@ def feature_outputs(model: Model, images: ImageDataset, **batching: Unpack[Batch
     return compute_outputs(model, images, features, **batching)
 
 
-def content_key(model: Model, images: ImageDataset, precision: str = "fp32") -> str:
+def content_key(model: Runnable, images: ImageDataset, precision: str = "fp32") -> str:
     """A hash of the weights, the function they are part of, its precision, the preprocessing, and every
     image's bytes."""
     digest = hashlib.blake2b(digest_size=20)

@@ -23,7 +23,7 @@ from vitreous.errors import InputError, require_packages
 from vitreous.evaluation.features import Features, cached_features, extract
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.scores import Interval, wilson_interval
-from vitreous.models.names import Model
+from vitreous.models.names import Runnable
 from vitreous.results import Result
 
 SHOTS = (1, 5, 10, 25)
@@ -111,7 +111,7 @@ class Probe(Result):
 
 
 def probe(
-    model: Model,
+    model: Runnable,
     splits: Splits,
     *,
     shots: Sequence[int] = SHOTS,

@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.program import Program
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.settings import check_names, explain, merged
 from vitreous.models.vit import ViT
 
 Model = ViT | BiT | Segmenter
+Runnable = Model | Program  # gives logits and features
 
 
 # Width, depth, MLP dimension, heads. Ti and S: DeiT (2012.12877). B, L, H: Table 1 of the paper. M:

@@ -15,13 +15,13 @@ from PIL import Image
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from vitreous.checkpoints import open_model
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.loading import worker_count
 from vitreous.data.split import SPLIT, data_notes, unseen_images
+from vitreous.deployment.engines import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.probing import fewshot_measure
 from vitreous.models.settings import check_names, explain
@@ -191,7 +191,7 @@ class ImageTask(Task):
         return write_model_report(answerer, examples, folder, request)
 
     def open(self, spec: str, **overrides: Any) -> Any:
-        return open_model(spec, **overrides)
+        return open_image_model(spec, **overrides)
 
     def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
         """Return the held-out part: of data that a run learned from, split as they were then; of other data

@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
+from vitreous.checkpoints.weights import meta_model
 from vitreous.deployment.serving.endpoints import Limits, Question, Served, parse
 from vitreous.deployment.serving.page import Examples
 from vitreous.errors import InputError
 from vitreous.inspection.images import data_uri
+from vitreous.models.program import Program
 from vitreous.tasks.answering import has_weights, open_answerer
 from vitreous.tasks.task import Task, module_of
 from vitreous.training.precision import answering_precision
@@ -59,10 +62,7 @@ def open_served(
     served, examples = task.serve(answerer, device, limits), examples_of(spec, task)
     chosen = answering_precision(precision, device)
     if chosen == "bf16":
-        lowered = torch.autocast(device.type, torch.bfloat16)  # of answers; attention stays in float32
-        served.endpoints = tuple(
-            each._replace(answer=lowered(each.answer)) if each.together else each for each in served.endpoints
-        )
+        served.lower()
     warm_up(served)
     path = Path(spec).expanduser()
     return Opened(
@@ -70,13 +70,19 @@ def open_served(
         {
             "name": path.resolve().name if path.exists() else spec,
             "trained": has_weights(spec),
-            "parameters": sum(each.numel() for each in served.model.parameters()),
+            "parameters": count_parameters(served.model),
             "device": str(device),
             "precision": chosen,
             "license": license(path),
         },
         examples,
     )
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of parameters, of an exported program those of the model that it was written from."""
+    counted = meta_model(model.config) if isinstance(model, Program) else model
+    return sum(each.numel() for each in counted.parameters())
 
 
 def examples_of(spec: str, task: Task) -> Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from vitreous.checkpoints import save
 from vitreous.checkpoints.native import save_native
+from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Question, parse
 from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
@@ -73,3 +75,19 @@ def test_the_license_is_what_the_card_names(checkpoint: Path, card: str, named: 
 def test_a_configuration_that_cannot_be_read_costs_the_examples_alone(checkpoint: Path) -> None:
     (checkpoint / "config.toml").write_text("source = 3\nstrange = true\n[model]\nwidth = 8\n")
     assert examples_of(str(checkpoint), task_named("classification")).images == ()
+
+
+def test_weights_in_bf16_are_cast_once_and_answer_alike(classifier: Classifier) -> None:
+    served = Classifier(copy.deepcopy(classifier.model), CPU, most_pixels=10_000)
+    images = served.model.preprocessing.normalize(served.decode(image(), "x")[None])
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        expected = served.model(images).float().softmax(dim=-1)
+    served.lower()
+    assert served.answering.head.weight.dtype == torch.bfloat16  # type: ignore[union-attr]
+    assert {each.dtype for each in served.model.parameters()} == {torch.float32}  # attention looks at these
+    question = Question("x", served.decode(image(), "x"), parse({"top": 3}, served.endpoints[0].parameters))
+    (found,) = served.endpoints[0].answer([question])
+    by_label = {each["label"]: each["probability"] for each in found["top"]}  # type: ignore[index]
+    assert [by_label[label] for label in ("ant", "bee", "cat")] == pytest.approx(expected[0].tolist())
+    (tensors,) = served.tensors.answer([question])
+    assert tensors["probabilities"] == pytest.approx(expected[0].tolist())  # type: ignore[index]

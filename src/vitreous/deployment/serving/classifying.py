@@ -40,8 +40,10 @@ from vitreous.inspection.images import data_uri, rgb
 from vitreous.inspection.relevance import relevance
 from vitreous.languages import phrase
 from vitreous.models.config import Config
-from vitreous.models.names import Model
+from vitreous.models.names import Runnable
+from vitreous.models.program import Program
 from vitreous.models.vit import ViT
+from vitreous.training.precision import with_cast_weights
 
 
 class Top(Config):
@@ -89,12 +91,21 @@ class Classifier(ServedImages):
 
     task = "classification"
 
-    def __init__(self, model: Model, device: torch.device, *, most_pixels: int) -> None:
+    def __init__(self, model: Runnable, device: torch.device, *, most_pixels: int) -> None:
         super().__init__(model.to(device).eval(), most_pixels)
         self.device = device
-        headless = model.config.num_classes is None
-        self.predictor = None if headless else Predictor(model, device)
+        self.answering = self.model  # what labels and features are computed with
+        self.predictor = None if model.config.num_classes is None else Predictor(model, device)
         self.endpoints = tuple(self.offered())
+
+    def lower(self) -> None:
+        """Answer in bf16 with weights that are cast once; attention stays in float32."""
+        if isinstance(self.model, Program):
+            raise InputError(f"{self.model.path} computes in the precision it was written in: use fp32")
+        self.answering = with_cast_weights(self.model)
+        if self.predictor:
+            self.predictor = Predictor(self.answering, self.device)
+        super().lower()
 
     def offered(self) -> list[Endpoint]:
         """What this model can be asked: without a head no labels, without attention no maps."""
@@ -116,7 +127,9 @@ class Classifier(ServedImages):
         first = self.endpoints[0]
         if not self.predictor or first.parameters is not Top:
             return first
-        return Endpoint("tensors", "tensors", "", NoParameters, LabelTensors, self.label_tensors)
+        return Endpoint(
+            "tensors", "tensors", "", NoParameters, LabelTensors, self.in_precision(self.label_tensors)
+        )
 
     def prepare(self, opened: EncodedImage) -> Tensor:
         """What `vitreous predict` makes of an image: its pixels at the model's size."""
@@ -160,7 +173,7 @@ class Classifier(ServedImages):
 
     @torch.inference_mode()
     def features(self, questions: Sequence[Question]) -> list[Answer]:
-        found = self.model.features(self.images(questions)).float().flatten(1)
+        found = self.answering.features(self.images(questions)).float().flatten(1)
         return [
             {"path": each.name, "features": row} for each, row in zip(questions, found.tolist(), strict=True)
         ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float, UInt8
 from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
@@ -116,6 +117,15 @@ class Served(ABC):
     takes: ClassVar[Literal["images", "texts"]]
     endpoints: tuple[Endpoint, ...]
     model: Any
+    in_precision: Callable[[Callable[..., Any]], Callable[..., Any]] = staticmethod(lambda answer: answer)
+
+    def lower(self) -> None:
+        """Answer in bf16; attention, which is not answered in batches, stays in float32."""
+        self.in_precision = torch.autocast(next(self.model.parameters()).device.type, torch.bfloat16)
+        self.endpoints = tuple(
+            each._replace(answer=self.in_precision(each.answer)) if each.together else each
+            for each in self.endpoints
+        )
 
     @abstractmethod
     def open(self, data: bytes, name: str) -> Any:

@@ -1,0 +1,55 @@
+"""A model without weights of its own: what another engine computes from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing
+
+Compute = Callable[[Tensor], list[Tensor]]
+
+
+class Program(nn.Module):
+    """An exported model: its logits and its features, without weights to look at or to train.
+
+    Args:
+        path: the file.
+        compute: returns logits and features of images on the CPU.
+        config, preprocessing, labels, task: of the model that was exported.
+        digest: of the file, in place of weights for whatever is cached by them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        compute: Compute,
+        config: Any,
+        preprocessing: Preprocessing,
+        labels: list[str] | None,
+        task: str | None,
+        digest: bytes,
+    ) -> None:
+        super().__init__()
+        self.path, self.compute = path, compute
+        self.config, self.preprocessing, self.labels, self.task = config, preprocessing, labels, task
+        self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
+        return self.outputs(images)[0]
+
+    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+        """Return what the head of the model sees."""
+        return self.outputs(images)[1]
+
+    def outputs(self, images: Float[Tensor, "B C H W"]) -> list[Tensor]:
+        """Return the logits and the features. Raises InputError for another precision than the file's."""
+        if torch.is_autocast_enabled("cpu"):
+            raise InputError(f"{self.path} computes in the precision it was written in: use --precision fp32")
+        return [each.to(images.device) for each in self.compute(images.float().cpu())]

@@ -1,0 +1,142 @@
+"""An exported file is a MODEL: it predicts, evaluates, embeds, serves and is measured by its own engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitreous as vt
+from vitreous.cli import run
+from vitreous.deployment.engines import open_image_model
+from vitreous.errors import InputError
+from vitreous.tasks.serving import open_served
+
+ENDINGS = (".onnx", ".pt2")
+
+
+def tiny(**more: Any) -> Any:
+    config = {"image_size": 16, "patch_size": 8, "width": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+    model = vt.ViT(
+        vt.ViTConfig(**{**config, "num_classes": 3, **more}),  # type: ignore[arg-type]
+        preprocessing=vt.Preprocessing(size=(16, 16)),
+        labels=["ant", "bee", "cat"],
+        task="classification",
+        seed=1,
+    )
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same model as a folder and as programs, and images of its classes."""
+    place = tmp_path_factory.mktemp("engines")
+    model = tiny()
+    found = {"": place / "model"}
+    vt.save(model, found[""])
+    for ending in ENDINGS:
+        found[ending] = place / f"model{ending}"
+        vt.export(model, found[ending], progress=False)
+    generator = np.random.default_rng(0)
+    for label in ("ant", "bee", "cat"):
+        (place / "photos" / label).mkdir(parents=True)
+        for number in range(3):
+            pixels = generator.integers(0, 255, (20, 24, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / "photos" / label / f"{number}.png")
+    return {**found, "photos": place / "photos"}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_program_answers_as_its_model(files: dict[str, Path], ending: str) -> None:
+    photos = str(files["photos"] / "*" / "*.png")
+    expected = vt.predict(files[""], photos, top=3, progress=False)
+    found = vt.predict(files[ending], photos, top=3, progress=False)
+    assert [each.label for each in found] == [each.label for each in expected]
+    assert [each.probability for each in found] == pytest.approx(
+        [each.probability for each in expected], abs=1e-4
+    )
+    ours, theirs = (vt.evaluate(files[key], files["photos"], progress=False) for key in ("", ending))
+    assert theirs.accuracy == ours.accuracy
+    features = [vt.embed(files[key], photos, progress=False).values for key in ("", ending)]
+    np.testing.assert_allclose(features[1], features[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_program_is_served(files: dict[str, Path], ending: str) -> None:
+    opened = open_served(str(files[ending]), device=torch.device("cpu"))
+    assert [each.name for each in opened.served.endpoints] == ["predict", "embed"]
+    assert opened.served.facts()["labels"] == ["ant", "bee", "cat"]
+    assert opened.about["trained"]
+
+
+def test_a_program_is_measured_beside_its_model(files: dict[str, Path]) -> None:
+    found = vt.benchmark(str(files[".onnx"]), batch_size=2, rounds=2, peers=[])
+    assert [each.name for each in found.contenders] == ["vitreous", "onnx"]
+    with pytest.raises(InputError, match="cannot be trained"):
+        vt.benchmark(str(files[".onnx"]), train=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["predict", "{onnx}", "{image}", "--precision", "bf16"],
+            "computes in the precision it was written in",
+        ),
+        (["predict", "{onnx}", "{image}", "--image-size", "32"], "whose image_size is fixed"),
+        (["describe", "{pt2}"], "describe needs weights"),
+        (["inspect", "{pt2}"], "inspect needs weights"),
+        (["convert", "{onnx}", "elsewhere"], "convert needs weights"),
+        (["export", "{onnx}", "--out", "again.pt2"], "export needs weights"),
+        (["predict", "{torn}", "{image}"], "is not a program that can be run"),
+        (["predict", "{foreign}", "{image}"], "does not say what its model is"),
+    ],
+)
+def test_what_a_program_cannot_do(
+    files: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+) -> None:
+    import onnx
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "torn.onnx").write_bytes(files[".onnx"].read_bytes()[:500])
+    foreign = onnx.load(files[".onnx"])
+    del foreign.metadata_props[:]
+    onnx.save(foreign, tmp_path / "foreign.onnx")
+    names = {
+        "onnx": files[".onnx"],
+        "pt2": files[".pt2"],
+        "torn": "torn.onnx",
+        "foreign": "foreign.onnx",
+        "image": next(files["photos"].glob("*/*.png")),
+    }
+    assert run([each.format(**names) for each in arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_exported_segmenter_says_so(tmp_path: Path) -> None:
+    config = vt.SegmenterConfig(
+        image_size=16, patch_size=8, width=16, depth=1, heads=2, mlp_dim=16, num_classes=2
+    )
+    vt.export(vt.Segmenter(config).eval(), tmp_path / "segmenter.onnx", progress=False)
+    with pytest.raises(InputError, match="exported segmenter"):
+        open_image_model(tmp_path / "segmenter.onnx")
+
+
+def test_the_command_line_takes_a_program(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    image = str(next(files["photos"].glob("*/*.png")))
+    assert run(["predict", str(files[".onnx"]), image, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["predictions"][0]["label"] in ("ant", "bee", "cat")
