@@ -20,6 +20,7 @@ import httpx
 import pytest
 from PIL import Image
 
+from vitreous.data.decoding import BadImage
 from vitreous.deployment.serving.batching import LONGEST, Batcher
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
@@ -28,6 +29,7 @@ from vitreous.deployment.serving.running import Complaints, address_of, bind, ho
 from vitreous.errors import InputError
 
 from .conftest import THREAD, app_of, error_of, form, get, image, post, talk
+from .test_api import bomb
 
 JSON = {"content-type": "application/json"}
 
@@ -70,6 +72,18 @@ def test_a_narrow_image_is_refused_by_its_header(
     answer = post(app_of(classifier), "/v1/predict", **form(("narrow.png", narrow(30_000))))
     assert answer.status_code == 422
     assert "1x30000 pixels are too narrow" in error_of(answer)
+
+
+def test_no_pixel_is_decoded_before_the_header_is_checked_and_room_is_made(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow reads a PNG's EXIF data by decoding it: 63 million pixels, in the threads of small images."""
+    from PIL import ImageFile
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("its pixels are decoded"))
+    assert classifier.cost(classifier.open(image(), "x.png")) == 40 * 30
+    with pytest.raises(BadImage, match="5000x5000 pixels are over"):
+        classifier.open(bomb(), "bomb.png")
 
 
 @pytest.mark.parametrize("element", [b"1", b'""', b"[]", b"{}"], ids=["numbers", "texts", "lists", "objects"])

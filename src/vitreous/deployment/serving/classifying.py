@@ -11,13 +11,13 @@ from jaxtyping import Float
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from vitreous.data.decoding import EncodedImage
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.deployment.predictor import Prediction, Predictor, output_labels
 from vitreous.deployment.serving.endpoints import (
     Answer,
     Endpoint,
     Heat,
+    ImageHeader,
     LayerAndHead,
     NoParameters,
     Question,
@@ -131,9 +131,9 @@ class Classifier(ServedImages):
             "tensors", "tensors", "", NoParameters, LabelTensors, self.in_precision(self.label_tensors)
         )
 
-    def prepare(self, opened: EncodedImage) -> Tensor:
+    def prepare(self, opened: ImageHeader) -> Tensor:
         """What `vitreous predict` makes of an image: its pixels at the model's size."""
-        return evaluation_pixels(opened, self.model.preprocessing)
+        return evaluation_pixels(self.encoded(opened), self.model.preprocessing)
 
     def facts(self) -> dict[str, Any]:
         config = self.model.config

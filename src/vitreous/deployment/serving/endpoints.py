@@ -9,10 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
+from PIL import Image
 from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
 
-from vitreous.data.decoding import BadImage, EncodedImage, load_pixels
+from vitreous.data.decoding import BadImage, EncodedImage, load_pixels, open_image, plain_size
 from vitreous.errors import InputError, nearest
 from vitreous.inspection.images import enlarged, overlay, png, rgb
 from vitreous.models.config import Config
@@ -157,6 +158,15 @@ class Served(ABC):
         """Something to ask about, to warm up."""
 
 
+class ImageHeader(NamedTuple):
+    """An image of which only the header has been read: a file's bytes or Pillow's image, its name, and its
+    size (H, W) before it is rotated."""
+
+    stored: bytes | Image.Image
+    name: str
+    size: tuple[int, int]
+
+
 class ServedImages(Served):
     """A model of images.
 
@@ -170,25 +180,34 @@ class ServedImages(Served):
         self.model = model
         self.most_pixels = most_pixels
 
-    def open(self, data: bytes, name: str) -> EncodedImage:
+    def open(self, data: bytes, name: str) -> ImageHeader:
         """An image whose header allows it. Raises BadImage."""
-        encoded = EncodedImage(data, name, self.model.preprocessing.channels)
-        height, width = encoded.size
+        preprocessing = self.model.preprocessing
+        stored: bytes | Image.Image = data
+        size = plain_size(data, preprocessing.channels)
+        if size is None:
+            stored = image = open_image(data, name)
+            size = (image.height, image.width)
+        height, width = size
         if height * width > self.most_pixels:
             raise BadImage(name, f"{width}x{height} pixels are over the {self.most_pixels} that are allowed")
-        tall, wide = self.model.preprocessing.rescaled(encoded.size)
-        if max(height, width) > MOST_RATIO * min(height, width) or tall * wide > MOST_RESIZED:
+        tall, wide = preprocessing.rescaled(size)
+        if max(size) > MOST_RATIO * min(size) or tall * wide > MOST_RESIZED:
             raise BadImage(
-                name, f"{width}x{height} pixels are too narrow: the sides may differ {MOST_RATIO}-fold"
+                name, f"{width}x{height} pixels are too narrow: sides may differ {MOST_RATIO}-fold"
             )
-        return encoded
+        return ImageHeader(stored, name, size)
 
-    def cost(self, opened: EncodedImage) -> int:
+    def cost(self, opened: ImageHeader) -> int:
         return opened.size[0] * opened.size[1]
 
-    def prepare(self, opened: EncodedImage) -> Any:
+    def prepare(self, opened: ImageHeader) -> Any:
         """The image at its own size."""
-        return load_pixels(opened.image, opened.name)
+        return load_pixels(self.encoded(opened).image, opened.name)
+
+    def encoded(self, opened: ImageHeader) -> EncodedImage:
+        """An image of which EXIF is read too, which may take its pixels. Raises BadImage."""
+        return EncodedImage(opened.stored, opened.name, self.model.preprocessing.channels)
 
     def facts(self) -> dict[str, Any]:
         return {"preprocessing": self.model.preprocessing.model_dump(mode="json")}
