@@ -69,17 +69,17 @@ def open_program(path: Path) -> Program:
     """
     about, compute = ENGINES[engine_named(path)].open(path)
     try:
-        told = {name: json.loads(about[name]) for name in DESCRIPTION}
-        config = KINDS[told["kind"]].model_validate(told["model"])
-        preprocessing = Preprocessing.model_validate(told["preprocessing"])
+        described = {name: json.loads(about[name]) for name in DESCRIPTION}
+        config = KINDS[described["kind"]].model_validate(described["model"])
+        preprocessing = Preprocessing.model_validate(described["preprocessing"])
     except (KeyError, TypeError, ValueError, ValidationError):
         raise InputError(
             f"{path} does not say what its model is: write it again with vitreous export"
         ) from None
-    if told["task"] == "segmentation":
+    if described["task"] == "segmentation":
         raise InputError(f"{path} is an exported segmenter, which other programs run: give its run instead")
     digest = hashlib.sha256(path.read_bytes()).digest()
-    return Program(path, compute, config, preprocessing, told["labels"], told["task"], digest)
+    return Program(path, compute, config, preprocessing, described["labels"], described["task"], digest)
 
 
 def check_weights(model: Any, what: str) -> None:
