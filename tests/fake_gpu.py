@@ -26,11 +26,10 @@ from vitreous.data.config import AffineConfig, AugmentationConfig
 from vitreous.data.image_samples import Batch
 from vitreous.data.segmentation.masked import MaskBatch
 from vitreous.data.text.batches import CaptionBatch, TextBatch
-from vitreous.models.captioner import Captioner
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.models.transformer import Transformer
+from vitreous.models.transformer import Captioner, Transformer
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.dino import DINO
 from vitreous.training.config import DistillationConfig, TrainingConfig

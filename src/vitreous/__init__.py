@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from vitreous.inspection.capture import capture_attention as capture_attention
     from vitreous.models.bit import BiT as BiT
     from vitreous.models.bit import BiTConfig as BiTConfig
-    from vitreous.models.captioner import Captioner as Captioner
     from vitreous.models.config import ViTConfig as ViTConfig
     from vitreous.models.names import create as create
     from vitreous.models.names import list_models as list_models
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from vitreous.models.segmenter import Segmenter as Segmenter
     from vitreous.models.segmenter import SegmenterConfig as SegmenterConfig
     from vitreous.models.sequence_config import TransformerConfig as TransformerConfig
+    from vitreous.models.transformer import Captioner as Captioner
     from vitreous.models.transformer import Transformer as Transformer
     from vitreous.models.vit import ViT as ViT
 
@@ -64,7 +64,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "BiT": "models.bit",
     "BiTConfig": "models.bit",
-    "Captioner": "models.captioner",
+    "Captioner": "models.transformer",
     "InputError": "errors",
     "Preprocessing": "models.preprocessing",
     "Reader": "evaluation.text_models",

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from vitreous.models.captioner import Captioner
 from vitreous.models.config import Config, ViTConfig
 from vitreous.models.description import Description, describe, layer_costs
 from vitreous.models.names import build_model, config_of
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.models.transformer import Transformer
+from vitreous.models.transformer import Captioner, Transformer
 from vitreous.models.vit import ViT
 
 # Written by the second implementation of each architecture that `describe` was until version 0.2.

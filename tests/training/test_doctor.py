@@ -23,7 +23,6 @@ from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import course_findings, model_findings
 from vitreous.training.run import Run
-from vitreous.training.session import model_so_far
 from vitreous.training.settings import configure
 from vitreous.training.trainer import NotFinite
 
@@ -264,7 +263,7 @@ def test_a_stopped_run_is_judged_by_its_newest_state(broken: Broken, tiny: RunCo
     shutil.rmtree(path / "model")
     run = Run.open(path)
     assert found(path) == {}
-    so_far = model_so_far(run, [str(digit) for digit in range(10)]).state_dict()
+    so_far = run.model_so_far([str(digit) for digit in range(10)]).state_dict()
     assert all(torch.equal(so_far[name], tensor) for name, tensor in learned.items())
 
 

@@ -14,7 +14,7 @@ from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.tasks.running import learn
-from vitreous.training import session
+from vitreous.training import run as run_module
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
 from vitreous.training.precision import check_float8, from_float8, pick_precision, to_float8
@@ -66,7 +66,7 @@ def test_a_run_in_8_bits_learns_like_one_in_16_and_its_model_is_plain(
     tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torchao")
-    monkeypatch.setattr(session, "to_float8", partial(to_float8, emulate=True))
+    monkeypatch.setattr(run_module, "to_float8", partial(to_float8, emulate=True))
     losses = {}
     for precision in ("bf16", "fp8"):
         training = {"steps": 24, "precision": precision, "peak_lr": 1e-2, "log_every": 8, "save_every": 1e9}

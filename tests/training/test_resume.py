@@ -24,7 +24,6 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.learner import Learner, State
 from vitreous.training.run import Run
-from vitreous.training.session import locked
 from vitreous.training.settings import configure
 from vitreous.training.trainer import Interrupted, Trainer
 
@@ -311,6 +310,6 @@ def test_kill_nine_at_thirty_random_moments(trained: Fit, tiny: RunConfig, tmp_p
 def test_a_run_is_trained_by_one_process_at_a_time(tiny: RunConfig, splits: Splits, tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", configure(tiny, {"training": {"steps": 2}}))
     cpu = torch.device("cpu")
-    with locked(run.path), pytest.raises(InputError, match="another process is training in"):
+    with run.locked(), pytest.raises(InputError, match="another process is training in"):
         learn(run, splits, device=cpu)
     assert learn(run, splits, device=cpu).model.labels == list(splits.train.classes)

@@ -19,10 +19,9 @@ from vitreous.checkpoints.torch_files import unwrapped
 from vitreous.checkpoints.weights import load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
-from vitreous.models.captioner import Captioner
 from vitreous.models.names import Model
 from vitreous.models.settings import check_names
-from vitreous.models.transformer import EncoderDecoder, Transformer
+from vitreous.models.transformer import Captioner, EncoderDecoder, Transformer
 from vitreous.models.vit import ViT
 
 Checkpoint = str | Path | Mapping[str, Any] | nn.Module  # a state dict may be wrapped: {"state_dict": ...}

@@ -25,7 +25,6 @@ from vitreous.checkpoints.weights import AnyConfig, AnyModel, meta_model, same, 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
-from vitreous.models.captioner import Captioner
 from vitreous.models.config import ViTConfig
 from vitreous.models.legacy import current_weights, with_current_names
 from vitreous.models.names import build
@@ -33,7 +32,7 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
 from vitreous.models.settings import explain
-from vitreous.models.transformer import Transformer
+from vitreous.models.transformer import Captioner, Transformer
 
 KINDS: dict[str, type[AnyConfig]] = {
     "ViT": ViTConfig,

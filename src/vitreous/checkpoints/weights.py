@@ -20,11 +20,10 @@ from vitreous.checkpoints.files import Tensors
 from vitreous.errors import InputError
 from vitreous.layers.initialization import compute_buffers
 from vitreous.models.bit import BiTConfig
-from vitreous.models.captioner import Captioner
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build_model
 from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
-from vitreous.models.transformer import Transformer
+from vitreous.models.transformer import Captioner, Transformer
 from vitreous.models.vit import ViT
 
 AnyModel = Model | Transformer | Captioner

@@ -15,9 +15,8 @@ from vitreous.checkpoints.native import read_tokenizer
 from vitreous.data.text.batches import padded
 from vitreous.data.text.tokenizer import END, Tokenizer, tokenizer_from_json, up_to_end
 from vitreous.errors import InputError
-from vitreous.models.captioner import Captioner
 from vitreous.models.decoding import beam_search, greedy
-from vitreous.models.transformer import Memory, Transformer
+from vitreous.models.transformer import Captioner, Memory, Transformer
 
 IMAGE_BATCH, TEXT_BATCH = 64, 128  # images and texts decoded together
 

@@ -24,8 +24,7 @@ from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_ar
 from vitreous.inspection.run_head import head_of
 from vitreous.languages import phrase
 from vitreous.layers.attention import CrossAttention
-from vitreous.models.captioner import Captioner
-from vitreous.models.transformer import Transformer
+from vitreous.models.transformer import Captioner, Transformer
 from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vitreous.layers.initialization import GoogleInit
 
 Heads = Float[Tensor, "B K T E"]  # queries, keys or values
+KeyAndValue = tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]
 LogitBias = Float[Tensor, "#B #K #T S"]  # added to the attention logits: -inf where a token may not attend
 
 
@@ -43,7 +44,7 @@ class KeyValues:
         """The number of cached tokens."""
         return self.cached[0].shape[2] if self.cached else 0
 
-    def extend(self, key: Heads, value: Heads) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]:
+    def extend(self, key: Heads, value: Heads) -> KeyAndValue:
         """Append new keys and values; return those of all tokens so far."""
         if self.cached:
             key, value = torch.cat([self.cached[0], key], dim=2), torch.cat([self.cached[1], value], dim=2)
@@ -149,9 +150,7 @@ class CrossAttention(nn.Module):
     def project_query(self, z: Float[Tensor, "B T D"]) -> Heads:
         return split_heads(self.query(z), self.heads)
 
-    def project_context(
-        self, context: Float[Tensor, "B S M"], past: KeyValues | None = None
-    ) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S E"]]:
+    def project_context(self, context: Float[Tensor, "B S M"], past: KeyValues | None = None) -> KeyAndValue:
         """Keys and values of the context; with a `past` they are computed at the first call only."""
         if past is not None and past.cached:
             return past.cached

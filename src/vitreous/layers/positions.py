@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from vitreous.layers.attention import Heads
 from vitreous.layers.initialization import GoogleInit
 
+Grid = tuple[int, int]  # (rows, columns) of patches
+
 
 class AddedPositions(nn.Module):
-    """Positions that are added to the tokens: z + E_pos (Eq. 1)."""
+    """Positions that are added to the tokens: z + E_pos (Eq. 1); `extra` and `registers` count tokens."""
 
-    def __init__(self, grid: tuple[int, int], *, extra: int, registers: int = 0) -> None:
+    def __init__(self, grid: Grid, *, extra: int, registers: int = 0) -> None:
         super().__init__()
         self.grid, self.extra, self.registers = grid, extra, registers
 
@@ -39,12 +41,10 @@ class AddedPositions(nn.Module):
 class LearnedPositions(AddedPositions):
     """1-D learned: one free vector for each token in raster order (E_pos of Eq. 1)."""
 
-    def __init__(
-        self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0, init_std: float = 0.02
-    ) -> None:
-        super().__init__(grid, extra=extra, registers=registers)
+    def __init__(self, grid: Grid, width: int, *, init_std: float = 0.02, **tokens: int) -> None:
+        super().__init__(grid, **tokens)
         self.init_std = init_std
-        self.table = nn.Parameter(torch.zeros(extra + grid[0] * grid[1], width))
+        self.table = nn.Parameter(torch.zeros(self.extra + grid[0] * grid[1], width))
 
     def reset(self, init: GoogleInit) -> None:
         init.table(self.table, self.init_std)
@@ -56,14 +56,12 @@ class LearnedPositions(AddedPositions):
 class LearnedPositions2d(AddedPositions):
     """2-D learned: a vector of D/2 for the column and one for the row, concatenated (appendix D.4)."""
 
-    def __init__(
-        self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0, init_std: float = 0.02
-    ) -> None:
-        super().__init__(grid, extra=extra, registers=registers)
+    def __init__(self, grid: Grid, width: int, *, init_std: float = 0.02, **tokens: int) -> None:
+        super().__init__(grid, **tokens)
         self.init_std = init_std
         self.x = nn.Parameter(torch.zeros(grid[1], width // 2))
         self.y = nn.Parameter(torch.zeros(grid[0], width - width // 2))
-        self.extra_table = nn.Parameter(torch.zeros(extra, width)) if extra else None
+        self.extra_table = nn.Parameter(torch.zeros(self.extra, width)) if self.extra else None
 
     def reset(self, init: GoogleInit) -> None:
         for table in self.parameters():
@@ -82,10 +80,8 @@ class SinCosPositions2d(AddedPositions):
 
     table: Tensor
 
-    def __init__(
-        self, grid: tuple[int, int], width: int, *, extra: int, registers: int = 0, temperature: float = 1e4
-    ) -> None:
-        super().__init__(grid, extra=extra, registers=registers)
+    def __init__(self, grid: Grid, width: int, *, temperature: float = 1e4, **tokens: int) -> None:
+        super().__init__(grid, **tokens)
         self.width, self.temperature = width, temperature
         self.register_buffer("table", None, persistent=False)
         self.compute_buffers(torch.get_default_device())
@@ -99,7 +95,7 @@ class SinCosPositions2d(AddedPositions):
         return self.table
 
 
-def sincos_2d(grid: tuple[int, int], width: int, temperature: float) -> Float[Tensor, "N D"]:
+def sincos_2d(grid: Grid, width: int, temperature: float) -> Float[Tensor, "N D"]:
     """The table of `SinCosPositions2d` for the patches alone; frequencies end at exactly 1/temperature."""
     quarter = width // 4
     omega = temperature ** -(torch.arange(quarter, dtype=torch.float32) / max(quarter - 1, 1))
@@ -119,7 +115,7 @@ class RotaryPositions2d(nn.Module):
     sin: Tensor
 
     def __init__(
-        self, grid: tuple[int, int], head_dim: int, *, num_prefix_tokens: int, temperature: float = 100.0
+        self, grid: Grid, head_dim: int, *, num_prefix_tokens: int, temperature: float = 100.0
     ) -> None:
         super().__init__()
         self.grid, self.head_dim, self.temperature = grid, head_dim, temperature

@@ -21,16 +21,13 @@ from torch import Tensor, nn
 from vitreous.layers.initialization import GoogleInit
 
 
-def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
-    """(before, after) so that the output has ceil(size / stride) cells."""
-    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
-    return total // 2, total - total // 2
-
-
 def pad_same(x: Float[Tensor, "B C H W"], kernel: int, stride: int, value: float = 0.0) -> Tensor:
-    top, bottom = same_padding(x.shape[-2], kernel, stride)
-    left, right = same_padding(x.shape[-1], kernel, stride)
-    return F.pad(x, (left, right, top, bottom), value=value) if top + bottom + left + right else x
+    """Pad both sides so that a convolution of them gives ceil(size / stride) cells."""
+    padding: list[int] = []
+    for size in (x.shape[-1], x.shape[-2]):
+        total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+        padding += [total // 2, total - total // 2]
+    return F.pad(x, padding, value=value) if any(padding) else x
 
 
 class StandardizedConvolution(nn.Conv2d):

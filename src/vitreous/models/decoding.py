@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -173,7 +173,9 @@ def beam_search(
             layer.attention.reorder(came_from)
         best_length = max_length - 1 if early_stopping == "never" and length_penalty > 0 else length
         hope = goes_on[:, :1] / best_length**length_penalty
-        open_ &= still_open(ended.scores, hope, early_stopping == "first")
+        worst = ended.scores.min(dim=1, keepdim=True).values
+        missing = worst == -torch.inf
+        open_ &= missing if early_stopping == "first" else missing | (hope > worst)
         if not open_.any():
             break
     used = (ended.ids != config.pad).any(dim=0).any(dim=0).nonzero().max() + 1
@@ -192,13 +194,6 @@ def extend(
     ids = pick(running.ids, beam)
     ids[..., length] = flat % vocabulary
     return Beams(ids, best), beam
-
-
-def still_open(ended: Float[Tensor, "B N"], hope: Float[Tensor, "B 1"], first: bool) -> Bool[Tensor, "B 1"]:
-    """Whether a row may still find something better than the worst of its ended sequences."""
-    worst = ended.min(dim=1, keepdim=True).values
-    missing = worst == -torch.inf
-    return missing if first else missing | (hope > worst)
 
 
 def next_logits(

@@ -22,12 +22,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.stems import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
-from vitreous.models.captioner import Captioner
 from vitreous.models.config import Config
 from vitreous.models.memory import Memory, memory_of
 from vitreous.models.names import build_model
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.models.transformer import Transformer
+from vitreous.models.transformer import Captioner, Transformer
 from vitreous.results import Result, byte_size, si, text_table
 
 

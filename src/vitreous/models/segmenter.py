@@ -22,7 +22,7 @@ from vitreous.layers.segmentation import LinearMasks, MaskTransformer
 from vitreous.models import parts
 from vitreous.models.config import Positive, ViTConfig
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.vit import ViT
+from vitreous.models.vit import Images, ViT
 
 MOST_CLASSES = 255  # a mask's byte counts 0 ... 254; 255 is left out
 
@@ -100,26 +100,21 @@ class Segmenter(nn.Module):
             steps["upsample"] = ("maps at the image's size", "2105.05633, 3.2")
         return steps
 
-    def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
+    def tokens(self, images: Images) -> Float[Tensor, "B T D"]:
         """All tokens of the encoder after its final norm."""
         return self.encoder.tokens(images)
 
     def intermediates(
-        self,
-        images: Float[Tensor, "B C H W"],
-        layers: Sequence[int] | None = None,
-        *,
-        maps: bool = False,
-        norm: bool = False,
+        self, images: Images, layers: Sequence[int] | None = None, *, maps: bool = False, norm: bool = False
     ) -> list[Float[Tensor, "B T D"]] | list[Float[Tensor, "B D h w"]]:
         """Return the tokens of the encoder after some layers: see `ViT.intermediates`."""
         return self.encoder.intermediates(images, layers, maps=maps, norm=norm)
 
-    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+    def features(self, images: Images) -> Float[Tensor, "B D"]:
         """The pooled tokens of the encoder."""
         return self.encoder.features(images)
 
-    def masks(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes h w"]:
+    def masks(self, images: Images) -> Float[Tensor, "B classes h w"]:
         """Class logits of each patch, or of each cell of a patch."""
         return self.head(self.patches(self.tokens(images)))
 
@@ -135,7 +130,7 @@ class Segmenter(nn.Module):
             masks = F.interpolate(masks, size=whole, mode="bilinear", align_corners=False)
         return masks[:, :, :height, :width]
 
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes H W"]:
+    def forward(self, images: Images) -> Float[Tensor, "B classes H W"]:
         """Class logits of each pixel."""
         return self.upsample(self.masks(images))
 

@@ -1,5 +1,5 @@
 """The Transformer of 2017 (arXiv 1706.03762, section 3 and Fig. 1): the encoder that the ViT took over, and
-the decoder that it left out.
+the decoder that it left out; and that decoder after a ViT, from images to text (TrOCR, arXiv 2109.10282).
 
 memory = encode(source)             every source token attends to every other                (Fig. 1, left)
 logits = decode(target, memory)     a target token attends to those before it, and to the memory    (right)
@@ -7,7 +7,7 @@ logits = decode(target, memory)     a target token attends to those before it, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,7 +38,9 @@ from vitreous.layers.sequence import (
     padding_mask,
     sinusoids,
 )
-from vitreous.models.sequence_config import DecoderConfig, TransformerConfig
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.models.vit import ViT
 
 
 def sequence_norm(config: DecoderConfig) -> nn.LayerNorm:
@@ -73,11 +75,6 @@ def block_parts(config: DecoderConfig, branches: int) -> dict[str, Any]:
         "norms": tuple(sequence_norm(config) for _ in range(branches)),
         "branches": tuple(branch() for _ in range(branches)),
     }
-
-
-def encoder_block(config: TransformerConfig) -> nn.Module:
-    """One encoder layer: that of the ViT."""
-    return (PreNormBlock if config.norm == "pre" else PostNormBlock)(**block_parts(config, 2))
 
 
 def decoder_block(config: DecoderConfig, context_width: int) -> nn.Module:
@@ -116,10 +113,11 @@ class Stack(nn.Module):
 
 
 class Encoder(Stack):
-    """The encoder's layers."""
+    """The encoder's layers: those of the ViT."""
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__(config, (encoder_block(config) for _ in range(config.encoder_depth)))
+        block = PreNormBlock if config.norm == "pre" else PostNormBlock
+        super().__init__(config, (block(**block_parts(config, 2)) for _ in range(config.encoder_depth)))
 
     def forward(self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None) -> Float[Tensor, "B T D"]:
         z = self.embed(z)
@@ -205,16 +203,30 @@ class TextDecoder(nn.Module):
         return self.tokens.logits(z[:, -1:], self.bias)[:, 0]
 
 
-class Transformer(nn.Module):
-    """The encoder-decoder as its configuration says; `Transformer(TransformerConfig.base())` is the paper's.
+class SequenceModel(nn.Module):
+    """An encoder, whose result `encode` returns as the memory, and a decoder that writes text after it.
 
     Attributes:
         config: the whole description of the function that the model computes.
     """
 
+    labels = None
+    text: TextDecoder
+    encode: Callable[..., Memory]
+
+    def decode(self, target: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token, which begin with the decoder's start token."""
+        return self.text(target, memory)
+
+    def forward(self, source: Tensor, target: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        return self.decode(target, self.encode(source))
+
+
+class Transformer(SequenceModel):
+    """The encoder-decoder as its configuration says; `TransformerConfig.base()` is the paper's."""
+
     described: ClassVar = {"source_tokens": ("token embedding", "1706.03762, 3.4")}
 
-    labels = None
     task = "translation"
 
     def __init__(self, config: TransformerConfig, *, seed: int = 0) -> None:
@@ -235,12 +247,29 @@ class Transformer(nn.Module):
         tokens = self.source_tokens or self.text.tokens
         return Memory(self.encoder(tokens(source), mask), mask)
 
-    def decode(self, target: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token, which begin with `config.start`."""
-        return self.text(target, memory)
 
-    def forward(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        return self.decode(target, self.encode(source))
+class Captioner(SequenceModel):
+    """A ViT and a decoder that reads all of its tokens, the class token too."""
+
+    task = "captioning"
+
+    def __init__(
+        self, config: CaptionerConfig, *, preprocessing: Preprocessing | None = None, seed: int = 0
+    ) -> None:
+        super().__init__()
+        self.config = config
+        with fresh_weights(self, seed):
+            self.encoder = ViT(config.encoder, preprocessing=preprocessing)
+            self.text = TextDecoder(config.decoder, context_width=config.encoder.width)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """From images to the `images` that the encoder was made for."""
+        return self.encoder.preprocessing
+
+    def encode(self, images: Float[Tensor, "B C H W"]) -> Memory:
+        """What the decoder reads."""
+        return Memory(self.encoder.tokens(images))
 
 
 class EncoderDecoder(nn.Module):

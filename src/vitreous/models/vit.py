@@ -21,6 +21,8 @@ from vitreous.models import parts
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
+Images = Float[Tensor, "B C H W"]
+
 
 class ViT(nn.Module):
     """A Vision Transformer as its configuration says; `vitreous.create` makes one from a name.
@@ -88,7 +90,7 @@ class ViT(nn.Module):
             init.prefix(self.prefix, distillation=distillation)
         init.head(self.head)
 
-    def embed(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
+    def embed(self, images: Images) -> Float[Tensor, "B T D"]:
         """z_0: patches projected, prefix tokens prepended, positions added (Eq. 1)."""
         return self.add_positions(self.prepend_tokens(self.stem(self.pad_images(images))))
 
@@ -108,17 +110,12 @@ class ViT(nn.Module):
             z = block(z)
         return z
 
-    def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T D"]:
+    def tokens(self, images: Images) -> Float[Tensor, "B T D"]:
         """All tokens after the last layer and the final norm; patches follow `num_prefix_tokens` others."""
         return self.norm(self.encode(self.embed(images)))
 
     def intermediates(
-        self,
-        images: Float[Tensor, "B C H W"],
-        layers: Sequence[int] | None = None,
-        *,
-        maps: bool = False,
-        norm: bool = False,
+        self, images: Images, layers: Sequence[int] | None = None, *, maps: bool = False, norm: bool = False
     ) -> list[Float[Tensor, "B T D"]] | list[Float[Tensor, "B D h w"]]:
         """Return the tokens after some layers.
 
@@ -144,15 +141,15 @@ class ViT(nn.Module):
         prefix, grid = self.config.num_prefix_tokens, self.config.grid
         return [z[:, prefix:].transpose(1, 2).unflatten(2, grid) for z in chosen]
 
-    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *features"]:
+    def features(self, images: Images) -> Float[Tensor, "B *features"]:
         """What the head sees: y of Eq. 4, through the representation layer where there is one."""
         return self.representation(self.pool(self.tokens(images)))
 
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B *classes"]:
+    def forward(self, images: Images) -> Float[Tensor, "B *classes"]:
         """Class logits; the features where the model has no head."""
         return self.head(self.features(images))
 
-    def pad_images(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H2 W2"]:
+    def pad_images(self, images: Images) -> Float[Tensor, "B C H2 W2"]:
         """Pad images to whole patches where the configuration says so.
 
         Raises:

@@ -29,7 +29,6 @@ from vitreous.training.diagnosis import (
     weights_not_finite,
 )
 from vitreous.training.run import Run
-from vitreous.training.session import model_so_far
 
 SAMPLE = 32  # images that are looked at
 
@@ -70,7 +69,7 @@ def classifier_findings(run: Run) -> Iterator[Finding]:
     yield from data_findings(splits)
     yield from course(run, classes=len(splits.train.classes))
     finished = (run.path / "model").exists()
-    model = run.model() if finished else model_so_far(run, splits.train.classes)
+    model = run.model() if finished else run.model_so_far(splits.train.classes)
     held_out = splits.test or splits.validation or splits.train
     yield from model_findings(model, held_out, learned=bool(run.metrics() or finished))
 

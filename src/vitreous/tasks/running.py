@@ -29,8 +29,14 @@ from vitreous.training.distributed import ALONE, BadFileSync, World
 from vitreous.training.learner import Learner
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
 from vitreous.training.precision import pick_precision
-from vitreous.training.run import Run, check_free, default_path, of_another_command, with_training
-from vitreous.training.session import finished, locked, resume_learner, run_callbacks
+from vitreous.training.run import (
+    Run,
+    check_free,
+    default_path,
+    finished,
+    of_another_command,
+    with_training,
+)
 from vitreous.training.step import TrainStep
 from vitreous.training.trainer import NotFinite, Trainer
 
@@ -309,8 +315,8 @@ def learn(
 
     with ExitStack() as stack:
         if world.first:
-            stack.enter_context(locked(run.path))
-        learner = resume_learner(run, model, device=device, world=world, averaging=averaging)
+            stack.enter_context(run.locked())
+        learner = run.learner(model, device=device, world=world, averaging=averaging)
         task.begin(learner)
         before = learner.seconds
         stack.callback(sync.write, run.path)
@@ -324,7 +330,7 @@ def learn(
             seed=config.seed,
             world=world,
             checkpointer=run.states,
-            callbacks=[*(run_callbacks(run, learner.step) if world.first else ()), *callbacks],
+            callbacks=[*(run.callbacks(learner.step) if world.first else ()), *callbacks],
             validate=validate,
             validate_every=config.evaluation.every_epochs if hasattr(config, "evaluation") else 1,
             bad=sync,

@@ -153,16 +153,17 @@ class Learner:
             facts["optimizers"].append(counts)
         return State({name: tensor.contiguous() for name, tensor in tensors.items()}, facts)
 
-    def weights(self) -> dict[str, Tensor]:
-        """Return the weight that each tensor of a checkpoint belongs to: `optimizer/0/5` is the state about
-        the fifth weight of the first optimizer."""
+    def weights_of(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Return the weight that each tensor of a checkpoint belongs to, where it belongs to one:
+        `optimizer/0/5/exp_avg` is of the fifth weight of the first optimizer."""
         found: dict[str, Tensor] = {f"model/{name}": p for name, p in self.model.named_parameters()}
         if self.average:
             found |= {f"average/{name}": p for name, p in self.average.model.named_parameters()}
         for number, optimizer in enumerate(self.optimizers):
             learning = [p for group in optimizer.param_groups for p in group["params"]]
             found |= {f"optimizer/{number}/{index}": p for index, p in enumerate(learning)}
-        return found
+        owners = {name: found.get(name, found.get(name.rpartition("/")[0])) for name in names}
+        return {name: weight for name, weight in owners.items() if weight is not None}
 
     def sharded_weight(self, name: str, size: torch.Size) -> Any:
         """Return the sharded weight that a tensor of a checkpoint belongs to and is as large as; None for a
@@ -171,8 +172,7 @@ class Learner:
             return None
         from torch.distributed.tensor import DTensor
 
-        weights = self.weights()
-        weight = weights.get(name, weights.get(name.rpartition("/")[0]))
+        weight = self.weights_of([name]).get(name)
         return weight if isinstance(weight, DTensor) and weight.shape == size else None
 
     def empty_like(self, name: str, size: torch.Size, dtype: torch.dtype) -> Tensor:
@@ -191,15 +191,14 @@ class Learner:
 
     def check_fits(self, tensors: dict[str, Tensor]) -> None:
         """Raise InputError for another model's checkpoint: fused optimizers would read past its end."""
-        weights = self.weights()
-        missing = [name for name in weights if name.startswith("model/") and name not in tensors]
+        wanted = [f"model/{name}" for name, _ in self.model.named_parameters()]
+        missing = [name for name in wanted if name not in tensors]
         unexpected = [
             name
-            for name, tensor in tensors.items()
-            if (weight := weights.get(name, weights.get(name.rpartition("/")[0]))) is not None
-            and tensor.ndim > 0  # not a count of steps
+            for name, weight in self.weights_of(tensors).items()
+            if tensors[name].ndim > 0  # not a count of steps
             and not name.endswith(FACTORED)
-            and tensor.shape != weight.shape
+            and tensors[name].shape != weight.shape
         ]
         if missing or unexpected:
             raise InputError(

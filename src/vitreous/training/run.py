@@ -1,12 +1,18 @@
-"""A run directory: the configuration, the model, the checkpoints, the metrics."""
+"""A run directory: its configuration, its lock, its learner, its checkpoints and metrics, its model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any
+
+import torch
+from torch import nn
 
 from vitreous.checkpoints.runs import read_tree
 from vitreous.checkpoints.whole_files import write_text
@@ -15,11 +21,14 @@ from vitreous.data.split import SPLIT, write_split
 from vitreous.errors import InputError, writing_to
 from vitreous.models.names import Model
 from vitreous.results import percent
-from vitreous.training.callbacks import read_metrics
+from vitreous.training.callbacks import Callback, MetricsFile, TensorBoard, Tracker, read_metrics
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.config import CommandConfig, RunConfig, TrainingConfig
-from vitreous.training.distributed import World, first_value, restarted
-from vitreous.training.learner import learning_rate
+from vitreous.training.config import CommandConfig, RunConfig
+from vitreous.training.distributed import ALONE, World, first_value, restarted
+from vitreous.training.initial_model import merge_lora, starting_model
+from vitreous.training.learner import AverageWeight, Learner, learning_rate
+from vitreous.training.parallel import shards_for
+from vitreous.training.precision import from_float8, to_float8
 from vitreous.training.settings import to_toml, validated
 
 
@@ -125,7 +134,15 @@ class Run:
             )
         if world.first:
             write_text(self.path / "config.toml", to_toml(run.config))
-        return run, rate_change(old, new, done, per_epoch) if per_epoch else ""
+        if per_epoch is None:
+            return run, ""
+        before, after = (
+            learning_rate(done, each.total_steps(per_epoch), each.schedule) for each in (old, new)
+        )
+        return run, (
+            f"schedule: from step {done} on the learning rate follows the curve of the new length: it is "
+            f"{percent(after)} of its peak there instead of {percent(before)}"
+        )
 
     def forget_failed_start(self) -> None:
         """Remove a new directory that holds nothing but its configuration and split, so that the corrected
@@ -136,9 +153,68 @@ class Run:
                 file.unlink()
             self.path.rmdir()
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training in this directory, where the file system has locks.
+
+        Raises:
+            InputError: another process trains in it.
+        """
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            with suppress(OSError):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise InputError(
+                        f"another process is training in {self.path}: wait until it has ended, or stop it"
+                    ) from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    def learner(
+        self,
+        model: nn.Module,
+        *,
+        device: torch.device,
+        world: World = ALONE,
+        averaging: AverageWeight | None = None,
+    ) -> Learner:
+        """Return the learner at the newest checkpoint, or at its beginning.
+
+        Args:
+            model: at the beginning, on the CPU.
+
+        Raises:
+            InputError: the processes, the precision and the optimizer cannot be combined.
+        """
+        config = self.config.training
+        if config.precision == "fp8":
+            to_float8(model)
+        shards = shards_for(model, config, world, device)
+        learner = Learner.begin(model if shards else model.to(device), config, shards, averaging)
+        self.states.restore(learner, world)
+        return learner
+
+    def callbacks(self, step: int) -> list[Callback]:
+        """Open what records the metrics from a step on."""
+        trackers = [Tracker(name, self.path.name, self.config) for name in self.config.training.track]
+        return [
+            MetricsFile(self.path / "metrics.jsonl", step=step),
+            TensorBoard(self.path, step=step),
+            *trackers,
+        ]
+
     def metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl."""
         return read_metrics(self.path / "metrics.jsonl")
+
+    def model_so_far(self, classes: Sequence[str]) -> Model:
+        """Return the model of the newest checkpoint, on the CPU; the initial one where nothing is saved."""
+        run = self.with_training(precision="fp32")  # fp8 needs its own GPU
+        learner = run.learner(starting_model(run.config, classes), device=torch.device("cpu"))
+        return finished(learner.result)  # type: ignore[return-value]
 
     def model(self) -> Model:
         """Return the trained model, with its preprocessing and labels."""
@@ -160,6 +236,13 @@ class Run:
             ) from error
 
 
+def finished(model: nn.Module) -> nn.Module:
+    """Return a trained model ready for use: LoRA merged, plain layers, everything trainable."""
+    merge_lora(model.eval())
+    from_float8(model)
+    return model.requires_grad_(True)
+
+
 def of_another_command(path: Path, command: str) -> str:
     """Return a sentence for a run that was to be pre-trained and is not, or the other way round."""
     if command == "pretrain":
@@ -176,15 +259,6 @@ def of_another_command(path: Path, command: str) -> str:
 def with_training(config: Any, **changes: Any) -> Any:
     """Return a configuration with other settings of its training."""
     return config.model_copy(update={"training": config.training.model_copy(update=changes)})
-
-
-def rate_change(old: TrainingConfig, new: TrainingConfig, done: int, per_epoch: int) -> str:
-    """Return a sentence about the change of the learning rate."""
-    before, after = (learning_rate(done, each.total_steps(per_epoch), each.schedule) for each in (old, new))
-    return (
-        f"schedule: from step {done} on the learning rate follows the curve of the new length: it is "
-        f"{percent(after)} of its peak there instead of {percent(before)}"
-    )
 
 
 def check_free(path: Path, command: str) -> None:

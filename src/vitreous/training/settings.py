@@ -33,7 +33,10 @@ def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
     kind = type(base)
     tree: dict[str, Any] = base.model_dump()
     for override in overrides:
-        override = by_epochs(override)
+        training = override.get("training")
+        if isinstance(training, Mapping) and "epochs" in training and "steps" not in training:
+            # A recipe's steps would take precedence.
+            override = {**override, "training": {**training, "steps": None}}
         if issubclass(kind, RunConfig):
             override = named_model(override, kind)
         check_names(override, kind)
@@ -42,14 +45,6 @@ def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
             tree = with_model_of_its_kind(tree, override, kind)
         tree = merged(tree, kind.following(tree, override))
     return validated(tree, kind)
-
-
-def by_epochs(tree: Tree) -> Tree:
-    """Return the tree with no steps if it sets epochs: a recipe's steps would take precedence."""
-    training = tree.get("training")
-    if isinstance(training, Mapping) and "epochs" in training and "steps" not in training:
-        return {**tree, "training": {**training, "steps": None}}
-    return tree
 
 
 def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:

@@ -30,7 +30,7 @@ from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.text_models import Reader
 from vitreous.evaluation.texts import CaptioningEvaluation, evaluate_reader
-from vitreous.models.captioner import Captioner
+from vitreous.models.transformer import Captioner
 from vitreous.tasks.card import Card
 from vitreous.tasks.images import readable_images
 from vitreous.tasks.task import Trained
