@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import copy
+import errno
+import os
+import signal
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import vitreous as vt
+from vitreous.checkpoints.runs import is_finished
+from vitreous.cli import run as command
+from vitreous.training.callbacks import Callback
+from vitreous.training.precision import numerics
+from vitreous.training.trainer import Interrupted
 
 TINY = {"model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16}, "training.batch_size": 8}
 
@@ -60,6 +70,97 @@ def test_what_was_pretrained_is_fine_tuned(pixels: NDArray[np.uint8], labels: li
     assert encoder.task == "mae"
     tuned = vt.train((pixels, labels), init=encoder, out="tuned", settings=few, progress=False)
     assert tuned.model.config.depth == encoder.model.config.depth
+
+
+def test_deterministic_training_sets_pytorchs_flags_while_it_trains(
+    pixels: NDArray[np.uint8], labels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    seen: list[bool] = []
+    settings = {**TINY, "training.steps": 2}
+    options: dict[str, Any] = {"image_size": 16, "settings": settings, "progress": False}
+    note = [lambda row: seen.append(torch.are_deterministic_algorithms_enabled())]
+    run = vt.train((pixels, labels), out="same", deterministic=True, callbacks=note, **options)
+    assert seen
+    assert all(seen)
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert run.config.training.deterministic
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+
+
+def test_a_run_that_is_interrupted_can_be_used_at_once(
+    pixels: NDArray[np.uint8], labels: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Stop(Callback):
+        def on_step_end(self, trainer: Any) -> None:
+            if trainer.learner.step == 3:
+                signal.raise_signal(signal.SIGINT)
+
+    settings = {**TINY, "training.steps": 1200, "training.save_every": 1e9}
+    options: dict[str, Any] = {"image_size": 16, "settings": settings, "progress": False}
+    with pytest.raises(Interrupted):
+        vt.train((pixels, labels), out="run", callbacks=[Stop()], **options)
+    said = "run was stopped at step 3 of 1,200: this is its model so far"
+    with pytest.warns(UserWarning, match=said):
+        answers = vt.predict("run", pixels[:3], progress=False)
+    assert len(answers) == 3
+    evaluation = vt.evaluate("run", progress=False)
+    assert evaluation.count == 4
+    weights = vt.Run("run").model.state_dict()
+    assert all(torch.isfinite(weight).all() for weight in weights.values())
+    assert not is_finished(Path("run"))
+    with warnings.catch_warnings(action="always"):  # as in a process of its own
+        assert command(["export", "run", "--out", "run.pt2"]) == 0
+    assert f"vitreous: {said}\n" in capsys.readouterr().err
+
+    settings["training.steps"] = 5
+    run = vt.Run("run").resume(steps=5, progress=False)
+    assert run.metrics[-1]["step"] == 5
+    assert is_finished(Path("run"))
+    with warnings.catch_warnings(action="error"):
+        vt.predict("run", pixels[:3], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device.*make room"),
+        (OSError(errno.EROFS, "Read-only file system"), "Read-only file system.*make it writable"),
+        (MemoryError(), "the memory is too small for this: use --batch-size auto"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "--batch-size auto"),
+    ],
+)
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "vitreous.training.run.TensorBoard",
+        "vitreous.tasks.images.starting_model",
+        "vitreous.training.trainer.Trainer.run_epoch",
+        "vitreous.tasks.running.write_card",
+    ],
+)
+def test_what_a_machine_is_short_of_is_one_sentence_at_every_stage(
+    stage: str,
+    error: Exception,
+    words: str,
+    pixels: NDArray[np.uint8],
+    labels: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(stage, fail)
+    settings = {**TINY, "training.steps": 2}
+    with pytest.raises(vt.InputError, match=words):
+        vt.train((pixels, labels), out="run", image_size=16, settings=settings, progress=False)
+
+
+def test_an_operation_without_a_deterministic_algorithm_is_an_input_error() -> None:
+    same_bits = numerics(torch.device("cpu"), "fp32", deterministic=True)
+    with pytest.raises(vt.InputError, match="--deterministic: some_op does not have"), same_bits:
+        raise RuntimeError("some_op does not have a deterministic implementation, but you set ...")
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_what_pre_training_does_not_do_is_refused(asked):
 
 
 def test_the_precision_is_decided_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("vitreous.tasks.running.pick_precision", lambda wanted, device: "fp32")
+    monkeypatch.setattr("vitreous.tasks.machine.pick_precision", lambda *_: "fp32")
     settings = [f"--set=training.{each}" for each in ("steps=1", "batch_size=32", "precision=auto")]
     path = tmp_path / "run"
     assert command(["pretrain", "digits", "--device", "cpu", "--out", str(path), *settings]) == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from vitreous.data.dataset import Splits
 from vitreous.tasks.running import learn
@@ -115,8 +116,18 @@ def newest(folder: Path) -> int:
 
 
 def test_without_torchrun_everything_is_said_for_the_first_time() -> None:
-    assert first_value("run", "one") == "one"
-    assert first_value("run", "two") == "two"
+    assert first_value("run", "one") == ("one", False)
+    assert first_value("run", "two") == ("two", False)
+
+
+def test_processes_that_come_later_take_what_the_first_ones_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where torchrun does not count it as a restart: when another machine comes or goes."""
+    store = HashStore()
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setattr("vitreous.training.distributed.torchrun_store", lambda: store)
+    assert first_value("run", "runs/a b") == ("runs/a b", False)
+    assert first_value("run", "runs/other") == ("runs/a b", True)
+    assert first_value("run", "runs/a b") == ("runs/a b", True)  # as with --out
 
 
 def test_only_processes_of_one_machine_that_were_begun_again_meet_elsewhere(

@@ -17,13 +17,16 @@ from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.tasks import task_named
+from vitreous.tasks.machine import compiles, with_precision
 from vitreous.tasks.running import learn
 from vitreous.training.callbacks import Tracker
 from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
 from vitreous.training.memory import accumulation, activation_checkpointing, saved_bytes
 from vitreous.training.objectives import Teacher, classification, teacher_loss
-from vitreous.training.precision import pick_precision
+from vitreous.training.precision import numerics, pick_precision
+from vitreous.training.recipes import recipe
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.step import sharpness_aware
@@ -173,10 +176,46 @@ def test_a_teacher_sees_its_own_normalization_size_and_class_order() -> None:
         Teacher(model, student, ["w"])
 
 
-def test_precision_is_measured_only_when_asked() -> None:
+@pytest.mark.parametrize("native", [False, True])
+def test_precision_follows_the_machine(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: native)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     assert pick_precision("bf16", cpu) == "bf16"
-    assert pick_precision("auto", cpu) in ("fp32", "bf16")
+    assert pick_precision("auto", cpu, width=768) == ("bf16" if native else "fp32")
+    assert pick_precision("auto", cpu, width=64) == "fp32"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0) if native else (7, 5))
+    assert pick_precision("auto", torch.device("cuda"), width=64) == ("bf16" if native else "fp32")
+    for name in ("paper-fine-tuning", "deit", "digits"):  # none is tied to bf16
+        config = with_precision(recipe(name).config, cpu)
+        assert config.training.precision == ("bf16" if native and name != "digits" else "fp32")
+
+
+def test_a_gpu_uses_tf32_unless_the_precision_is_fp32() -> None:
+    before, cuda = torch.get_float32_matmul_precision(), torch.device("cuda")
+    for precision, expected in (("bf16", "high"), ("fp32", "highest")):
+        with numerics(cuda, precision, deterministic=False):
+            assert torch.get_float32_matmul_precision() == expected
+    with numerics(torch.device("cpu"), "bf16", deterministic=False):
+        assert torch.get_float32_matmul_precision() == before
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_long_runs_with_batches_of_one_shape_are_compiled_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitreous.tasks.machine.is_installed", lambda module: True)
+    cuda, config = torch.device("cuda"), RunConfig()
+
+    def compiled(task: str, total: int = 5000, device: torch.device = cuda, **training: Any) -> bool:
+        return compiles(task_named(task), configure(config, {"training": training}), device, total)
+
+    assert compiled("classification")
+    assert compiled("mae")
+    assert not compiled("classification", device=torch.device("cpu"))
+    assert not compiled("classification", total=200)
+    assert not compiled("dino")
+    assert not compiled("translation")
+    assert not compiled("classification", compile=False)
+    assert compiled("dino", total=1, compile=True)
 
 
 def test_bf16_learns(trained: Fit) -> None:

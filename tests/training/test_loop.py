@@ -12,10 +12,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import Batch
+from vitreous.errors import InputError
+from vitreous.tasks.running import learn
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
+from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
 from vitreous.training.objectives import accuracy, sigmoid_loss, softmax_loss
+from vitreous.training.run import Run
+from vitreous.training.settings import configure
 from vitreous.training.trainer import PATIENCE, Interrupted, NotFinite, Trainer
 
 from .conftest import Fit, weights
@@ -68,6 +75,52 @@ def test_validation_sees_the_averaged_model_and_is_written(trained: Fit) -> None
     assert learner.average is not None
     assert seen == [learner.average.model] * 2
     assert ["validation_accuracy" in row for row in rows.rows] == [False, True, False, True]
+
+
+def scripted(scores: list[float]) -> Any:
+    """A validation that gives these accuracies, one after the other."""
+    left = iter(scores)
+    return lambda model: {"validation_loss": 9.0, "validation_accuracy": next(left)}
+
+
+def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_path: Path) -> None:
+    settings = {"training": {"epochs": 9, "patience": 2, "save_every": 1e9}}
+    checkpointer = Checkpointer(tmp_path, keep_last=1)
+    scores = [0.1, 0.5, 0.4, 0.5, 0.9]
+    learner = trained(settings, validate=scripted(scores), checkpointer=checkpointer)
+    epoch = learner.step // 4
+    assert (learner.step, learner.best_step, learner.best_score) == (4 * epoch, 2 * epoch, 0.5)
+    assert checkpointer.steps() == [2 * epoch, 4 * epoch]  # best and last
+    resumed = trained(
+        {"training": {"epochs": 4, "patience": 2}},
+        resume=tmp_path,
+        validate=scripted([]),
+        checkpointer=Checkpointer(tmp_path),
+    )
+    assert (resumed.best_step, resumed.worse) == (2 * epoch, 2)
+
+
+def test_the_best_model_is_the_result_if_asked_for(
+    tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(tiny, {"training": {"epochs": 3, "keep_best": True, "save_every": 1e9}})
+    run = Run.create(tmp_path / "run", config)
+    told: list[str] = []
+    trained = learn(
+        run,
+        splits,
+        device=torch.device("cpu"),
+        validate=scripted([0.1, 0.5, 0.4]),
+        tell=told.append,
+    )
+    steps = [row["step"] for row in run.metrics()]
+    assert told == [f"the model is that of the best validation, at step {steps[-2]}"]
+    best = run.states.read(steps[-2], None, World()).tensors
+    for name, weight in trained.model.named_parameters():
+        assert torch.equal(weight, best[f"average/{name}"])
+    assert run.states.steps()[-1] == steps[-1]
+    with pytest.raises(InputError, match="need a validation part: set"):
+        learn(Run.create(tmp_path / "none", config), splits, device=torch.device("cpu"))
 
 
 class Broken:

@@ -40,10 +40,14 @@ from vitreous.training.distributed import World
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
+from vitreous.training.parallel import shards_for
+from vitreous.training.precision import numerics
+from vitreous.training.settings import configure
 from vitreous.training.trainer import Trainer
 
-config, folder = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])
+plain, folder = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])
 splits = open_data("digits", DataConfig(test_fraction=0.85))
+CPU = torch.device("cpu")
 
 class Stop(Callback):
     def __init__(self, step):
@@ -52,8 +56,10 @@ class Stop(Callback):
         if trainer.learner.step == self.step:
             trainer.stop()
 
-def train(world, name, *, objective=None, callbacks=(), damaged=False):
-    learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
+def train(world, name, *, objective=None, callbacks=(), damaged=False, **training):
+    config = configure(plain, {"training": training})
+    model = starting_model(config, splits.train.classes)
+    learner = Learner.begin(model, config.training, shards_for(model, config.training, world, CPU))
     checkpointer = Checkpointer(folder / f"{name}-{world.size}")
     checksum = checkpoints.checksum
     if damaged:
@@ -66,9 +72,11 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False):
                          batch_size=world.share(config.training.batch_size), seed=config.seed,
                          rank=world.rank, world_size=world.size)
     rows = []
-    Trainer(learner, loader, objective or classification(config.training), config.training, world=world,
-            seed=config.seed, checkpointer=checkpointer, callbacks=[*callbacks, Rows(rows)]).fit()
-    weights = {name: p.flatten().tolist() for name, p in learner.model.named_parameters()}
+    with numerics(CPU, "fp32", deterministic=config.training.deterministic):
+        Trainer(learner, loader, objective or classification(config.training), config.training, world=world,
+                seed=config.seed, checkpointer=checkpointer, callbacks=[*callbacks, Rows(rows)]).fit()
+    whole = learner.full_model(learner.model)
+    weights = {name: p.flatten().tolist() for name, p in whole.named_parameters()}
     return {"step": learner.step, "skipped": learner.skipped, "resumed": resumed, "rows": rows,
             "weights": weights}
 
@@ -78,25 +86,38 @@ class Rows(Callback):
     def on_log(self, trainer, row):
         self.rows.append([row["step"], row.get("loss")])
 
-def broken(step_of_nan, rank):
+def deterministic(world):
+    for name, kind in (("ddp", {"deterministic": True}), ("fsdp", {"deterministic": True, "shard": True}),
+                       ("default-fsdp", {"shard": True})):
+        kind["optimizer"] = {"clip_norm": 0.1}
+        yield f"{name}-whole", train(world, f"{name}-whole", **kind)
+        train(world, f"{name}-half", callbacks=[Stop(7)], **kind)
+        yield f"{name}-resumed", train(world, f"{name}-half", **kind)
+        yield f"{name}-again", train(world, f"{name}-again", **kind)
+
+def broken(world, step_of_nan, rank):
     calls = []
     def objective(model, batch, generator):
-        loss, measures = classification(config.training)(model, batch, generator)
+        loss, measures = classification(plain.training)(model, batch, generator)
         calls.append(0)
         last = world.rank == rank and len(calls) == step_of_nan
         return (loss * float("nan") if last else loss), measures
     return objective
 
 def scenarios(world):
+    if world.size == 1:
+        yield from deterministic(world)
+        return
     yield "whole", train(world, "whole")
     yield "stopped", train(world, "half", callbacks=[Stop(7)] if world.rank == 1 else [])
     yield "resumed", train(world, "half")
     for step in (9, 11):
-        yield f"nan{step}", train(world, f"nan{step}", objective=broken(step, world.size - 1))
+        yield f"nan{step}", train(world, f"nan{step}", objective=broken(world, step, world.size - 1))
+    yield from deterministic(world)
     train(world, "damaged", callbacks=[Stop(10)])
     yield "damaged", train(world, "damaged", damaged=world.rank == 1)
 
-for size in (2, 3):
+for size in (1, 2, 3):
     children = []
     for rank in range(size):
         if pid := os.fork():
@@ -122,7 +143,7 @@ Found = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Found]]:
-    """What each process of the groups of 2 and 3 found."""
+    """What each process of the groups of 1, 2 and 3 found."""
     folder = tmp_path_factory.mktemp("processes")
     tiny = {"width": 16, "depth": 2, "heads": 2, "mlp_dim": 16, "patch_size": 4, "num_classes": 10}
     config = configure(
@@ -140,7 +161,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Found]]:
     )
     return {
         size: [json.loads((folder / f"{size}-{rank}.json").read_text()) for rank in range(size)]
-        for size in (2, 3)
+        for size in (1, 2, 3)
     }
 
 
@@ -155,6 +176,22 @@ def test_a_resumed_run_is_equal(found: dict[int, list[Found]], size: int) -> Non
         assert resumed["weights"][name] == pytest.approx(weight, abs=2e-5), name
     for other in found[size][1:]:
         assert other["resumed"]["weights"] == resumed["weights"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "default-fsdp"])
+def test_deterministic_training_gives_the_same_bits(
+    found: dict[int, list[Found]], size: int, kind: str
+) -> None:
+    """Once more, and resumed at step 10; replicated (DDP) and sharded (FSDP2); with dropout and clipping.
+    Shards need not be told to."""
+    whole, resumed, again = (found[size][0][f"{kind}-{name}"] for name in ("whole", "resumed", "again"))
+    assert (resumed["resumed"], resumed["step"], whole["step"]) == (7 if size == 1 else 10, 15, 15)
+    assert resumed["weights"] == whole["weights"]
+    assert again["weights"] == whole["weights"]
+    assert again["rows"] == whole["rows"]
+    for other in found[size][1:]:
+        assert other[f"{kind}-whole"]["weights"] == whole["weights"]
 
 
 @pytest.mark.parametrize("size", [2, 3])

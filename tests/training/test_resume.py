@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -19,6 +20,7 @@ from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
+from vitreous.training import checkpointer as checkpoints
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
@@ -145,6 +147,38 @@ def test_the_last_states_are_kept(tmp_path: Path, keep_last: int) -> None:
     newest = checkpointer.newest()
     assert newest is not None
     assert newest.facts == {**Snapshot(4).state().facts, "step": 4}
+
+
+def test_milestones_are_kept_besides_the_last_states(tmp_path: Path, trained: Fit) -> None:
+    checkpointer = Checkpointer(tmp_path, keep_every=4)
+    trained({"training": {"save_every": 1e9, "steps": 10, "keep_every": 4}}, checkpointer=checkpointer)
+    assert checkpointer.steps() == [4, 8, 10]
+    for step in range(11, 18):
+        checkpointer.save(Snapshot(step))
+    assert checkpointer.steps() == [4, 8, 12, 16, 17]
+
+
+def test_files_and_folders_are_on_the_disk_before_a_checkpoint_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr(checkpoints, "flush", lambda path: flushed.append(path))
+    Checkpointer(tmp_path).save(Snapshot(3))
+    partial = tmp_path / "step-000000003.partial"
+    tensors, folder, facts, outer = flushed
+    assert (tensors.parent, folder, outer) == (partial, partial, tmp_path)
+    assert ".json" in facts.name
+
+
+def test_a_disk_that_is_full_when_it_is_flushed_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "flush", full)
+    with pytest.raises(InputError, match=r"cannot save .*No space left.* there is no checkpoint yet"):
+        Checkpointer(tmp_path).save(Snapshot(3))
 
 
 def damage(folder: Path, step: int, harm: str) -> None:

@@ -68,7 +68,7 @@ def test_a_slow_process_finds_the_directory_that_the_first_one_has_made(tmp_path
     path = tmp_path / "run"
     path.mkdir()
     (path / "config.toml").write_text("")
-    monkeypatch.setattr(Run, "shared", staticmethod(lambda path, config, world: Run(path, config)))
+    monkeypatch.setattr(Run, "shared", staticmethod(lambda path, config, *_, **__: Run(path, config)))
     second = World(rank=1, size=2)
     started = running.start_run("classification", "synthetic:16@16", {}, out=path, device=CPU, world=second)
     assert started.run.path == path

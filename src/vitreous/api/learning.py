@@ -27,6 +27,7 @@ LEAVES = {
     "batch_size": "training.batch_size",
     "precision": "training.precision",
     "shard": "training.shard",
+    "deterministic": "training.deterministic",
     "strict": "data.strict",
     "group_by": "data.group_by",
     "workers": "data.workers",
@@ -43,6 +44,7 @@ class TrainingOptions(TypedDict, total=False):
     device: str
     precision: str | None
     shard: bool | None
+    deterministic: bool
     seed: int | None
     settings: Settings | None
     config: str | Path | None
@@ -75,6 +77,7 @@ def train(
     device: str = "auto",
     precision: str | None = None,
     shard: bool | None = None,
+    deterministic: bool = False,
     seed: int | None = None,
     workers: int | None = None,
     strict: bool = False,
@@ -100,6 +103,7 @@ def train(
         out: the run directory; by default a new one in runs/.
         precision: auto, fp32, bf16 or fp8.
         shard: under torchrun, shard the weights over the processes (FSDP).
+        deterministic: the same bits each time, on the same machine; slower.
         seed: the random seed of initialization, shuffling and augmentation.
         workers: threads that decode.
         strict: an image that cannot be read is an error.
@@ -130,6 +134,7 @@ def train(
         "device": device,
         "precision": precision,
         "shard": shard,
+        "deterministic": deterministic or None,
         "seed": seed,
         "workers": workers,
         "strict": strict or None,
@@ -160,8 +165,8 @@ def pretrain(
     Args:
         data: see `train`.
         objective: masked-patch, mae (the default), simmim or dino.
-        options: model, init, image_size, workers, epochs, batch_size, out, device, precision, shard, seed,
-            settings, config, callbacks, progress, language; see `train`.
+        options: model, init, image_size, workers, epochs, batch_size, out, device, precision, shard,
+            deterministic, seed, settings, config, callbacks, progress, language; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.
@@ -189,8 +194,8 @@ def train_translator(
         pairs: a TSV file, two text files with a comma between, hf:NAME; by default numbers in words.
         steps: how long, instead of epochs.
         beams, length_penalty: of the evaluation; see `translate`.
-        options: epochs, batch_size, out, device, precision, shard, seed, settings, config, callbacks,
-            progress, language; see `train`.
+        options: epochs, batch_size, out, device, precision, shard, deterministic, seed, settings, config,
+            callbacks, progress, language; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from vitreous.evaluation.result import Evaluation
     from vitreous.tasks.running import RunResult, Started
     from vitreous.training.distributed import World
+
+FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
+NO_MEMORY = "can't allocate memory", "out of memory", "not enough memory"
 
 Start = Callable[["torch.device", "World"], "Started"]
 
@@ -180,7 +185,8 @@ def train_in_processes(
     from vitreous.training.trainer import Interrupted
 
     with speaking(language), own_warnings(), process_group(pick_device(device)) as (world, here):
-        started = start(here, world)
+        with resources(lambda: "nothing was begun"):
+            started = start(here, world)
 
         def tell(note: str) -> None:
             if progress and world.first:
@@ -190,7 +196,7 @@ def train_in_processes(
             tell(note)
         shown = [Display(started.task.training_words)] if progress and world.first else []
         try:
-            with progress_bar("evaluating", progress) as advance:
+            with progress_bar("evaluating", progress) as advance, resources(started.run.states.advice):
                 result = train_run(
                     started,
                     device=here,
@@ -205,7 +211,7 @@ def train_in_processes(
             if world.first:
                 stopped.add_note(
                     f"stopped at step {stopped.step}, and the state is saved: resume with "
-                    f"vitreous {command} --resume {path}"
+                    f"vitreous {command} --resume {path}; until then the run can be used as it is"
                 )
             raise
         return Run(started.run.path, result)
@@ -233,3 +239,27 @@ def own_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.showwarning = before
+
+
+@contextmanager
+def resources(advice: Callable[[], str]) -> Iterator[None]:
+    """Raise InputError where the disk is full, a file may not be used or the memory is too small.
+
+    Args:
+        advice: returns the end of the sentence: what is left, and how to go on.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (*FULL, *REFUSED):
+            raise
+        todo = "make room" if error.errno in FULL else "make it writable"
+        what = error.filename or "a file"
+        raise InputError(f"cannot use {what} ({error.strerror}): {todo}; {advice()}") from error
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in NO_MEMORY):
+            raise
+        raise InputError(
+            "the memory is too small for this: use --batch-size auto, a smaller batch, "
+            f"training.checkpointing=true or a smaller model; {advice()}"
+        ) from error

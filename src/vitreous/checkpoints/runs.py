@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
@@ -39,9 +41,36 @@ def command_of(tree: Mapping[str, Any]) -> str:
     return "translate train" if tree.get("task") == "translation" else "train"
 
 
+STOPPED = "stopped.json"  # of a run that was interrupted: how far its model is
+
+
+def stopped_at(path: Path) -> tuple[int, int] | None:
+    """Return the step that the model of a run was stopped at, and the last one; None for a finished run."""
+    try:
+        noted = json.loads((path / STOPPED).read_text(encoding="utf-8"))
+        return int(noted["step"]), int(noted["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether the run was trained to its end."""
+    return (path / "model").exists() and stopped_at(path) is None
+
+
 def check_finished(path: Path) -> None:
-    """Raises InputError for a run directory that has no model yet: it was stopped, or is still going on."""
-    if not (path / "config.toml").is_file() or (path / "model").exists():
+    """Warn of a run that was stopped, whose model is unfinished.
+
+    Raises:
+        InputError: it has no model yet: it was killed, or is still going on.
+    """
+    if not (path / "config.toml").is_file():
+        return
+    if (path / "model").exists():
+        if stopped := stopped_at(path):
+            step, total = stopped
+            sentence = f"{path} was stopped at step {step:,} of {total:,}: this is its model so far"
+            warnings.warn(sentence, stacklevel=1)
         return
     command = command_of(read_tree(path))
     steps = saved_steps(path / "checkpoints")

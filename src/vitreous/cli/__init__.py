@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from vitreous import __version__
+from vitreous.api.run import own_warnings
 from vitreous.errors import InputError, nearest, printable
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
@@ -193,7 +194,7 @@ def run(arguments: Sequence[str]) -> int:
             raise InputError(
                 f"unknown command {words[0]!r}: {nearest(words[0], [name for name in app if name[0] != '-'])}"
             )
-        with printed(quiet, verbose):
+        with own_warnings(), printed(quiet, verbose):
             result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (InputError, CycloptsError) as error:
         if verbose:

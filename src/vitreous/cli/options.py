@@ -147,6 +147,10 @@ class RunOptions(TypedDict, total=False):
             help="under torchrun: each process keeps a part of every weight (FSDP)",
         ),
     ]
+    deterministic: Annotated[
+        bool,
+        Parameter(name="--deterministic", help="the same bits each time, on the same machine; slower"),
+    ]
     seed: Annotated[
         Int, Parameter(name="--seed", help="random seed (initialization, shuffling, augmentation)")
     ]

@@ -10,6 +10,7 @@ from PIL import Image
 
 from vitreous.checkpoints import load
 from vitreous.checkpoints.files import read_safetensors
+from vitreous.checkpoints.runs import is_finished
 from vitreous.data.checking import data_findings
 from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding
@@ -68,7 +69,7 @@ def classifier_findings(run: Run) -> Iterator[Finding]:
     splits = open_data(run.config.source, run.config.data.with_split(run.split))
     yield from data_findings(splits)
     yield from course(run, classes=len(splits.train.classes))
-    finished = (run.path / "model").exists()
+    finished = is_finished(run.path)
     model = run.model() if finished else run.model_so_far(splits.train.classes)
     held_out = splits.test or splits.validation or splits.train
     yield from model_findings(model, held_out, learned=bool(run.metrics() or finished))
@@ -76,7 +77,7 @@ def classifier_findings(run: Run) -> Iterator[Finding]:
 
 def course(run: Run, classes: int | None = None) -> Iterator[Finding]:
     """Yield what a run's numbers say."""
-    finished, data = (run.path / "model").exists(), getattr(run.config, "data", None)
+    finished, data = is_finished(run.path), getattr(run.config, "data", None)
     yield from course_findings(run.config.training, run.metrics(), kept=finished, classes=classes, data=data)
 
 

@@ -5,11 +5,10 @@ Nothing here prints, and nothing reads a command line: commands and the Python f
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +22,12 @@ from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
 from vitreous.tasks import task_named
 from vitreous.tasks.card import write_card
+from vitreous.tasks.machine import compiles, micro_batches, step_seconds, with_precision
 from vitreous.tasks.task import Task, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
-from vitreous.training.distributed import ALONE, BadFileSync, World
-from vitreous.training.learner import Learner
-from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
-from vitreous.training.precision import pick_precision
+from vitreous.training.distributed import ALONE, BadFileSync, World, first_value
+from vitreous.training.memory import activation_checkpointing
+from vitreous.training.precision import CUBLAS_WORKSPACE, numerics
 from vitreous.training.run import (
     Run,
     check_free,
@@ -37,10 +36,8 @@ from vitreous.training.run import (
     of_another_command,
     with_training,
 )
-from vitreous.training.step import TrainStep
-from vitreous.training.trainer import NotFinite, Trainer
+from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
-WARMING, TIMED = 3, 8  # steps that measure how long one takes
 Callbacks = Sequence[Callback | Callable[[Row], object]]
 
 
@@ -126,11 +123,16 @@ def start_run(
     task = task_named(task) if isinstance(task, str) else task
     config, reasons, data, name = task.plan(source, settings, recipe=recipe, init=init)
     task = task_named(config.task)
-    path = out or default_path(name)
+    path, begun = out or default_path(name), False
     if world.first:  # it makes the directory, maybe before another process has come this far
-        check_free(path, config.command)
+        first, begun = first_value("run", str(path))
+        path = Path(first)
+        if not begun:
+            check_free(path, config.command)
+    if config.training.deterministic:
+        os.environ.setdefault(*CUBLAS_WORKSPACE)
     notes = [f"recipe: {reason}" for reason in reasons]
-    config = with_training(config, precision=pick_precision(config.training.precision, device))
+    config = with_precision(config, device)
     if fit_memory:
         parts = micro_batches(task, config, data, device, world)
         config = with_training(config, grad_accum_steps=parts)
@@ -140,38 +142,8 @@ def start_run(
         steps = max(1, round(60 * minutes / seconds))
         config = with_training(config, steps=steps)
         notes.append(f"time: {steps} steps, measured to take {minutes:g} minutes")
-    return Started(task, Run.shared(path, config, world, task.parts_to_record(data)), data, tuple(notes))
-
-
-def micro_batches(task: Task, config: Any, data: Any, device: torch.device, world: World) -> int:
-    """Return into how many micro-batches a batch is split so that it fits into the memory."""
-    training = config.training
-    model = task.build(config, data, steps=1).to(device)
-    images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
-    with activation_checkpointing(model) if training.checkpointing else nullcontext():
-        free = free_bytes(device) // (world.size if device.type == "cpu" else 1)
-        return accumulation(model, images, world.share(training.batch_size), free)
-
-
-def step_seconds(task: Task, config: Any, data: Any, device: torch.device, world: World) -> float:
-    """Measure the seconds of one step, its batch included; the weights are discarded."""
-    data = task.some_of(data, (WARMING + TIMED) * config.training.batch_size)
-    material = task.prepare(config, data, device=device, world=world)
-    learner = Learner.begin(task.build(config, data, steps=1).to(device), config.training)
-    task.begin(learner)
-    train_step = TrainStep(learner, task.objective(config, data), config.training, seed=config.seed)
-    batches = (batch for epoch in count() for batch in material.loader.epoch(epoch))
-
-    def seconds(steps: int) -> float:
-        began = time.perf_counter()
-        for batch in islice(batches, steps):
-            train_step(batch)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - began
-
-    seconds(WARMING)
-    return seconds(TIMED) / TIMED
+    run = Run.shared(path, config, world, task.parts_to_record(data), begun=begun)
+    return Started(task, run, data, tuple(notes))
 
 
 def resume_run(
@@ -297,36 +269,50 @@ def learn(
         NotFinite: the loss stays non-finite; the last good weights are saved.
         InputError: as `train_run`.
     """
-    config, task = run.config, task_named(run.config.task)
-    material = task.prepare(config, data, device=device, world=world)
+    task = task_named(run.config.task)
+    run = run.with_training(precision=with_precision(run.config, device).training.precision)
+    material = task.prepare(run.config, data, device=device, world=world)
     if tell:
         for note in material.notes:
             tell(note)
-    total = config.training.total_steps(material.loader.steps_per_epoch)
+    total = run.config.training.total_steps(material.loader.steps_per_epoch)
+    run = run.with_training(compile=compiles(task, run.config, device, total))
+    config = run.config
     model, averaging = task.build(config, data, steps=total), task.averaging(config, total)
     objective, validate = task.objective(config, data), validate or task.validation(config, data)
+    if not validate and (config.training.patience or config.training.keep_best):
+        raise InputError(
+            "training.patience and keep_best need a validation part: set data.validation_fraction=0.1"
+        )
     sync = BadFileSync(material.bad, material.examples, world)
 
-    def finish(trained: nn.Module) -> nn.Module:
+    def finish(trained: nn.Module, stopped: int | None = None) -> nn.Module:
         result = finished(trained).cpu()
         if world.first:
+            run.note_stop(stopped or total, total)  # until the model is saved
             task.save(run, result, material)
+            if stopped is None:
+                run.note_stop(None, total)
         return result
 
     with ExitStack() as stack:
+        training = config.training
+        stack.enter_context(numerics(device, training.precision, deterministic=training.deterministic))
+        if world.watch:
+            world.watch.patience, world.watch.advice = 60 * training.timeout, run.states.advice
         if world.first:
             stack.enter_context(run.locked())
         learner = run.learner(model, device=device, world=world, averaging=averaging)
         task.begin(learner)
         before = learner.seconds
         stack.callback(sync.write, run.path)
-        if config.training.checkpointing:
+        if training.checkpointing:
             stack.enter_context(activation_checkpointing(model))
         trainer = Trainer(
             learner,
             material.loader,
             objective,
-            config.training,
+            training,
             seed=config.seed,
             world=world,
             checkpointer=run.states,
@@ -337,13 +323,20 @@ def learn(
         )
         try:
             trainer.fit()
-        except NotFinite as error:
+        except (Interrupted, NotFinite) as error:
             # The mean of the last checkpoints is still to come.
-            finish(learner.full_model(learner.model) if averaging else learner.result)
+            so_far = learner.full_model(learner.model) if averaging else learner.result
+            finish(so_far, error.step if isinstance(error, Interrupted) else None)
+            if isinstance(error, Interrupted):
+                raise
             raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
-        spent = learner.seconds - before
+        seconds, spent = learner.seconds, learner.seconds - before
+        if training.keep_best and learner.best_step not in (None, learner.step):
+            run.states.restore_best(learner, world)
+            if tell:
+                tell(f"the model is that of the best validation, at step {learner.step}")
         waiting = trainer.waited / spent if spent else 0.0
-        return Trained(run, data, material, finish(learner.result), learner.seconds, waiting)
+        return Trained(run, data, material, finish(learner.result), seconds, waiting)
 
 
 def open_run(path: Path) -> Run:

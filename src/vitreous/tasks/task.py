@@ -118,6 +118,7 @@ class Task(ABC):
         inspected: how many held-out examples `vitreous inspect` shows where it is given none.
         no_images: what to do with a model that has no answer to images.
         numeric: whether the labels of its data are numbers, and not the names of classes.
+        fixed_shapes: whether all batches have one shape, for which a step is compiled once.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Task(ABC):
     inspected: ClassVar[int] = 24
     no_images: ClassVar[str] = "give another model"
     numeric: ClassVar[bool] = False
+    fixed_shapes: bool = True
 
     def check_options(self, command: str, **given: object) -> None:
         """Raise InputError for the first option that is given (not None, False or {}) and not understood."""

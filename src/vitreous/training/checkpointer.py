@@ -41,12 +41,17 @@ class Checkpointer:
         folder: where the checkpoints are stored.
         command: resumes the run, for messages: vitreous COMMAND --resume RUN.
         keep_last: how many intact checkpoints are kept.
+        keep_every: those of every so many steps are kept besides them.
     """
 
-    def __init__(self, folder: Path, command: str = "train", *, keep_last: int = 2) -> None:
-        self.folder, self.command, self.keep_last = folder, command, keep_last
+    def __init__(
+        self, folder: Path, command: str = "train", *, keep_last: int = 2, keep_every: int | None = None
+    ) -> None:
+        self.folder, self.command = folder, command
+        self.keep_last, self.keep_every = keep_last, keep_every
         self.damaged: set[int] = set()
         self.current: int | None = None  # the step that was saved or restored last
+        self.best: int | None = None  # the step of the best validation, which is kept
 
     def steps(self) -> list[int]:
         """Return the steps of the complete checkpoints, ascending."""
@@ -67,14 +72,19 @@ class Checkpointer:
         reason = self.write(partial, state.tensors, world, sharded=sharded)
         if not reason:
             mine = sorted(partial.iterdir())[world.rank :: world.size] if sharded or world.first else []
-            for path in mine:
-                flush(path)
-            digests: dict[str, str] = {}
-            for found in world.gather({path.name: checksum(path) for path in mine}):
-                digests |= found
-            reason = world.broadcast(
-                self.complete(step, state.facts, partial, digests) if world.first else ""
-            )
+            found, failure = dict[str, str](), ""
+            try:
+                for path in mine:
+                    flush(path)  # a network's file system says only here that it is full
+                    found[path.name] = checksum(path)
+            except OSError as error:
+                failure = in_words(error)
+            parts = world.gather((failure, found))
+            reason = next((failure for failure, _ in parts if failure), "")
+            digests = {name: digest for _, found in parts for name, digest in found.items()}
+            if world.first and not reason:
+                reason = self.complete(step, state.facts, partial, digests)
+            reason = world.broadcast(reason)
         if reason:
             raise InputError(self.cannot_save(step, reason))
         self.damaged.discard(step)
@@ -119,6 +129,7 @@ class Checkpointer:
         try:
             file.unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
+            flush(partial)
             os.replace(partial, folder)
             with whole(file) as beside:
                 beside.write_text(json.dumps({**facts, "step": step, "sha256": names}), encoding="utf-8")
@@ -130,12 +141,15 @@ class Checkpointer:
 
     def cannot_save(self, step: int, reason: str) -> str:
         """One sentence for a checkpoint that cannot be written."""
-        steps = self.steps()
-        rest = f"the checkpoint of step {steps[-1]} is intact" if steps else "there is no earlier checkpoint"
-        return (
-            f"cannot save the checkpoint of step {step} in {self.folder} ({reason}); {rest}: make room, then "
-            f"resume with vitreous {self.command} --resume {quote(str(self.folder.parent))}"
-        )
+        what = f"cannot save the checkpoint of step {step} in {self.folder} ({reason})"
+        return f"{what}; make room; {self.advice()}"
+
+    def advice(self) -> str:
+        """Return what is left of a run that has failed, and how to go on: the end of a sentence."""
+        steps = [step for step in self.steps() if step not in self.damaged]
+        rest = f"the checkpoint of step {steps[-1]} is intact" if steps else "there is no checkpoint yet"
+        resume = f"vitreous {self.command} --resume {quote(str(self.folder.parent))}"
+        return f"{rest}: resume with {resume}"
 
     def restore(self, learner: Learner, world: World = ALONE) -> bool:
         """Put the learner to the newest intact checkpoint. Return whether there is one.
@@ -146,8 +160,22 @@ class Checkpointer:
         if (state := self.newest(learner, world)) is None:
             return False
         learner.restore(state, first=world.first)
-        self.current = learner.step
+        self.current, self.best = learner.step, learner.best_step
         return True
+
+    def restore_best(self, learner: Learner, world: World = ALONE) -> None:
+        """Put the learner to the checkpoint of the best validation.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        try:
+            learner.restore(self.read(self.best or 0, learner, world), first=world.first)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise InputError(
+                f"the checkpoint of the best validation, of step {self.best} in {self.folder}, is damaged "
+                f"({error}): set training.keep_best=false in config.toml to keep the last model"
+            ) from error
 
     def newest(self, learner: Learner | None = None, world: World = ALONE) -> State | None:
         """Read the newest intact checkpoint, with a warning for each newer one that is damaged.
@@ -204,9 +232,13 @@ class Checkpointer:
         return facts, [(self.folder / name, digest) for name, digest in sorted(sha256.items())]
 
     def remove_old(self, step: int) -> None:
-        """Remove all but the last intact checkpoints up to `step`, and what crashes left."""
+        """Remove all but the last intact checkpoints up to `step`, the milestones and the best one, and what
+        crashes left."""
         intact = [each for each in self.steps() if each <= step and each not in self.damaged]
-        kept = {stem_of(each) for each in intact[-self.keep_last :]}
+        last = intact[-self.keep_last :]
+        for_good = [each for each in intact if each and self.keep_every and each % self.keep_every == 0]
+        best = [] if self.best is None else [self.best]
+        kept = {stem_of(each) for each in (*last, *for_good, *best)}
         for path in sorted(self.folder.glob("*step-*"), key=lambda path: path.suffix != ".json"):
             if path.name.partition(".")[0] not in kept or path.suffix == ".partial":
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -117,9 +117,14 @@ class TrainingConfig(Config):
     lora: LoRAConfig = LoRAConfig()
 
     precision: Literal["auto", "fp32", "bf16", "fp8"] = Field(
-        default="fp32", description="of matrix products; weights and their updates stay in float32"
+        default="auto", description="auto: bf16 on GPUs, and on CPUs that have it for models of some width"
     )
-    compile: bool = Field(default=False, description="torch.compile: slow to start, faster afterwards")
+    compile: bool | None = Field(
+        default=None, description="torch.compile; None: on GPUs, for long runs with batches of one shape"
+    )
+    deterministic: bool = Field(
+        default=False, description="only algorithms that give the same bits each time; slower"
+    )
     shard: bool = Field(
         default=False, description="several processes: each stores a shard of every weight (FSDP)"
     )
@@ -128,11 +133,23 @@ class TrainingConfig(Config):
         description="processes that one copy of the weights is sharded over; None: all of them",
     )
     checkpointing: bool = Field(default=False, description="recompute each layer in the backward pass")
+    patience: Positive | None = Field(
+        default=None, description="validations without a better score, after which training ends"
+    )
+    keep_best: bool = Field(
+        default=False, description="the result is the model of the best validation, not the last one"
+    )
+    timeout: float = Field(
+        default=10.0, gt=0, description="minutes in which no process goes on, after which several stop"
+    )
     track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = Field(
         default=(), description="experiment trackers, besides metrics.jsonl and TensorBoard"
     )
     save_every: NotNegative = Field(default=60.0, description="seconds between checkpoints")
     keep_last: Positive = Field(default=2, description="checkpoints that are kept")
+    keep_every: Positive | None = Field(
+        default=None, description="steps between checkpoints that are kept for good; None: none are"
+    )
     log_every: Positive | None = Field(
         default=None, description="steps between lines of metrics.jsonl; None: each epoch, at most 200"
     )

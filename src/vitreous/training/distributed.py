@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -15,16 +18,20 @@ from torch import Tensor
 
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
+from vitreous.training.watch import Watch
 
 Value = TypeVar("Value")
-TIMEOUT = datetime.timedelta(hours=1)  # the others wait while one process evaluates and writes the report
+TIMEOUT = datetime.timedelta(days=1)  # `Watch` notices what hangs; the first process may validate for long
+# What gloo's errors say about another process, besides those of its own type.
+LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
 
 
 class World(NamedTuple):
-    """This process among all that train together."""
+    """This process among all that train together; torchrun's have a watch over them."""
 
     rank: int = 0
     size: int = 1
+    watch: Watch | None = None
 
     @property
     def first(self) -> bool:
@@ -133,12 +140,15 @@ def restarted() -> bool:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
-def first_value(key: str, text: str) -> str:
-    """Return the first value of `key` since torchrun was launched: its store outlives the processes that it
-    restarts. Without torchrun it is `text`."""
+def first_value(key: str, text: str) -> tuple[str, bool]:
+    """Return the first value of `key` since torchrun was launched, and whether it is of processes before
+    these: its store outlives those that it restarts, because one died or another machine came or went.
+    Without torchrun it is `text`."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return text
-    return str(torchrun_store().compare_set(f"vitreous/{key}", "", text), "utf-8")
+        return text, restarted()
+    mine = f"{uuid4()} {text}"
+    first = str(torchrun_store().compare_set(f"vitreous/{key}", "", mine), "utf-8")
+    return first.partition(" ")[2], first != mine
 
 
 def torchrun_store() -> Any:
@@ -157,6 +167,14 @@ def rendezvous() -> dict[str, Any]:
     return {"store": store, "rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
 
 
+class Terminated(BaseException):
+    """SIGTERM came while no step was taken; the trainer has a handler of its own."""
+
+
+def terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
 @contextmanager
 def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
     """Join the processes of torchrun, each with its device; without torchrun there is one."""
@@ -168,7 +186,19 @@ def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
         torch.cuda.set_device(device)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=TIMEOUT, **rendezvous())
+    rank, size = dist.get_rank(), dist.get_world_size()
     try:
-        yield World(dist.get_rank(), dist.get_world_size()), device
+        with Watch(torchrun_store(), rank, size) as watch:
+            try:
+                signal.signal(signal.SIGTERM, terminate)
+                yield World(rank, size, watch), device
+            except (RuntimeError, Terminated) as error:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends those that are left
+                lost = isinstance(error, dist.DistError) or any(words in str(error) for words in LOST)
+                if not (lost or isinstance(error, Terminated)):
+                    raise
+                if sentence := watch.explain():
+                    raise InputError(sentence) from error
+                raise SystemExit(1) from error
     finally:
         dist.destroy_process_group()

@@ -81,6 +81,8 @@ class Learner:
         setbacks: how often it did.
         skipped: steps that were skipped because their gradient was not finite.
         seconds: of training, over all sessions.
+        best_step, best_score: of the best validation so far; None before the first.
+        worse: validations since then.
         meter: sums since the last row of metrics.jsonl.
         shards: how the weights are sharded over processes; None where each has them all.
     """
@@ -93,10 +95,16 @@ class Learner:
     setbacks: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    best_step: int | None = None
+    best_score: float | None = None
+    worse: int = 0
     meter: dict[str, Tensor] = field(default_factory=dict)
     shards: Shards | None = None
 
-    COUNTS = ("step", "lr_factor", "setbacks", "skipped", "seconds")
+    COUNTS = (
+        *("step", "lr_factor", "setbacks", "skipped", "seconds"),
+        *("best_step", "best_score", "worse"),  # version 0.1 had none of these
+    )
 
     @classmethod
     def begin(
@@ -231,7 +239,7 @@ class Learner:
         saved = below(tensors, "meter/") if first else {}
         self.meter = {name: tensor.to(self.device) for name, tensor in saved.items()}
         for name in self.COUNTS:
-            setattr(self, name, facts[name])
+            setattr(self, name, facts.get(name, getattr(self, name)))
         for number, optimizer in enumerate(self.optimizers):
             moments: dict[int, dict[str, Any]] = {
                 int(index): dict(slots) for index, slots in facts["optimizers"][number].items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitreous.checkpoints.runs import read_tree
+from vitreous.checkpoints.runs import STOPPED, read_tree
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.split import SPLIT, write_split
@@ -24,7 +25,7 @@ from vitreous.results import percent
 from vitreous.training.callbacks import Callback, MetricsFile, TensorBoard, Tracker, read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import CommandConfig, RunConfig
-from vitreous.training.distributed import ALONE, World, first_value, restarted
+from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import merge_lora, starting_model
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
 from vitreous.training.parallel import shards_for
@@ -48,7 +49,8 @@ class Run:
         self.path = path
         self.config = config
         self.split = path / SPLIT
-        self.states = Checkpointer(path / "checkpoints", config.command, keep_last=config.training.keep_last)
+        keep = {"keep_last": config.training.keep_last, "keep_every": config.training.keep_every}
+        self.states = Checkpointer(path / "checkpoints", config.command, **keep)
 
     @classmethod
     def create(
@@ -82,19 +84,21 @@ class Run:
         config: CommandConfig,
         world: World,
         parts: Mapping[str, ImageDataset] | None = None,
+        *,
+        begun: bool = False,
     ) -> Run:
         """Make a new run of several processes: the first one makes it, with its name and configuration.
 
-        Where torchrun has restarted the processes, the run continues in the directory that it has.
+        Args:
+            begun: whether torchrun has restarted the processes: then the run continues in the directory that
+                it has, if it came to that.
 
         Raises:
             InputError: as `create`; or a process, on another machine, does not see the directory.
         """
         new = False
-        if world.first:
-            path = Path(first_value("run", str(path)))
-            if new := not (restarted() and (path / "config.toml").exists()):
-                cls.create(path, config, parts)
+        if world.first and (new := not (begun and (path / "config.toml").exists())):
+            cls.create(path, config, parts)
         theirs = Path(world.broadcast(str(path.absolute())))
         world.barrier()
         if not theirs.exists():
@@ -205,6 +209,14 @@ class Run:
             TensorBoard(self.path, step=step),
             *trackers,
         ]
+
+    def note_stop(self, step: int | None, total: int) -> None:
+        """Note at which step of `total` the model that is about to be saved was stopped; None: it is
+        finished."""
+        if step is None:
+            (self.path / STOPPED).unlink(missing_ok=True)
+        else:
+            write_text(self.path / STOPPED, json.dumps({"step": step, "steps": total}))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl."""

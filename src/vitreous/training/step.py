@@ -53,11 +53,14 @@ class ParallelLoss:
 
     Gradients are divided by the number of processes and then added up, in both. A sum of two does not depend
     on the order, so with two processes a resumed run is equal to the bit; with more it is equal up to the
-    rounding of the sum, whose order depends on DDP's buckets.
+    rounding of the sum, whose order depends on DDP's buckets. A `deterministic` sum has no buckets: every
+    step is synchronized here, parameter by parameter.
     """
 
-    def __init__(self, loss: nn.Module, shards: Shards | None, world: World) -> None:
-        self.loss, self.world = loss, world
+    def __init__(
+        self, loss: nn.Module, shards: Shards | None, world: World, *, deterministic: bool = False
+    ) -> None:
+        self.loss, self.world, self.deterministic = loss, world, deterministic
         self.root = shards.root if shards else None
 
     def __call__(self, part: Any, generator: torch.Generator) -> Measured:
@@ -77,6 +80,8 @@ class ParallelLoss:
         if self.world.size == 1 or self.root or isinstance(self.loss, DistributedDataParallel):
             return
         some_unused = average_gradients([p for p in self.loss.parameters() if p.requires_grad], self.world)
+        if self.deterministic:
+            return
         # Buffers are constants of the architecture: sending them each step would be waste.
         buffers = [name for name, _ in self.loss.named_buffers()]
         ignore: Any = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
@@ -129,8 +134,8 @@ class TrainStep:
         loss = LossOf(learner.model, objective)
         if config.compile and not learner.shards:
             loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
-        self.loss = ParallelLoss(loss, learner.shards, world)
-        self.unfused = prefers_unfused_attention(learner.model, self.device)
+        self.loss = ParallelLoss(loss, learner.shards, world, deterministic=config.deterministic)
+        self.kernels = attention_kernels(learner.model, self.device, config)
         learner.model.train()
         self.late = self.device.type == "cuda" and skips_on_device(learner)
         self.pending: Pending | None = None
@@ -187,13 +192,13 @@ class TrainStep:
         generator = torch_generator(self.seed, "objective", *key)
         measured: Measures = []
         half: AbstractContextManager[Any] = nullcontext()
-        if self.config.precision != "fp32":  # layers in float8 take bf16, too, and return it
+        if self.config.precision in ("bf16", "fp8"):  # layers in float8 take bf16, too, and return it
             half = torch.autocast(self.device.type, dtype=torch.bfloat16)
         parts = micro_batches(batch, self.config.grad_accum_steps, self.device)
         # Around the backward pass, too, which computes checkpointed layers again.
         with (
             default_generators(self.device, torch_seed(self.seed, "dropout", *key)),
-            sdpa_kernel(SDPBackend.MATH) if self.unfused else nullcontext(),
+            sdpa_kernel(self.kernels) if self.kernels else nullcontext(),
         ):
             for part, share, last in parts:
                 with half, self.loss.micro_batch(last=last):
@@ -293,12 +298,15 @@ def sharpness_aware(
     return measured
 
 
-def prefers_unfused_attention(model: nn.Module, device: torch.device) -> bool:
-    """Return whether the model's sequences are short and computed on a CPU.
+def attention_kernels(model: nn.Module, device: torch.device, config: TrainingConfig) -> list[SDPBackend]:
+    """Return the kernels that attention may use; empty for PyTorch's choice.
 
-    The CPU's fused kernel is made for long sequences. Measured forward and backward on two cores (batch 32 to
-    96, head dimension 16 to 64), unfused attention is 1.4 to 2.6 times as fast for 17 tokens, 1.1 to 1.4
-    times for 50, and not faster from some 100 tokens on.
+    A GPU's memory-efficient kernel adds up gradients in any order. The CPU's fused kernel is made for long
+    sequences. Measured forward and backward on two cores (batch 32 to 96, head dimension 16 to 64), unfused
+    attention is 1.4 to 2.6 times as fast for 17 tokens, 1.1 to 1.4 times for 50, and not faster from some 100
+    tokens on.
     """
+    if device.type != "cpu":
+        return [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH] if config.deterministic else []
     tokens = getattr(getattr(model, "config", None), "sequence_length", None)
-    return device.type == "cpu" and tokens is not None and tokens <= SHORT_SEQUENCE
+    return [SDPBackend.MATH] if tokens is not None and tokens <= SHORT_SEQUENCE else []

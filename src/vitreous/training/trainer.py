@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -152,12 +153,14 @@ class Trainer:
         for batch in self.loader.epoch(epoch, start):
             self.waited += time.perf_counter() - clock
             lr = learner.set_learning_rate(self.config, self.total)
+            self.note_progress(2 * learner.step + 1)
             self.train_step.prepare(batch)
             if self.went_back():  # for the step before this one, if its outcome comes late
                 return
             self.train_step.take()
             row_due = self.row_is_due()
             gone_back = (row_due or not self.train_step.late) and self.went_back()
+            self.note_progress(2 * learner.step)
             now = time.perf_counter()
             learner.seconds += now - clock
             clock = now  # from here on the next batch is waited for
@@ -168,17 +171,24 @@ class Trainer:
                 self.write_row(lr)
                 clock = time.perf_counter()
             interrupted, saving, ending = self.agree()
-            if (interrupted or saving or ending) and self.went_back():
+            every = self.config.keep_every
+            milestone = every is not None and learner.step % every == 0
+            if (interrupted or saving or ending or milestone) and self.went_back():
                 return
             if interrupted and learner.step < self.total:
                 self.save()
                 raise Interrupted(learner.step)
-            if saving and not self.bad_steps:
+            if (saving or milestone) and not self.bad_steps:
                 self.save()
                 clock = time.perf_counter()
             if learner.step == self.total or ending:
                 self.ended = ending
                 return
+
+    def note_progress(self, progress: int) -> None:
+        """Let the other processes know how far this one is."""
+        if self.world.watch:
+            self.world.watch.progress = progress
 
     def went_back(self) -> bool:
         """Count the step that was taken, unless it is counted. Return whether training went back.
@@ -251,13 +261,27 @@ class Trainer:
         ended = (within == 0 and epoch % self.validate_every == 0) or learner.step == self.total
         if self.validate and ended:
             result = learner.result  # in every process: it may have to be gathered
+            metrics = self.world.broadcast(self.validate(result) if self.world.first else {})
             if self.world.first:
-                metrics = self.validate(result)
                 row |= metrics
                 self.call("on_validation", metrics)
         self.call("on_log", row)
         learner.meter.clear()
         self.start_row()
+        if self.validate and ended and (self.config.patience or self.config.keep_best):
+            self.compare(score_of(metrics))
+
+    def compare(self, score: float) -> None:
+        """Keep the checkpoint of the best validation; end training after `patience` that are not better."""
+        learner = self.learner
+        if learner.best_score is None or score > learner.best_score:
+            learner.best_step, learner.best_score, learner.worse = learner.step, score, 0
+            if self.checkpointer:
+                self.checkpointer.best = learner.step
+            self.save()
+        else:
+            learner.worse += 1
+            self.stop_requested |= learner.worse >= (self.config.patience or math.inf)
 
     def start_row(self) -> None:
         """Begin a row of metrics."""
@@ -285,3 +309,11 @@ class Trainer:
             self.checkpointer.save(learner, world)
             self.call("on_save")
         self.saved_at = time.monotonic()
+
+
+def score_of(metrics: Row) -> float:
+    """Return the measure of a validation that decides which of them is the best; higher is better."""
+    for name in ("validation_miou", "validation_r2", "validation_accuracy"):
+        if name in metrics:
+            return metrics[name]
+    return -metrics["validation_loss"]

@@ -212,6 +212,7 @@ class Pretraining(ImageTask):
     def __init__(self, name: ObjectiveName) -> None:
         self.name = name
         self.objective_name = name
+        self.fixed_shapes = name != "dino"  # its crops have two sizes
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         return open_unlabeled(source, config)

@@ -183,6 +183,7 @@ class TextTask(Task):
     """
 
     config: ClassVar[type[SequenceConfig]]
+    fixed_shapes = False
     answers: ClassVar[type[TextModel]]
 
     def plan(

@@ -1,0 +1,216 @@
+"""Several processes when one of them dies, hangs or is slow: what they say, and what is left of the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+from vitreous.training import watch as watching
+from vitreous.training.checkpointer import Checkpointer
+from vitreous.training.watch import LEFT, Note, Watch, main_thread
+
+DRIVER = """
+import os, signal, sys, time
+import torch
+torch.set_num_threads(1)
+from vitreous.cli import run
+from vitreous.training import callbacks, checkpointer, trainer
+from vitreous.training.trainer import Trainer
+
+fault, culprit, *arguments = sys.argv[1:]
+mine = int(os.environ["RANK"]) == int(culprit) and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+take, save = Trainer.row_is_due, checkpointer.Checkpointer.complete
+def row_is_due(self):
+    time.sleep(0.02)
+    if mine and self.learner.step == 12:
+        if fault == "die in the step":
+            die()
+        time.sleep({"hang": 1000, "slow": 30}.get(fault, 0))
+    return take(self)
+Trainer.row_is_due = row_is_due
+
+def complete(self, step, *rest):
+    if mine and step >= 12 and fault == "die in a save":
+        die()
+    return save(self, step, *rest)
+checkpointer.Checkpointer.complete = complete
+
+flush = checkpointer.flush
+def full(path):
+    if mine and fault == "full disk" and "step-00000002" in str(path):
+        raise OSError(28, "No space left on device")
+    flush(path)
+checkpointer.flush = full
+
+write = callbacks.MetricsFile.on_log
+def on_log(self, trainer, row):
+    if mine and row["step"] >= 12 and fault == "die in validation":
+        die()
+    write(self, trainer, row)
+callbacks.MetricsFile.on_log = on_log
+
+sys.exit(run(arguments))
+"""
+
+SETTINGS = {
+    "training.batch_size": 48,
+    "training.steps": 40,
+    "training.save_every": 0,
+    "training.timeout": 0.5,
+    "training.log_every": 3,
+    "evaluation.batch_size": 64,
+}
+
+
+def launch(folder: Path, processes: int, fault: str, culprit: int, *more: str, restarts: int = 0) -> Any:
+    """Start a training of several processes, of which one has a fault."""
+    (folder / "driver.py").write_text(DRIVER)
+    given = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+    arguments = ["train", *(more or ("digits", "--out", "run", *given))]
+    nproc = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *nproc, "driver.py", fault, str(culprit), *arguments],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / "stderr.txt").open("w"),
+    )
+
+
+def sentences(folder: Path) -> list[str]:
+    """What vitreous itself has said on stderr."""
+    text = (folder / "stderr.txt").read_text()
+    return [line for line in text.splitlines() if line.startswith("vitreous: ")]
+
+
+def resume(folder: Path, processes: int = 2) -> None:
+    """Resume the run; it ends."""
+    process = launch(folder, processes, "none", 0, "--resume", "run")
+    assert process.wait(timeout=600) == 0, (folder / "stderr.txt").read_text()
+    assert Checkpointer(folder / "run" / "checkpoints").steps()[-1] == 40
+    assert (folder / "run" / "report.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "processes", "culprit", "said"),
+    [
+        ("die in the step", 3, 1, "process 1 of 3 ended or does not answer"),
+        ("die in the step", 2, 0, "process 0 of 2 ended or does not answer"),
+        ("die in a save", 3, 0, "process 0 of 3 ended or does not answer"),
+        ("die in validation", 2, 0, "process 0 of 2 ended or does not answer"),
+        ("hang", 3, 2, r"no process has gone on for 0.5 minutes: process 2 of 3 hangs at step 1\d in "),
+        ("full disk", 3, 0, r"cannot save the checkpoint of step \d+ in .* \(No space left on device\)"),
+    ],
+)
+def test_a_fault_ends_the_run_with_a_sentence_and_nothing_saved_is_lost(
+    fault: str, processes: int, culprit: int, said: str, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    assert launch(tmp_path, processes, fault, culprit).wait(timeout=600) != 0
+    assert time.monotonic() - began < 600  # two minutes on a machine that does nothing else
+    found = sentences(tmp_path)
+    assert any(re.search(said, line) for line in found), (tmp_path / "stderr.txt").read_text()
+    assert any("resume with vitreous train --resume" in line for line in found)
+    assert Checkpointer(tmp_path / "run" / "checkpoints").steps()[-1] == 10
+    resume(tmp_path, processes - 1)  # one process fewer
+
+
+@pytest.mark.slow
+def test_a_slow_process_is_waited_for(tmp_path: Path) -> None:
+    """Less than the run's patience, which is half a minute more than the sleep."""
+    process = launch(
+        tmp_path,
+        2,
+        "slow",
+        1,
+        "digits",
+        "--out",
+        "run",
+        "--set",
+        "training.steps=40",
+        "--set",
+        "training.batch_size=48",
+        "--set",
+        "training.timeout=5",
+    )
+    assert process.wait(timeout=600) == 0, (tmp_path / "stderr.txt").read_text()
+
+
+@pytest.mark.slow
+def test_torchrun_begins_again_after_a_fault_and_the_run_goes_on(tmp_path: Path) -> None:
+    assert launch(tmp_path, 2, "die in the step", 1, restarts=1).wait(timeout=600) == 0
+    assert any("process 1 of 2 ended" in line for line in sentences(tmp_path))
+    assert Checkpointer(tmp_path / "run" / "checkpoints").steps()[-1] == 40
+
+
+@pytest.mark.slow
+def test_preemption_saves_and_a_torn_state_gives_way(tmp_path: Path) -> None:
+    """SIGTERM to torchrun, as a scheduler sends it; then the newest checkpoint is damaged."""
+    process, folder = launch(tmp_path, 2, "none", 0), tmp_path / "run" / "checkpoints"
+    while Checkpointer(folder).steps()[-1:] < [10]:
+        assert process.poll() is None, (tmp_path / "stderr.txt").read_text()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=600) != 0
+    assert any("and the state is saved" in line for line in sentences(tmp_path))
+    *_, before, newest = Checkpointer(folder).steps()
+    assert before < newest < 40
+    facts = folder / f"step-{newest:09d}.json"
+    facts.write_text(facts.read_text()[:-9])
+    resume(tmp_path)
+
+
+def test_watching_tells_the_dead_from_the_slow_and_from_those_that_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(watching.time, "monotonic", lambda: clock[0])
+    store, watch = HashStore(), Watch(HashStore(), 0, 3)
+    watch.store = store
+
+    def note(rank: int, beat: int, step: int, idle: float, where: str = "") -> None:
+        store.set(f"vitreous/watch/{rank}", json.dumps(Note(beat, 2 * step, idle, where)))
+
+    note(0, 1, 5, 0.0)
+    note(1, 1, 5, 0.0)
+    assert watch.problem(60.0) is None  # the third has not begun
+    note(2, 1, 5, 0.0)
+    assert watch.problem(60.0) is None
+
+    clock[0] += 61  # process 2 is silent
+    note(0, 2, 9, 30.0)
+    note(1, 2, 9, 30.0)
+    assert watch.problem(60.0) == (0, "process 2 of 3 ended or does not answer, at step 5")
+    note(2, LEFT, 9, 0.0)  # it had done its part
+    assert watch.problem(60.0) is None
+
+    clock[0] += 1  # one validates while the other waits for it
+    note(0, 3, 9, 700.0, "World.broadcast (training/distributed.py:80)")
+    note(1, 3, 9, 5.0)
+    assert watch.problem(60.0) is None
+    note(1, 4, 9, 700.0, "read (data/loading.py:7)")
+    reporter, sentence = watch.problem(60.0) or (None, "")
+    assert reporter == 0
+    assert "process 1 of 3 hangs at step 9 in read (data/loading.py:7)" in sentence
+
+
+def test_where_the_main_thread_is() -> None:
+    before, _ = main_thread()
+    after, where = main_thread()
+    assert before != after
+    assert "main_thread (training/watch.py:" in where
