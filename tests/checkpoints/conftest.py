@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -42,3 +45,25 @@ def tiny() -> Callable[..., ViT]:
         return model
 
     return make
+
+
+@pytest.fixture(scope="session")
+def timm_registry() -> ModuleType:
+    """The program that makes the package's table of timm's architectures."""
+    path = Path(__file__).with_name("timm_registry.py")
+    spec = importlib.util.spec_from_file_location("timm_registry", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def timm(timm_registry: ModuleType) -> ModuleType:
+    """timm, which asks for torchvision and does without it here."""
+    try:
+        found: ModuleType = timm_registry.import_timm()
+    except ImportError:
+        pytest.skip("timm is not installed")
+    return found

@@ -44,7 +44,7 @@ def test_each_format_is_told_from_its_content(case: str) -> None:
     source = open_source(weights_of(case))
     start = case.split("_")[0]
     right = FORMAT_OF.get(start, start)
-    assert detect(source).name == right
+    assert detect(source)[0].name == right
     names = [name for name, each in FORMATS.items() if each.recognizes(source, "\n".join(source.tensors))]
     assert names == ([right, "timm"] if right == "dinov2" else [right])
 
@@ -120,7 +120,7 @@ def test_a_new_head_of_deit() -> None:
 
 def test_what_is_assumed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     vt.load(weights_of("google_vit"))
-    assert any("assumed: preprocessing as vit_jax: squash, bilinear" in text for text in caplog.messages)
+    assert any("; preprocessing as vit_jax: squash, bilinear" in text for text in caplog.messages)
     caplog.clear()
     vt.load(GOLDEN / "hf_vit")
     assert not caplog.messages, "config.json and preprocessor_config.json tell everything"
@@ -174,6 +174,21 @@ def test_each_format_has_its_own_interpolation() -> None:
     assert torch.equal(
         torchvision.position.table, resize(plain, 48, interpolation="torchvision").position.table
     )
+
+
+@pytest.mark.parametrize(("format", "file"), [("huggingface", "m"), ("dinov2", "m.pth")])
+def test_dinov2_with_registers_is_resized_with_antialiasing(
+    format: str, file: str, tiny: Any, tmp_path: Path
+) -> None:
+    """As the code of both does it, and only with registers."""
+    fields = {"mlp_dim": 128, "layer_scale": 0.1, "num_classes": None}
+    for registers, method in ((2, "timm"), (0, format)):
+        path = tmp_path / str(registers) / file
+        vt.save(tiny(registers=registers, **fields), path, format=format)
+        told = {"heads": 4} if file.endswith("pth") else {}
+        plain, small = vt.load(path, **told), vt.load(path, **told, image_size=16)
+        expected = resize(plain, 16, interpolation=method).position.table
+        assert torch.equal(small.position.table, expected)
 
 
 def test_sizes_that_do_not_fit() -> None:
@@ -392,3 +407,29 @@ def test_a_model_of_the_hub_is_known_by_its_name(name: str, hint: str) -> None:
     for load in (open_model, vt.load):
         with pytest.raises(vt.InputError, match=rf"is written {re.escape(hint)}$"):
             load(name)
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        ({"model_type": "dinov3_vit"}, "rotary positions"),
+        ({"model_type": "beit"}, "tables of relative positions"),
+        ({"model_type": "siglip2", "vision_config": {"model_type": "siglip2_vision_model"}}, "NaFlex"),
+        ({"model_type": "llava", "vision_config": {"model_type": "mlcd_vision_model"}}, "rotary positions"),
+        ({"model_type": "dinov3_convnext"}, "convolutions instead of attention"),
+    ],
+)
+def test_an_unknown_family_of_transformers_is_refused_by_name(
+    config: dict[str, Any], part: str, tmp_path: Path
+) -> None:
+    torch.save(
+        {"embeddings.patch_embeddings.weight": torch.zeros(8, 3, 4, 4)}, tmp_path / "pytorch_model.bin"
+    )
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(vt.InputError, match=f"of transformers has a part that is not known here: .*{part}"):
+        vt.load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "newformer"}))
+    with pytest.raises(
+        vt.InputError, match=r"no known format has weights like .*config\.json calls it newformer"
+    ):
+        vt.load(tmp_path)

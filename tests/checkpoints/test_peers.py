@@ -106,15 +106,9 @@ TIMM = {
 }
 
 
-def timm_or_skip() -> ModuleType:
-    """timm, whose import needs torchvision."""
-    return pytest.importorskip("timm", reason="timm cannot be imported", exc_type=ImportError)
-
-
 @pytest.mark.parametrize("name", TIMM)
 @torch.no_grad()
-def test_timm(name: str, tiny: Any, tmp_path: Path) -> None:
-    timm = timm_or_skip()
+def test_timm(name: str, tiny: Any, timm: Any, tmp_path: Path) -> None:
     model = tiny(**TIMM[name])
     vt.save(model, tmp_path / "m", format="timm")
     peer = timm.create_model(f"local-dir:{tmp_path / 'm'}", pretrained=True).eval()
@@ -124,8 +118,7 @@ def test_timm(name: str, tiny: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["R26+ViT-S/32", "R50+ViT-B/16", "R+ViT-Ti/16"])
 @torch.no_grad()
-def test_timm_hybrids(name: str, tmp_path: Path) -> None:
-    timm = timm_or_skip()
+def test_timm_hybrids(name: str, timm: Any, tmp_path: Path) -> None:
     stem = vt.create(name).config.stem.model_dump() | {
         "standardization": "variance",
         "standardization_eps": 1e-8,

@@ -271,7 +271,8 @@ def test_preprocessing_and_labels_come_along(tiny: Any, tmp_path: Path) -> None:
             path = tmp_path / f"{format}{number}"
             vt.save(model, path, format=format)
             again = vt.load(path)
-            assert again.preprocessing == model.preprocessing, format
+            start = "floored" if format == "huggingface" and "crop_fraction" in look else "rounded"
+            assert again.preprocessing == model.preprocessing.model_copy(update={"crop_start": start}), format
             assert again.labels == model.labels, format
 
 

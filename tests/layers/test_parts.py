@@ -16,7 +16,7 @@ from vitreous.layers.positions import (
     RotaryPositions2d,
     SinCosPositions2d,
 )
-from vitreous.layers.stems import LinearPatchStem, PatchStem, from_patches, pad_to_multiple, to_patches
+from vitreous.layers.stems import LinearPatchStem, PatchStem, from_patches, to_multiple, to_patches
 
 sizes = st.integers(1, 4)
 
@@ -50,7 +50,7 @@ def test_linear_and_convolution_stems_are_one_function() -> None:
 
 def test_padding_is_at_the_right_and_the_bottom() -> None:
     images = torch.ones(1, 1, 3, 5)
-    padded = pad_to_multiple(images, (2, 4))
+    padded = to_multiple(images, (2, 4), pad=True)
     assert padded.shape == (1, 1, 4, 8)
     assert padded[..., :3, :5].sum() == padded.sum() == 15
 

@@ -154,7 +154,7 @@ def test_every_model_of_whole_patches_can_be_pretrained(tiny, overrides):
     loss.backward()
     assert loss.isfinite()
     assert 0 <= metrics["accuracy"] <= 1
-    assert objective.reconstruct(images, torch.Generator()).masked.shape == model.pad_images(images).shape
+    assert objective.reconstruct(images, torch.Generator()).masked.shape == model.whole_patches(images).shape
 
 
 def test_what_cannot_be_masked_is_told(tiny):

@@ -30,7 +30,7 @@ def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any)
     text = str(spec)
     if re.match(r"(hf|https?):", text) or Path(spec).exists():
         return load_image_model(spec, format=format, **overrides)
-    if re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-", text) and Path(text).suffix not in SUFFIXES:
+    if re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-", text) and not text.endswith(SUFFIXES):
         return create(text, **overrides)
     raise InputError(
         f"{text!r} is not an existing file or folder, and not a model name such as ViT-B/16; "

@@ -8,20 +8,26 @@ import re
 import shutil
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError, require_packages
 
-FILES = ["config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json"]
-SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin")  # of files of weights
-OLDER_FILES = ["config.json", "preprocessor_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth"]
+DESCRIPTIONS = ["config.json", "preprocessor_config.json", "processor_config.json"]
+FILES = [*DESCRIPTIONS, "README.md", "*.safetensors", "*.safetensors.index.json"]
+SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar")  # of files of weights
+OLDER_FILES = [*DESCRIPTIONS, "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
 
 
-def local_copy(source: str) -> Path:
-    """A path on this machine for an address or a name on the hub."""
+def local_copy(source: str, patterns: Sequence[str] = ()) -> Path:
+    """A path on this machine for an address or a name on the hub.
+
+    Args:
+        patterns: of the files of a model on the hub; by default its weights and what describes them.
+    """
     if source.startswith("hf:"):
-        return from_hub(source)
+        return from_hub(source, patterns)
     if source.startswith("https:"):
         return from_address(source)
     raise InputError(f"{source}: checkpoints come from a path, an https: address or hf:org/name")
@@ -29,14 +35,14 @@ def local_copy(source: str) -> Path:
 
 def hub_hint(text: str) -> str:
     """How a model of the hub is written, if `text`, which is not a file, could be the name of one."""
-    if Path(text).suffix in SUFFIXES:
+    if text.endswith(SUFFIXES):
         return "hf:org/name"
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text):
         return f"hf:{text}"
     return f"hf:timm/{text}" if re.match(r"\w+_patch\d+", text) else "hf:org/name"
 
 
-def from_hub(name: str) -> Path:
+def from_hub(name: str, patterns: Sequence[str] = ()) -> Path:
     """`hf:org/name` or `hf:org/name@revision`, through huggingface_hub, its cache and its offline mode."""
     match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", name)
     if not match:
@@ -46,8 +52,8 @@ def from_hub(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(match[1], revision=match[2], allow_patterns=FILES))
-        if not list(folder.glob("*.safetensors")):
+        folder = Path(snapshot_download(match[1], revision=match[2], allow_patterns=list(patterns) or FILES))
+        if not patterns and not list(folder.glob("*.safetensors")):
             folder = Path(snapshot_download(match[1], revision=match[2], allow_patterns=OLDER_FILES))
     except LocalEntryNotFoundError:
         raise InputError(

@@ -1,24 +1,21 @@
-"""A checkpoint's files, opened: its tensors by name, and the descriptions beside them; safetensors and JSON,
-in and out. Files from outside are read without trusting them: nothing is executed, and a header is not
-believed before it has been compared with the size of the file."""
+"""A checkpoint's files, opened: its tensors by name, and the descriptions beside them. Files from outside are
+read without trusting them: nothing is executed, and a header is not believed before it has been compared with
+the size of the file."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from dataclasses import dataclass, field, replace
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
-from vitreous.checkpoints.download import hub_hint
+from vitreous.checkpoints.download import SUFFIXES, hub_hint
 from vitreous.errors import InputError
 
 LARGEST_HEADER = 64 * 2**20  # bytes; that of a model with 10,000 tensors takes about one million
@@ -34,8 +31,9 @@ SAFETENSORS_TYPES = {
     "I8": torch.int8,
     "U8": torch.uint8,
     "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
 }
-
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
@@ -49,8 +47,8 @@ class Entry(NamedTuple):
 
 
 class Tensors:
-    """The tensors of a file by name. Each is read when it is asked for, so that a whole file never lies in
-    memory beside the model made from it; names and shapes are known without reading."""
+    """The tensors of a file by name. Each is read when it is asked for, so that a whole file is never in
+    memory next to the model made from it; names and shapes are known without reading."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self.entries = dict(entries)
@@ -77,13 +75,24 @@ class Tensors:
         return self.entries[name].shape
 
 
-class Source(NamedTuple):
-    """An opened checkpoint, of a format that may not be known yet."""
+@dataclass(frozen=True)
+class Source:
+    """An opened checkpoint, of a format that may not be known yet.
+
+    Attributes:
+        config, preprocessor: config.json and preprocessor_config.json, empty where there is none.
+        overrides: what the user gave by keyword.
+        assumed: what none of these says and a reader had to assume, in words.
+        left_out: the names of the weights that belong to something else.
+    """
 
     where: str
     tensors: Tensors
-    config: dict[str, Any]  # config.json, empty where there is none
-    preprocessor: dict[str, Any]  # preprocessor_config.json, likewise
+    config: dict[str, Any] = field(default_factory=dict)
+    preprocessor: dict[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, where: str, tensors: Mapping[str, Tensor]) -> Source:
@@ -92,7 +101,7 @@ class Source(NamedTuple):
         def entry(tensor: Tensor) -> Entry:
             return Entry(tuple(tensor.shape), lambda: tensor.detach().clone())
 
-        return cls(where, Tensors({name: entry(tensor) for name, tensor in tensors.items()}), {}, {})
+        return cls(where, Tensors({name: entry(tensor) for name, tensor in tensors.items()}))
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor.
@@ -114,6 +123,11 @@ class Source(NamedTuple):
     def size_if_there(self, name: str, axis: int, *, ndim: int) -> int | None:
         """The same; None where there is no such tensor."""
         return self.size(name, axis, ndim=ndim) if name in self.tensors else None
+
+    def positions(self, name: str) -> int:
+        """The rows of a position table (n, D) or (1, n, D); 0 for another shape."""
+        shape = self.shape(name)
+        return shape[-2] if len(shape) in (2, 3) else 0
 
     def count(self, name: str, *stage: int, first: int = 0) -> int:
         """How many layers, or units of a stage, there are: `name` with their number in the last braces.
@@ -150,11 +164,17 @@ class Source(NamedTuple):
     def renamed(self, rename: Callable[[str], str | None]) -> Source:
         """The same tensors under other names; those whose new name is None are left out."""
         named = ((rename(name), entry) for name, entry in self.tensors.entries.items())
-        return self._replace(tensors=Tensors({name: entry for name, entry in named if name is not None}))
+        return replace(self, tensors=Tensors({name: entry for name, entry in named if name is not None}))
 
-    def below(self, prefix: str) -> Source:
-        """The tensors whose names begin with `prefix`, without it."""
-        return self.renamed(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
+    def below(self, prefix: str, *kept: str) -> Source:
+        """The tensors whose names begin with `prefix`, without it, and those named in `kept`; others are left
+        out."""
+        self.left_out.extend(
+            name for name in self.tensors if not name.startswith(prefix) and name not in kept
+        )
+        return self.renamed(
+            lambda name: name.removeprefix(prefix) if name.startswith(prefix) or name in kept else None
+        )
 
 
 def model_folder(path: Path) -> Path:
@@ -182,10 +202,13 @@ def open_source(path: Path) -> Source:
 
 
 def descriptions(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """config.json and preprocessor_config.json, each empty where it is missing."""
-    paths = folder / "config.json", folder / "preprocessor_config.json"
-    config, preprocessor = (read_json(path) if path.is_file() else {} for path in paths)
-    return config, preprocessor
+    """config.json and preprocessor_config.json (or that part of processor_config.json), each empty where it
+    is missing."""
+    names = ("config.json", "preprocessor_config.json", "processor_config.json")
+    paths = (folder / name for name in names)
+    config, preprocessor, processor = (read_json(path) if path.is_file() else {} for path in paths)
+    images = processor.get("image_processor")
+    return config, preprocessor or (images if isinstance(images, dict) else {})
 
 
 def weights_of_folder(folder: Path) -> Path:
@@ -193,8 +216,7 @@ def weights_of_folder(folder: Path) -> Path:
     for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:]):
         if (folder / name).is_file():
             return folder / name
-    endings = (".safetensors", ".npz", ".pth", ".pt", ".bin")
-    found = sorted(path for path in folder.iterdir() if path.suffix in endings and path.is_file())
+    found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     if len(found) == 1:
         return found[0]
     what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
@@ -203,6 +225,8 @@ def weights_of_folder(folder: Path) -> Path:
 
 def read_weights(path: Path) -> Tensors:
     """The tensors of a file, whose kind its first bytes tell and not by its name."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"cannot read {path}: it is not a regular file")
     if path.name.endswith(".index.json"):
         return read_shards(path)
     try:
@@ -210,27 +234,22 @@ def read_weights(path: Path) -> Tensors:
             start = file.read(9)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
-    if start[:2] == b"PK" and is_npz(path):
-        from vitreous.checkpoints.numpy_files import read_npz
-
-        return read_npz(path)
-    if start[8:9] == b"{":
+    if start[8:9] == b"{" and start[:2] != b"PK":
         return read_safetensors(path)
+    if start[:2] == b"PK":
+        from vitreous.checkpoints.numpy_files import is_npz, read_npz
+
+        if is_npz(path):
+            return read_npz(path)
     if start[:2] == b"PK" or start[:1] == b"\x80":
         from vitreous.checkpoints.torch_files import read_torch
 
         return read_torch(path)
+    if start == b"version h":
+        raise InputError(f"{path} is a Git-LFS pointer and not the file itself: fetch that with git lfs pull")
     raise InputError(
         f"{path} is not a checkpoint that is known here: not a .safetensors, .npz or PyTorch file"
     )
-
-
-def is_npz(path: Path) -> bool:
-    """Whether a zip archive holds NumPy arrays (and not a PyTorch pickle)."""
-    with path.open("rb") as file:
-        local_header = file.read(30)
-        name = file.read(int.from_bytes(local_header[26:28], "little"))
-    return name.endswith(b".npy")
 
 
 def read_shards(index: Path) -> Tensors:
@@ -240,7 +259,7 @@ def read_shards(index: Path) -> Tensors:
         raise InputError(f"{index} holds no weight_map from names to files")
     shards: dict[str, Tensors] = {}
     for name in sorted(set(places.values())):
-        if Path(name).name != name or name in ("", ".", ".."):
+        if Path(name).name != name or name in ("", ".", "..") or name.endswith(".index.json"):
             raise InputError(f"{index} points at {name!r}: a shard must be in the folder of its index")
         shards[name] = read_weights(index.with_name(name))
     for tensor, name in places.items():
@@ -250,7 +269,6 @@ def read_shards(index: Path) -> Tensors:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object."""
     try:
         if path.stat().st_size > LARGEST_HEADER:
             raise InputError(f"{path} is far larger than any description of a model: it is refused")
@@ -328,15 +346,3 @@ def read_stream(file: BufferedIOBase, dtype: torch.dtype, shape: tuple[int, ...]
             raise InputError(f"{where} is cut: {len(target) - done} bytes are missing")
         done += count
     return tensor
-
-
-def write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Raises OSError where the file cannot be written."""
-    try:
-        save_file(dict(tensors), path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        if number is None:
-            raise
-        code = int(number[1])
-        raise OSError(code, os.strerror(code), str(path)) from error

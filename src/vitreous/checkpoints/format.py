@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isqrt
+from math import isqrt, prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,12 +18,11 @@ from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.weights import AnyConfig, Row, meta_model
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiTConfig
-from vitreous.models.config import ViTConfig
+from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.names import Model, build
 from vitreous.models.preprocessing import Preprocessing
 
 AConfig = TypeVar("AConfig", bound=BaseModel)
-Overrides = Mapping[str, Any]  # what the user gave by keyword
 
 # Overrides that change the model after it was read, where every other one answers what the file leaves open.
 AFTERWARDS = ("image_size", "patch_size", "num_classes")
@@ -43,6 +42,7 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
     "stem.norm_before": (False,),
     "stem.norm_after": (False,),
     "pad": (False,),
+    "drop_remainder": (False,),
     "class_token": (True,),
     "distillation_token": (False,),
     "registers": (0,),
@@ -63,9 +63,10 @@ class Reading(NamedTuple):
     rows: list[Row]
     preprocessing: Preprocessing | None = None
     labels: list[str] | None = None
-    assumed: tuple[str, ...] = ()  # what the file did not say, in words
     ignored: tuple[str, ...] = ()  # tensors that are known and not needed
     task: str | None = "classification"  # what the head's outputs mean, where there is a head
+    origin: Origin | None = None  # of the weights before they came into this file
+    interpolation: str | None = None  # where the model's own code differs from its format's
     make: Callable[..., nn.Module] = meta_model  # from the configuration to the model without weights
 
 
@@ -75,7 +76,7 @@ class Format:
 
     Attributes:
         name, about: for `--format`, and in one line.
-        read: from an opened checkpoint and the user's overrides to what it holds.
+        read: from an opened checkpoint to what it holds.
         keys: regular expressions; a file is of this format if each matches the whole name of some weight.
         entries: of config.json, each of which means this format whatever the weights are called.
         overridable: the fields that a user may override; None where `read` checks them itself.
@@ -89,7 +90,7 @@ class Format:
 
     name: str
     about: str
-    read: Callable[[Source, Overrides], Reading]
+    read: Callable[[Source], Reading]
     keys: tuple[str, ...] = ()
     entries: tuple[tuple[str, str], ...] = ()
     overridable: type[BaseModel] | None = ViTConfig
@@ -115,9 +116,16 @@ class Format:
         return self.bare_unsaid if path.suffix in self.bare_suffixes else self.unsaid
 
 
-def configured(kind: type[AConfig], fields: Mapping[str, Any], overrides: Overrides) -> AConfig:
-    """The configuration that a file describes; what the user gave wins."""
-    config: AConfig = build(kind, fields, {k: v for k, v in overrides.items() if k not in AFTERWARDS})
+def configured(kind: type[AConfig], source: Source, fields: Mapping[str, Any]) -> AConfig:
+    """The configuration that a file describes; what the user gave wins. Heads that are not among the `fields`
+    are asked for."""
+    overrides = {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}
+    sides = zip(as_pair(fields.get("image_size")) or (), fields.get("patch_size", ()), strict=False)
+    if "pad" not in overrides and any(size % patch for size, patch in sides):
+        fields = {"drop_remainder": True, **fields}
+    if "heads" not in fields and "heads" in kind.model_fields:
+        overrides["heads"] = asked_heads(source, fields["width"])
+    config: AConfig = build(kind, fields, overrides)
     return config
 
 
@@ -188,14 +196,14 @@ def usual_heads(width: int) -> int:
     return USUAL_HEADS.get(width, max(width // 64, 1))
 
 
-def asked_heads(source: Source, overrides: Overrides, width: int) -> int:
+def asked_heads(source: Source, width: int) -> int:
     """The number of heads, which no state dict tells.
 
     Raises:
         InputError: the user has not said it; the likely value is given.
     """
-    if "heads" in overrides:
-        return int(overrides["heads"])
+    if "heads" in source.overrides:
+        return int(source.overrides["heads"])
     likely = usual_heads(width)
     raise InputError(
         f"{source.where}: a state dict does not tell the number of heads: pass heads={likely} "
@@ -204,14 +212,14 @@ def asked_heads(source: Source, overrides: Overrides, width: int) -> int:
     )
 
 
-def asked_image_size(source: Source, overrides: Overrides) -> Any:
-    """The image size, where positions are computed and the file tells nothing of it."""
-    if "image_size" not in overrides:
+def asked_image_size(source: Source) -> Any:
+    """The image size, where positions are computed."""
+    if "image_size" not in source.overrides:
         raise InputError(
             f"{source.where}: positions are computed, so the file does not tell the image size: pass "
             f"image_size=224 or what the model was made with"
         )
-    return overrides["image_size"]
+    return source.overrides["image_size"]
 
 
 def as_pair(size: Any) -> tuple[int, int] | None:
@@ -222,31 +230,37 @@ def as_pair(size: Any) -> tuple[int, int] | None:
     return (size[0], size[1]) if pair else None
 
 
-def square_grid(
-    source: Source, patches: int, overrides: Overrides, patch: tuple[int, int]
+def image_size_of(
+    source: Source, patch: tuple[int, int], *positions: int, described: Sequence[Any] = (), stride: int = 1
 ) -> tuple[int, int]:
-    """The image size of a file that tells only how many patches it has positions for.
+    """The image size of a file with that many positions of patches: the user's `image_size` or else what
+    config.json says (`described`), where it has as many patches; otherwise a square.
 
-    A square number is a square grid. For any other the user's `image_size` must be the checkpoint's own.
+    Args:
+        positions: their number; of several, the first that fits.
+        stride: of a ResNet before the patches, whose convolutions pad; other patches drop what is left over.
     """
-    side = isqrt(patches)
-    if side * side == patches and side:
-        return side * patch[0], side * patch[1]
-    height, width = as_pair(overrides.get("image_size")) or (0, 0)
-    if (height // patch[0]) * (width // patch[1]) != patches:
+    for size in (source.overrides.get("image_size"), *described):
+        pair = as_pair(size) or (0, 0)
+        grid = [-(-side // stride) // (p // stride) for side, p in zip(pair, patch, strict=True)]
+        if 0 < prod(grid) in positions:
+            return pair
+    side = next((isqrt(n) for n in positions if n > 0 and isqrt(n) ** 2 == n), None)
+    if side is None:
         raise InputError(
-            f"{source.where}: {patches} positions are not a square grid: pass image_size=(height, width) of "
-            f"the images that it was made for, in patches of {patch[0]}x{patch[1]} pixels"
+            f"{source.where}: {positions[0]} positions are not a square grid: pass image_size=(height, "
+            f"width) of the images that it was made for, in patches of {patch[0]}x{patch[1]} pixels"
         )
-    return height, width
+    square = side * patch[0], side * patch[1]
+    source.assumed.append(f"images of {square[0]}x{square[1]}, a square of patches (or pass image_size=)")
+    return square
 
 
-def check_no_overrides(source: Source, overrides: Overrides) -> None:
-    """Raise an InputError where something is to be changed of a model that is loaded as it is."""
-    if overrides:
+def check_no_overrides(source: Source) -> None:
+    if source.overrides:
         raise InputError(
             f"{source.where} writes text, and its kind of model is loaded as it is: leave out "
-            f"{', '.join(overrides)}"
+            f"{', '.join(source.overrides)}"
         )
 
 
@@ -274,42 +288,34 @@ def tokens_and_positions(
         axes, table_axes: of their tokens and of their table: (1, n, D), (n, D) or, for one token, (D,).
         positioned: the tokens for which their table has rows.
     """
-    width, before = config.width, config.num_class_tokens
+    width, learned = config.width, config.position.kind == "learned"
     counts = {name: int(getattr(config, name)) for name in tokens if getattr(config, name)}
-    learned = config.position.kind == "learned"
+    their_rows = [n if name in positioned else 0 for name, n in counts.items()]
+    our_rows = [0 if name == "registers" else n for name, n in counts.items()]
 
-    def shaped(tensor: Tensor, axes: int) -> Tensor:
-        return tensor.flatten() if axes == 1 else tensor.reshape((1,) * (axes - 2) + (-1, width))
+    def moved(values: list[Tensor], table: Tensor, old: list[int], new: list[int]) -> list[Tensor]:
+        """The tokens and the table, with the rows for each token that the other side has."""
+        table = table.reshape(-1, width)
+        *rows, patches = torch.split(table, [*old, len(table) - sum(old)])
+        for i, count in enumerate(new):
+            if len(rows[i]) and not count:
+                values[i] = values[i] + rows[i]
+            rows[i] = rows[i] if len(rows[i]) == count else patches.new_zeros(count, width)
+        return [*values, torch.cat([*rows, patches])]
 
     def read(*theirs: Tensor) -> tuple[Tensor, ...]:
-        values = [tensor.reshape(n, -1) for tensor, n in zip(theirs, counts.values(), strict=False)]
-        table = []
-        if learned:
-            rest = theirs[-1].reshape(-1, width)
-            for index, (name, n) in enumerate(counts.items()):
-                there = n if name in positioned else 0
-                row, rest = rest[:there], rest[there:]
-                row = row if there else rest.new_zeros(n, width)
-                if name == "registers":
-                    values[index] = values[index] + row
-                else:
-                    table.append(row)
-            table = [torch.cat([*table, rest])]
-        return (torch.cat(values), *table) if values else tuple(table)
+        values = [tensor.reshape(-1, width) for tensor in theirs[: len(counts)]]
+        values = moved(values, theirs[-1], their_rows, our_rows) if learned else values
+        return (torch.cat(values[: len(counts)]), *values[len(counts) :]) if counts else tuple(values)
 
     def write(*ours: Tensor) -> tuple[Tensor, ...]:
         values = list(torch.split(ours[0], list(counts.values()))) if counts else []
-        table = []
-        if learned:
-            own, patches = ours[-1][:before], ours[-1][before:]
-            for index, (name, n) in enumerate(counts.items()):
-                row, own = (own.new_zeros(n, width), own) if name == "registers" else (own[:n], own[n:])
-                if name in positioned:
-                    table.append(row)
-                else:
-                    values[index] = values[index] + row
-            table = [shaped(torch.cat([*table, patches]), table_axes)]
-        return *(shaped(value, axes) for value in values), *table
+        values = moved(values, ours[-1], our_rows, their_rows) if learned else values
+        sizes = [axes] * len(counts) + [table_axes] * learned
+        return tuple(
+            value.flatten() if n == 1 else value.reshape((1,) * (n - 2) + (-1, width))
+            for value, n in zip(values, sizes, strict=True)
+        )
 
     ours = ["prefix"] if counts else []
     theirs = [tokens[name] for name in counts]
@@ -322,19 +328,18 @@ def reading_as(
     family: str, source: Source, config: ViTConfig | BiTConfig, rows: list[Row], **fields: Any
 ) -> Reading:
     """A reading of a format that stores no preprocessing: `fields` are those of the family."""
-    preprocessing, assumed = assumed_preprocessing(config, family, **fields)
-    return Reading(source, config, rows, preprocessing, assumed=assumed)
+    return Reading(source, config, rows, assumed_preprocessing(source, config, family, **fields))
 
 
 def assumed_preprocessing(
-    config: ViTConfig | BiTConfig, family: str, **fields: Any
-) -> tuple[Preprocessing, tuple[str, ...]]:
-    """The preprocessing that a family of models is used with, and the sentence that says it is assumed."""
-    channels = config.channels
-    if channels != 3:
-        fields |= {"mean": (0.5,) * channels, "std": (0.5,) * channels}
-    preprocessing = Preprocessing(size=config.image_size, channels=channels, **fields)
-    return preprocessing, (
+    source: Source, config: ViTConfig | BiTConfig, family: str, **fields: Any
+) -> Preprocessing:
+    """The preprocessing that a family of models is used with."""
+    if config.channels != 3:
+        fields |= dict.fromkeys(("mean", "std"), (0.5,) * config.channels)
+    preprocessing = Preprocessing(size=config.image_size, channels=config.channels, **fields)
+    source.assumed.append(
         f"preprocessing as {family}: {preprocessing.resize}, {preprocessing.interpolation}, mean "
-        f"{preprocessing.mean}, std {preprocessing.std}",
+        f"{preprocessing.mean}, std {preprocessing.std}"
     )
+    return preprocessing

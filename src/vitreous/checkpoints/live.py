@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def open_module(module: nn.Module) -> tuple[Source, dict[str, Any]]:
         return saved_and_opened(module), {}
     source = Source.of(f"the {type(module).__name__}", module.state_dict())
     if isinstance(cfg := getattr(module, "pretrained_cfg", None), dict):
-        return source._replace(config=timm_config(module, cfg)), {"norm_eps": norm_eps(module)}
+        return replace(source, config=timm_config(module, cfg)), {"norm_eps": norm_eps(module)}
     if isinstance(module, nn.Transformer):
         first = module.encoder.layers[0]
         name = getattr(first.activation, "__name__", type(first.activation).__name__.lower())
@@ -52,7 +53,7 @@ def saved_and_opened(module: Any) -> Source:
         module.save_pretrained(folder)
         source = open_source(Path(folder))
         tensors = {name: tensor.clone() for name, tensor in source.tensors.items()}
-    return Source.of(f"the {type(module).__name__}", tensors)._replace(config=source.config)
+    return replace(Source.of(f"the {type(module).__name__}", tensors), config=source.config)
 
 
 def timm_config(module: Any, cfg: dict[str, Any]) -> dict[str, Any]:

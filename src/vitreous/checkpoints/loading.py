@@ -5,20 +5,24 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch import nn
 
-from vitreous.checkpoints.files import Source, model_folder, open_source
-from vitreous.checkpoints.format import Format, Overrides, Reading, as_pair
+from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
+from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
+from vitreous.checkpoints.format import Format, Reading, as_pair
 from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.formats.huggingface import check_family
 from vitreous.checkpoints.torch_files import unwrapped
-from vitreous.checkpoints.weights import load_weights, of_model, read_rows, stored
+from vitreous.checkpoints.weights import listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
+from vitreous.models.config import Origin
 from vitreous.models.names import Model
 from vitreous.models.settings import check_names
 from vitreous.models.transformer import Captioner, EncoderDecoder, Transformer
@@ -32,51 +36,19 @@ Kind = TypeVar("Kind", bound=nn.Module)
 log = logging.getLogger(__name__)
 
 
+# Device, dtype and like are among the `overrides` of the first ones.
 @overload
-def load(
-    source: Checkpoint,
-    *,
-    format: None = None,
-    kind: type[Kind],
-    device: Device = ...,
-    dtype: Dtype = ...,
-    **overrides: Any,
-) -> Kind: ...
+def load(source: Checkpoint, *, format: None = None, kind: type[Kind], **overrides: Any) -> Kind: ...
 @overload
-def load(
-    source: Checkpoint, *, format: Literal["bit"], device: Device = ..., dtype: Dtype = ..., **overrides: Any
-) -> BiT: ...
+def load(source: Checkpoint, *, format: Literal["bit"], **overrides: Any) -> BiT: ...
 @overload
-def load(
-    source: Checkpoint, *, format: ImageFormat, device: Device = ..., dtype: Dtype = ..., **overrides: Any
-) -> ViT: ...
+def load(source: Checkpoint, *, format: ImageFormat, **overrides: Any) -> ViT: ...
 @overload
-def load(
-    source: Checkpoint,
-    *,
-    format: Literal["marian"],
-    device: Device = ...,
-    dtype: Dtype = ...,
-    **overrides: Any,
-) -> Transformer: ...
+def load(source: Checkpoint, *, format: Literal["marian"], **overrides: Any) -> Transformer: ...
 @overload
-def load(
-    source: Checkpoint,
-    *,
-    format: Literal["trocr"],
-    device: Device = ...,
-    dtype: Dtype = ...,
-    **overrides: Any,
-) -> Captioner: ...
+def load(source: Checkpoint, *, format: Literal["trocr"], **overrides: Any) -> Captioner: ...
 @overload
-def load(
-    source: Checkpoint,
-    *,
-    format: Literal["torch-transformer"],
-    device: Device = ...,
-    dtype: Dtype = ...,
-    **overrides: Any,
-) -> EncoderDecoder: ...
+def load(source: Checkpoint, *, format: Literal["torch-transformer"], **overrides: Any) -> EncoderDecoder: ...
 @overload
 def load(
     source: Checkpoint,
@@ -84,6 +56,7 @@ def load(
     format: str | None = None,
     device: Device = ...,
     dtype: Dtype = ...,
+    like: str | None = ...,
     **overrides: Any,
 ) -> Model: ...
 def load(
@@ -93,6 +66,7 @@ def load(
     kind: type[nn.Module] | None = None,
     device: Device = None,
     dtype: Dtype = None,
+    like: str | None = None,
     **overrides: Any,
 ) -> Any:
     """Load a model from a checkpoint of any format, in evaluation mode: a `ViT`, a `BiT` or a `Segmenter`, or
@@ -100,6 +74,7 @@ def load(
 
         load("B_16.npz")
         load("vit.pth", format="torchvision", heads=4, image_size=(96, 64))
+        load("clip.pth", like="timm:vit_base_patch16_clip_224.openai")
         load("hf:google/vit-base-patch16-224", num_classes=10, device="cuda", dtype=torch.bfloat16)
         load(timm.create_model("vit_tiny_patch16_224"))    # or a state dict
         load("runs/numbers", kind=vt.Captioner)            # the kind is checked, and type checkers know it
@@ -113,6 +88,8 @@ def load(
             outputs are then compared.
         format: one of `vitreous.list_formats()`; None detects it from the content.
         kind: the class that the model must have.
+        like: what describes a file that is only weights: `timm:NAME` of an architecture or a published tag,
+            or a folder or `hf:org/name` with a config.json, whose weights are not read.
         device, dtype: of the weights; by default in memory (or where the state dict is) and float32.
         overrides: fields of the configuration that the file cannot tell (heads), or that are to change:
             `image_size` and `patch_size` resample positions and patches, by the way of the source's own code
@@ -129,28 +106,33 @@ def load(
         from vitreous.checkpoints.resizing import check_interpolation
 
         check_interpolation(interpolation)
-    answers: Overrides = overrides
+    facts: dict[str, Any] = {}
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import open_module
 
         opened, facts = open_module(source)
-        answers = {**facts, **overrides}
     elif isinstance(source, Mapping):
         if not (tensors := unwrapped(source)):
             raise InputError("the mapping is not a state dict: it has no names of tensors")
         opened = Source.of("the state dict", tensors)
     else:
         opened = open_path(source)
-    chosen = FORMATS[format] if format else detect(opened)
-    if answers and chosen.overridable:
-        check_names(answers, chosen.overridable)
-    model = read_model(chosen.read(opened, answers), device, dtype)
+    chosen, opened = detect(replace(opened, overrides=facts | overrides), format)
+    if opened.overrides and chosen.overridable:
+        check_names(opened.overrides, chosen.overridable)
+    if like is not None:
+        config, preprocessor = described_like(like)
+        opened = replace(opened, config=config, preprocessor=preprocessor)
+    reading = chosen.read(opened)
+    model = read_model(reading, device, dtype)
+    if isinstance(model, Model):
+        model.origin = reading.origin if chosen.name == "vitreous" else origin_of(source, opened, chosen)
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import check_outputs
 
         check_outputs(source, model)
     if isinstance(model, Model):
-        model = adapted(model, overrides, interpolation or chosen.interpolation)
+        model = adapted(model, overrides, interpolation or reading.interpolation or chosen.interpolation)
     if kind is not None and not isinstance(model, kind):
         raise InputError(f"{opened.where} holds a {type(model).__name__}, where a {kind.__name__} is needed")
     return model
@@ -173,8 +155,6 @@ def load_image_model(source: Checkpoint, **options: Any) -> Model:
 def open_path(source: str | Path) -> Source:
     """Open what a path, an address or a name on the hub means."""
     if re.match(r"[a-z]+:/|hf:|https:", str(source)):
-        from vitreous.checkpoints.download import local_copy
-
         path = local_copy(str(source))
     else:
         path = Path(source).expanduser()
@@ -185,16 +165,83 @@ def open_path(source: str | Path) -> Source:
     return open_source(model_folder(path))
 
 
-def detect(source: Source) -> Format:
-    """The format of an opened checkpoint, by what its config.json says and by the names of its weights."""
-    names = "\n".join(source.tensors)
-    for each in FORMATS.values():
-        if each.recognizes(source, names):
-            return each
-    some = ", ".join(list(source.tensors)[:5])
-    raise InputError(
-        f"{source.where}: no known format has weights like {some}; the formats are {', '.join(FORMATS)}"
+def described_like(like: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config.json and preprocessor_config.json for a file of weights alone."""
+    if like.startswith("timm:"):
+        from vitreous.checkpoints.formats.timm import description_of
+
+        return description_of(like.removeprefix("timm:")), {}
+    folder = local_copy(like, DESCRIPTIONS) if like.startswith("hf:") else Path(like).expanduser()
+    config, preprocessor = descriptions(folder)
+    if not config:
+        raise InputError(f"like={like!r}: give timm:NAME, hf:org/name, or a folder with a config.json")
+    return config, preprocessor
+
+
+def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
+    """Where the weights come from, and what had to be assumed of them."""
+    described = opened.config
+    timm = described.get("pretrained_cfg")
+    named = described.get("architecture", described.get("architectures"))
+    named = named[0] if isinstance(named, list) and named else named
+    card = Path(opened.where) / "README.md"
+    stated = timm.get("license") if isinstance(timm, dict) else None
+    if not stated and card.is_file():
+        found = re.search(r"(?m)^license: *([\w.-]+) *$", card.read_text(encoding="utf-8", errors="replace"))
+        stated = found[1] if found else None
+    return Origin(
+        source=str(source) if isinstance(source, str | Path) else opened.where,
+        format=format.name,
+        architecture=str(named) if named else None,
+        license=str(stated) if stated else None,
+        assumed=tuple(opened.assumed),
     )
+
+
+# Prefixes that training code gives to a model's names, in the order in which they are tried.
+WRAPPERS = (
+    *("module.", "_orig_mod.", "model.", "net.", "network.", "ema_model.", "teacher.", "base_encoder."),
+    *("backbone.", "encoder.", "pretrained."),
+)
+# What only pre-training needs: the decoders of MAE, heads and predictors of DINO, iBOT and MoCo.
+PRETRAINING = re.compile(r"decoder_|masked_embed$|head\.(mlp\.)?\d+\.|head\.last_layer|predictor\.")
+
+
+def detect(source: Source, format: str | None = None) -> tuple[Format, Source]:
+    """The format of a checkpoint, and its weights without the names that training code puts before them and
+    without what only pre-training needs."""
+    if source.config.get("model_type") or source.config.get("vision_config"):
+        check_family(source)
+    if found := recognized(source, [FORMATS[format]] if format else list(FORMATS.values())):
+        return found
+    if format:  # whose reader says what is missing
+        return FORMATS[format], source
+    some = ", ".join(list(source.tensors)[:5])
+    kind = source.config.get("model_type", source.config.get("architecture"))
+    named = f" (config.json calls it {kind})" if kind else ""
+    raise InputError(
+        f"{source.where}: no known format has weights like {some}{named}; the formats are "
+        f"{', '.join(FORMATS)}"
+    )
+
+
+def recognized(source: Source, formats: Sequence[Format]) -> tuple[Format, Source] | None:
+    """The first of some formats that a checkpoint is of, perhaps below the prefixes of training code."""
+    if parts := [name for name in source.tensors if PRETRAINING.match(name)]:
+        if any(name.startswith("decoder_") for name in parts):
+            parts += ["mask_token"] if "mask_token" in source.tensors else []
+        inner = source.renamed(lambda name: None if name in parts else name)
+        source = replace(inner, left_out=[*source.left_out, *parts])
+    names = "\n".join(source.tensors)
+    for each in formats:
+        if each.recognizes(source, names):
+            return each, source
+    for prefix in WRAPPERS:
+        if f"\n{prefix}" in f"\n{names}":
+            inner = replace(source, left_out=[*source.left_out]).below(prefix, "head.weight", "head.bias")
+            if found := recognized(inner, formats):
+                return found
+    return None
 
 
 def read_model(reading: Reading, device: Device = None, dtype: Dtype = None) -> Any:
@@ -210,12 +257,14 @@ def read_model(reading: Reading, device: Device = None, dtype: Dtype = None) -> 
     rows = of_model(reading.rows, stored(model))
     weights = read_rows(rows, reading.source.tensors, where=where, ignored=reading.ignored)
     load_weights(model, weights, where=where, device=device, dtype=dtype)
-    if reading.assumed:
-        log.warning("%s does not say, so it is assumed: %s", where, "; ".join(reading.assumed))
+    if assumed := reading.source.assumed:
+        log.warning("%s does not say, so it is assumed: %s", where, "; ".join(assumed))
+    if left := reading.source.left_out:
+        log.warning("%s: %d weights of other parts are left out: %s", where, len(left), listing(left))
     return model
 
 
-def adapted(model: Model, overrides: Overrides, interpolation: Any) -> Model:
+def adapted(model: Model, overrides: Mapping[str, Any], interpolation: str) -> Model:
     """The model with the image size, patch size and head that the user asked for."""
     sizes = {k: overrides[k] for k in ("image_size", "patch_size") if overrides.get(k) is not None}
     if not sizes and "num_classes" not in overrides:

@@ -12,20 +12,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vitreous.checkpoints.files import Source, model_folder, read_json, write_json, write_safetensors
-from vitreous.checkpoints.format import (
-    AFTERWARDS,
-    Format,
-    Overrides,
-    Reading,
-    check_no_overrides,
-)
+from vitreous.checkpoints.files import Source, model_folder, read_json, write_json
+from vitreous.checkpoints.format import AFTERWARDS, Format, Reading, check_no_overrides
 from vitreous.checkpoints.runs import read_tree
+from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.weights import AnyConfig, AnyModel, meta_model, same, stored
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
-from vitreous.models.config import ViTConfig
+from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.legacy import current_weights, with_current_names
 from vitreous.models.names import build
 from vitreous.models.preprocessing import Preprocessing
@@ -82,6 +77,8 @@ def description(model: AnyModel) -> dict[str, Any]:
         described["preprocessing"] = model.preprocessing.model_dump(mode="json")
     if not isinstance(model, Transformer | Captioner):
         described["labels"] = model.labels
+        if model.origin is not None:
+            described["origin"] = model.origin.model_dump(mode="json")
     return described
 
 
@@ -89,7 +86,7 @@ def fingerprint(tokenizer: str) -> str:
     return hashlib.sha256(tokenizer.encode()).hexdigest()
 
 
-def read_native(source: Source, overrides: Overrides) -> Reading:
+def read_native(source: Source) -> Reading:
     """Read what `save_native` wrote. Overrides that touch no weight, such as dropout, are applied."""
     where = f"{source.where}: config.json"
     described = with_current_names(source.config)
@@ -99,11 +96,12 @@ def read_native(source: Source, overrides: Overrides) -> Reading:
             f"{source.where} is not a model folder of vitreous: it has no config.json that says so"
         )
     if kind in (CaptionerConfig, TransformerConfig):
-        check_no_overrides(source, overrides)
+        check_no_overrides(source)
     try:
         config = kind.model_validate(described.get("model"))
         images = described.get("preprocessing")
         preprocessing = None if kind is TransformerConfig else Preprocessing.model_validate(images)
+        origin = Origin.model_validate(described["origin"]) if described.get("origin") else None
     except ValidationError as error:
         raise InputError(f"{where}: {explain(error, 'model')}") from None
     labels = described.get("labels")
@@ -111,7 +109,7 @@ def read_native(source: Source, overrides: Overrides) -> Reading:
         isinstance(labels, list) and all(isinstance(each, str) for each in labels)
     ):
         raise InputError(f"{where}: labels must be a list of names")
-    if changes := {name: value for name, value in overrides.items() if name not in AFTERWARDS}:
+    if changes := {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}:
         config = build(kind, config.model_dump(), changes)
     task = stored_task(source.where, described)
     rows = [same(name, name) for name in source.tensors]
@@ -119,7 +117,7 @@ def read_native(source: Source, overrides: Overrides) -> Reading:
         full = {name: name for name in source.tensors if 0 not in source.tensors.shape(name)}
         rows = [same(now, then) for now, then in current_weights(full, stored(meta_model(config))).items()]
         source = source.renamed(full.get)
-    return Reading(source, config, rows, preprocessing, labels, task=task)
+    return Reading(source, config, rows, preprocessing, labels, task=task, origin=origin)
 
 
 def stored_task(where: str | Path, described: Mapping[str, Any]) -> str | None:

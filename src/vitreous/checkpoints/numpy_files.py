@@ -3,7 +3,6 @@ into far more than its own size is refused."""
 
 from __future__ import annotations
 
-import ast
 import mmap
 import zipfile
 import zlib
@@ -36,6 +35,14 @@ LARGE = 2**20  # bytes, from which on an array is mapped
 FOLDED = 1100  # the most that deflate can fold: 1032 to 1
 BOMB = 2**31  # bytes that an archive may unfold to, whatever its own size ...
 UNFOLDED = 20  # ... and how many times its own size beyond that
+
+
+def is_npz(path: Path) -> bool:
+    """Whether a zip archive holds NumPy arrays (and not a PyTorch pickle)."""
+    with path.open("rb") as file:
+        local_header = file.read(30)
+        name = file.read(int.from_bytes(local_header[26:28], "little"))
+    return name.endswith(b".npy")
 
 
 def read_npz(path: Path) -> Tensors:
@@ -117,25 +124,22 @@ def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
 
 def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], int, bool]:
     """Type, shape, length of the header of one .npy, and whether its numbers are in Fortran's order."""
-    magic = stream.read(8)
-    width = 2 if magic[6:7] == b"\x01" else 4
-    length = int.from_bytes(stream.read(width), "little")
-    if magic[:6] != b"\x93NUMPY" or length > LARGEST_ARRAY_HEADER:
-        raise InputError(f"{what} is not a NumPy array")
+    header = np.lib.format
     try:
-        header = ast.literal_eval(stream.read(length).decode("latin-1").strip())
-        descr, shape, fortran = header["descr"], header["shape"], header["fortran_order"]
-    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
-        raise InputError(f"{what}: the header of the array is damaged") from None
-    if not isinstance(descr, str) or descr not in NUMPY_TYPES:
-        raise InputError(f"{what} holds {descr!r}: only plain numbers are read, no Python objects")
-    if not isinstance(shape, tuple) or len(shape) > 8 or not all(type(n) is int and n >= 0 for n in shape):
+        first = header.read_magic(stream) == (1, 0)
+        read_header = header.read_array_header_1_0 if first else header.read_array_header_2_0
+        shape, fortran, dtype = read_header(stream, max_header_size=LARGEST_ARRAY_HEADER)
+    except Exception:  # damaged bytes can make this parser fail in any way
+        raise InputError(f"{what} is not a NumPy array, or its header is damaged") from None
+    if dtype.str not in NUMPY_TYPES:
+        raise InputError(f"{what} holds {dtype.str!r}: only plain numbers are read, no Python objects")
+    if len(shape) > 8 or not all(type(n) is int and n >= 0 for n in shape):
         raise InputError(f"{what} has no shape that an array can have: {shape!r}")
-    return NUMPY_TYPES[descr], shape, 8 + width + length, bool(fortran)
+    return NUMPY_TYPES[dtype.str], shape, stream.tell(), fortran
 
 
 def write_npz(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """An uncompressed .npz, as Google's own. `path` is written as it stands; the caller renames it."""
+    """An uncompressed .npz, as Google's own."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, tensor in tensors.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:

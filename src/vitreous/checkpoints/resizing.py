@@ -105,7 +105,7 @@ def with_head(model: Model, num_classes: int | None) -> Model:
         )
     config = build(type(model.config), model.config.model_dump(), {"num_classes": num_classes})
     task = None if num_classes is None else model.task if model.task in HEADED else "classification"
-    changed: Model = meta_model(config, preprocessing=model.preprocessing, task=task)
+    changed: Model = meta_model(config, preprocessing=model.preprocessing, task=task, origin=model.origin)
     weights = {name: weight for name, weight in stored(model).items() if not name.startswith("head.")}
     like = next(iter(weights.values()))
     for name, weight in stored(changed).items():

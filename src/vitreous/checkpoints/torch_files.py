@@ -1,21 +1,35 @@
-"""PyTorch's own files (.pth, .pt, .bin): state dicts, read without running what a pickle may hold."""
+"""State dicts in PyTorch's own files (.pth, .pt, .bin), read without running what a pickle may hold; and how
+these and safetensors are written."""
 
 from __future__ import annotations
 
+import argparse
 import errno
+import logging
+import os
 import pickle
+import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from vitreous.checkpoints.files import Entry, Tensors
 from vitreous.errors import InputError
 
 # Where training code puts the weights among the rest of its state; the first that is there is taken.
-WRAPPINGS = ("state_dict_ema", "model_ema", "state_dict", "model", "model_state_dict", "teacher")
+WRAPPINGS = (
+    *("state_dict_ema", "model_ema", "ema_state_dict", "state_dict", "model", "model_state_dict", "net"),
+    *("teacher", "student"),
+)
+# Classes of training code's settings beside the weights; making one runs nothing.
+HARMLESS: list[Any] = [argparse.Namespace]
+log = logging.getLogger(__name__)
 
 
 def read_torch(path: Path) -> Tensors:
@@ -27,7 +41,15 @@ def read_torch(path: Path) -> Tensors:
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"PK"
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
+        if zipped and is_torchscript(path):
+            raise InputError(
+                f"{path} is a TorchScript archive, a program: save the state dict of the module that "
+                "torch.jit.load makes of it, and load that"
+            )
+        with torch.serialization.safe_globals(HARMLESS):
+            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
+    except InputError:
+        raise
     except pickle.UnpicklingError:
         raise InputError(
             f"{path} holds Python objects and not only tensors, or is damaged: save a state dict instead"
@@ -42,6 +64,11 @@ def read_torch(path: Path) -> Tensors:
     return Tensors({name: entry(tensor) for name, tensor in state.items()})
 
 
+def is_torchscript(path: Path) -> bool:
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Dense, in memory, and not larger than what is stored of it."""
     if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
@@ -54,17 +81,16 @@ def entry(tensor: Tensor) -> Entry:
 
 
 def unwrapped(loaded: Any) -> dict[str, Tensor] | None:
-    """The state dict among what was loaded, without the prefix that DistributedDataParallel gives."""
+    """The state dict among what was loaded."""
     if not isinstance(loaded, Mapping):
         return None
+    inner = {name: unwrapped(loaded[name]) for name in WRAPPINGS if isinstance(loaded.get(name), Mapping)}
+    if found := [name for name, state in inner.items() if state]:
+        if len(found) > 1:
+            log.warning("the weights under %r are taken, not those under %s", found[0], ", ".join(found[1:]))
+        return inner[found[0]]
     tensors = {name: value for name, value in loaded.items() if isinstance(value, Tensor)}
-    if not tensors:
-        inner = (unwrapped(loaded[name]) for name in WRAPPINGS if name in loaded)
-        return next((state for state in inner if state), None)
-    if not all(isinstance(name, str) for name in tensors):
-        return None
-    prefix = "module." if all(name.startswith("module.") for name in tensors) else ""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    return tensors if tensors and all(isinstance(name, str) for name in tensors) else None
 
 
 def write_torch(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -75,3 +101,15 @@ def write_torch(tensors: Mapping[str, Tensor], path: Path) -> None:
         except RuntimeError as error:  # PyTorch's archive was cut short, and does not say by what
             reason = "the file cannot be written whole; is the disk full?"
             raise OSError(errno.EIO, reason, str(path)) from error
+
+
+def write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raises OSError where the file cannot be written."""
+    try:
+        save_file(dict(tensors), path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        code = int(number[1])
+        raise OSError(code, os.strerror(code), str(path)) from error

@@ -24,6 +24,5 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file as a whole."""
     with whole(path) as beside:
         beside.write_text(text, encoding="utf-8")

@@ -91,15 +91,10 @@ def evaluation_pixels(
         and compiled
         and loops()
     ):
-        window = centered(size, preprocessing.size)
+        window = (*preprocessing.corner(size), *preprocessing.size)
         pixels = encoded.pixels(until=last_row(encoded.size[0], size[0], window[0] + window[2]))
         return resample(pixels, size, kernel, window=window, rows_first=rows_first(encoded.size, size))
     return to_tensor(preprocessing.image(encoded.upright()))
-
-
-def centered(size: tuple[int, int], inner: tuple[int, int]) -> Box:
-    """The middle of an image."""
-    return round((size[0] - inner[0]) / 2), round((size[1] - inner[1]) / 2), *inner
 
 
 def rows_first(size: tuple[int, int], target: tuple[int, int]) -> bool:

@@ -157,7 +157,7 @@ def vit_exhibits(
         phrase("images.open" if undecided else "images.prediction", name=name, answer=answer)
         for name, answer, undecided in zip(names, answers, figures.undecided(seen.lens), strict=False)
     ] or names
-    shown = [rgb(each) for each in model.preprocessing.denormalize(model.pad_images(close))]
+    shown = [rgb(each) for each in model.preprocessing.denormalize(model.whole_patches(close))]
     named = list(zip(shown, captions[:CLOSE], strict=True))
 
     parts: list[Exhibit | LeftOut] = [

@@ -134,7 +134,11 @@ class ConvolutionStem(nn.Module):
         return {**convolutions, "project": ("projection", "x_p E, Eq. 1")}
 
 
-def pad_to_multiple(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B C H2 W2"]:
-    """Zeros at the right and the bottom until both sides are multiples of the patch."""
+def to_multiple(
+    images: Float[Tensor, "B C H W"], patch: tuple[int, int], *, pad: bool
+) -> Float[Tensor, "B C H2 W2"]:
+    """Zeros at the right and the bottom until both sides are multiples of the patch; or pixels less."""
     height, width = images.shape[-2:]
-    return F.pad(images, (0, -width % patch[1], 0, -height % patch[0]))
+    if pad:
+        return F.pad(images, (0, -width % patch[1], 0, -height % patch[0]))
+    return images[..., : height - height % patch[0], : width - width % patch[1]]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.layers.resnet import PostActivationResNet, PreActivationResNet, ResNet
-from vitreous.models.config import Positive, ResNetConfig, Sides
+from vitreous.models.config import Origin, Positive, ResNetConfig, Sides
 from vitreous.models.parts import build_resnet
 from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
@@ -59,6 +59,8 @@ class BiT(nn.Module):
     """Root, stages, mean over the image, linear head; the same methods as `ViT`."""
 
     described: ClassVar = {"features": ("mean of the cells", ""), "head": ("head", "")}
+
+    origin: Origin | None = None  # of weights that were loaded
 
     def __init__(
         self,

@@ -43,6 +43,16 @@ def choices(annotation: Any) -> set[Any]:
     return {choice for part in get_args(annotation) for choice in choices(part)}
 
 
+class Origin(Config):
+    """Where the weights of a model come from."""
+
+    source: str  # the file, folder, address or name on the hub; or what kind of module it was
+    format: str  # as `vitreous.list_formats` names it
+    architecture: str | None = None  # its name in that format's code
+    license: str | None = None  # as the file or the card beside it says
+    assumed: tuple[str, ...] = ()  # what the file did not say and a reader had to assume
+
+
 class PatchStemConfig(Config):
     """Patches of P x P pixels, projected linearly (Eq. 1)."""
 
@@ -195,6 +205,9 @@ class ViTConfig(Config):
     channels: Positive = Field(default=3, description="[C]")
     patch_size: Sides = Field(default=(16, 16), description="[P] rows and columns")
     pad: bool = Field(default=False, description="pad images with zeros to a multiple of the patch")
+    drop_remainder: bool = Field(
+        default=False, description="ignore pixels right and below that fill no patch, as a convolution does"
+    )
     num_classes: Positive | None = Field(default=1000, description="None: no head, features come out")
 
     width: Positive = Field(default=768, description="[D]")
@@ -256,8 +269,13 @@ class ViTConfig(Config):
     @property
     def grid(self) -> tuple[int, int]:
         """(rows, columns) of patches; N is their product."""
-        (height, width), (p, q) = self.image_size, self.patch_size
-        return -(-height // p), -(-width // q)
+        sides = zip(self.image_size, self.patch_size, strict=True)
+        if not self.drop_remainder:
+            rows, columns = (-(-size // patch) for size, patch in sides)
+        else:  # of cells of a ResNet's feature map, whose convolutions pad, where there is one
+            stride = self.stem.stride if self.stem.kind == "resnet" else 1
+            rows, columns = (-(-size // stride) // (patch // stride) for size, patch in sides)
+        return rows, columns
 
     @property
     def resolved_head_dim(self) -> int:
@@ -283,12 +301,16 @@ class ViTConfig(Config):
 def contradictions(config: ViTConfig) -> Iterator[str]:
     """A sentence for each pair of values that do not fit together."""
     for size, patch in zip(config.image_size, config.patch_size, strict=True):
-        if size % patch and not config.pad:
+        if size % patch and not (config.pad or config.drop_remainder):
             near = -(-size // patch) * patch
             yield (
                 f"image size {size} is not a multiple of patch size {patch}: use {near}, or pad=True "
-                "(--set model.pad=true)"
+                "(--set model.pad=true), or drop_remainder=True as other libraries do"
             )
+        if size < patch and config.drop_remainder:
+            yield f"image size {size} is less than one patch of {patch}: use at least {patch}"
+    if config.pad and config.drop_remainder:
+        yield "pad and drop_remainder exclude each other: choose one"
     stem, (rows, columns) = config.stem, config.patch_size
     if stem.kind == "convolution" and {rows, columns} != {math.prod(stem.strides)}:
         yield (

@@ -153,11 +153,13 @@ def build_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
     """Build the model of a configuration with fresh weights.
 
     Args:
-        attributes: its `preprocessing`, `labels`, `task` and `seed`. Without a task, that of a segmenter is
-            segmentation and that of another model with a head classification.
+        attributes: its `preprocessing`, `labels`, `task`, `origin` and `seed`. Without a task, that of a
+            segmenter is segmentation and that of another model with a head classification.
     """
     if not isinstance(config, SegmenterConfig):
         attributes.setdefault("task", None if config.num_classes is None else "classification")
     models: dict[type, Any] = {BiTConfig: BiT, SegmenterConfig: Segmenter, ViTConfig: ViT}
+    origin = attributes.pop("origin", None)
     model: Model = models[type(config)](config, **attributes)
+    model.origin = origin
     return model

@@ -31,7 +31,8 @@ class Preprocessing(Config):
 
     resize: "crop" scales the shorter side to size / crop_fraction and cuts the center; "squash" scales both
     sides freely to size / crop_fraction, as Google's code does; "fit" scales the longer side and pads with
-    the mean color.
+    the mean color. The crop begins at half of what is cut off: "rounded" to even as in torchvision and timm,
+    or "floored" as in transformers.
     """
 
     size: Sides = Field(default=(224, 224), description="(H, W) that the model takes")
@@ -41,6 +42,9 @@ class Preprocessing(Config):
     )
     crop_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1.0, description="part of the resized image that the center crop takes"
+    )
+    crop_start: Literal["rounded", "floored"] = Field(
+        default="rounded", description="half of what is cut off: to even (torchvision, timm), or down"
     )
     interpolation: Interpolation = Field(default="bicubic", description="filter of the resizing")
     mean: tuple[float, ...] = Field(default=HALF, description="subtracted from each channel, in 0 ... 1")
@@ -75,21 +79,34 @@ class Preprocessing(Config):
             fill = mean if self.channels == 3 else mean[0]
             return ImageOps.pad(image, (width, height), resample, color=fill)
         tall, wide = self.rescaled((image.height, image.width))
-        left, top = round((wide - width) / 2), round((tall - height) / 2)
+        top, left = self.corner((tall, wide))
         if tall * wide > MOST_RESIZED:  # of a very long image only what is seen
             x, y = image.width / wide, image.height / tall
             box = (left * x, top * y, (left + width) * x, (top + height) * y)
             return image.resize((width, height), resample, box)
         return image.resize((wide, tall), resample).crop((left, top, left + width, top + height))
 
+    @property
+    def enlarged(self) -> tuple[int, int]:
+        """(H, W) before the crop: size / crop_fraction, rounded down as in timm."""
+        height, width = (math.floor(side / self.crop_fraction + 1e-6) for side in self.size)
+        return height, width
+
     def rescaled(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the (H, W) to which an image of `size` is resized, before its center is cropped."""
-        tall, wide = (round(side / self.crop_fraction) for side in self.size)
+        tall, wide = self.enlarged
         if self.resize == "squash":
             return tall, wide
         scale = max(tall / size[0], wide / size[1])
         # The longer side is rounded down, as in torchvision and timm.
         return max(math.floor(size[0] * scale + 1e-6), tall), max(math.floor(size[1] * scale + 1e-6), wide)
+
+    def corner(self, rescaled: tuple[int, int]) -> tuple[int, int]:
+        """Return the (row, column) where the center crop of a resized image begins."""
+        (tall, wide), (height, width) = rescaled, self.size
+        if self.crop_start == "floored":
+            return (tall - height) // 2, (wide - width) // 2
+        return round((tall - height) / 2), round((wide - width) / 2)
 
     def normalize(self, pixels: UInt8[Tensor, "*B C H W"]) -> Float[Tensor, "*B C H W"]:
         """Compute (pixel / 255 - mean) / std, channel by channel."""

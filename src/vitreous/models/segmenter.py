@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from vitreous.layers.initialization import fresh_weights
 from vitreous.layers.segmentation import LinearMasks, MaskTransformer
 from vitreous.models import parts
-from vitreous.models.config import Positive, ViTConfig
+from vitreous.models.config import Origin, Positive, ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import Images, ViT
 
@@ -51,6 +51,8 @@ class SegmenterConfig(ViTConfig):
         for name, reason in (("pooling", "attention"), ("final_norm", "pooled")):
             if getattr(self, name) == reason:
                 raise ValueError(f"{name} {reason!r} learns nothing here, since no token is pooled")
+        if self.drop_remainder:
+            raise ValueError("drop_remainder would leave pixels without a class: set pad=true instead")
         if self.representation_size is not None:
             raise ValueError("representation_size has no effect, since no token is pooled: set it to none")
         return self
@@ -71,6 +73,8 @@ class Segmenter(nn.Module):
         encoder: the ViT, without a head.
         head: the decoder.
     """
+
+    origin: Origin | None = None  # of weights that were loaded
 
     def __init__(
         self,

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.initialization import GoogleInit, fresh_weights
-from vitreous.layers.stems import pad_to_multiple
+from vitreous.layers.stems import to_multiple
 from vitreous.models import parts
-from vitreous.models.config import ViTConfig
+from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
 Images = Float[Tensor, "B C H W"]
@@ -34,6 +34,8 @@ class ViT(nn.Module):
         task: what the outputs mean ("classification", "multilabel", "regression" ...) or what the weights
             were trained for ("mae" ...); None where it is not known.
     """
+
+    origin: Origin | None = None  # of weights that were loaded
 
     def __init__(
         self,
@@ -75,8 +77,9 @@ class ViT(nn.Module):
             "representation": ("representation, tanh", "3.1"),
             "head": ("head", "3.1"),
         }
-        if self.config.pad:
-            steps["pad_images"] = ("padding to whole patches", "")
+        if self.config.pad or (self.config.drop_remainder and self.config.stem.kind != "resnet"):
+            how = "padding" if self.config.pad else "cropping"
+            steps["whole_patches"] = (f"{how} to whole patches", "")
         if count:
             named = "class token" if count == 1 else f"{count} tokens"
             steps["prepend_tokens"] = (f"{named} prepended", "x_class, Eq. 1")
@@ -92,7 +95,7 @@ class ViT(nn.Module):
 
     def embed(self, images: Images) -> Float[Tensor, "B T D"]:
         """z_0: patches projected, prefix tokens prepended, positions added (Eq. 1)."""
-        return self.add_positions(self.prepend_tokens(self.stem(self.pad_images(images))))
+        return self.add_positions(self.prepend_tokens(self.stem(self.whole_patches(images))))
 
     def prepend_tokens(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
         """Prepend the class token and the other prefix tokens, where there are any."""
@@ -149,8 +152,8 @@ class ViT(nn.Module):
         """Class logits; the features where the model has no head."""
         return self.head(self.features(images))
 
-    def pad_images(self, images: Images) -> Float[Tensor, "B C H2 W2"]:
-        """Pad images to whole patches where the configuration says so.
+    def whole_patches(self, images: Images) -> Float[Tensor, "B C H2 W2"]:
+        """Pad or crop images to whole patches where the configuration says so.
 
         Raises:
             InputError: images of another size or number of channels.
@@ -162,4 +165,7 @@ class ViT(nn.Module):
                 f"the images are {height}x{width}, the model takes {rows}x{columns}: resize them with model."
                 f"preprocessing, or the model with vitreous.resize(model, image_size=({height}, {width}))"
             )
-        return pad_to_multiple(images, self.config.patch_size) if self.config.pad else images
+        dropped = self.config.drop_remainder and self.config.stem.kind != "resnet"
+        if not (self.config.pad or dropped):
+            return images
+        return to_multiple(images, self.config.patch_size, pad=self.config.pad)

@@ -17,7 +17,6 @@ from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     Format,
     Limits,
-    Overrides,
     Reading,
     configured,
     reading_as,
@@ -60,18 +59,11 @@ def in_units(theirs: str, names: Mapping[str, str]) -> dict[str, str]:
 CONVOLUTIONS = {"conv1": "conv1", "conv2": "conv2", "conv3": "conv3"}
 NORMS = {"norm1": "gn1", "norm2": "gn2", "norm3": "gn3"}
 TF_UNIT, TF_CONVOLUTION = "resnet/block{}/unit{:02d}/", "standardized_conv2d"
+TF_PARTS = {"conv1": "a", "conv2": "b", "conv3": "c", "shortcut": "a/proj"}
 TENSORFLOW = Names(
     convolutions={
         "root": f"resnet/root_block/{TF_CONVOLUTION}",
-        **in_units(
-            TF_UNIT,
-            {
-                "conv1": f"a/{TF_CONVOLUTION}",
-                "conv2": f"b/{TF_CONVOLUTION}",
-                "conv3": f"c/{TF_CONVOLUTION}",
-                "shortcut": f"a/proj/{TF_CONVOLUTION}",
-            },
-        ),
+        **in_units(TF_UNIT, {ours: f"{part}/{TF_CONVOLUTION}" for ours, part in TF_PARTS.items()}),
     },
     norms={
         "norm": "resnet/group_norm",
@@ -113,7 +105,6 @@ def convolution_row(ours: str, theirs: str) -> Row:
 
 
 def resnet_rows(ours: str, names: Names) -> list[Row]:
-    """The ResNet."""
 
     def shaped(values: Tensor) -> Tensor:
         return values.reshape(names.norm_shape)
@@ -126,7 +117,6 @@ def resnet_rows(ours: str, names: Names) -> list[Row]:
 
 
 def bit_rows(names: Names) -> list[Row]:
-    """The whole table of a BiT."""
     rows = resnet_rows("backbone", names)
     if not names.head_as_convolution:
         return rows + linear_rows("head", names.head)
@@ -146,20 +136,20 @@ def resnet_fields(source: Source, names: Names) -> dict[str, Any]:
     }
 
 
-def read_bit(source: Source, overrides: Overrides) -> Reading:
+def read_bit(source: Source) -> Reading:
     # TensorFlow numbered some convolutions of some files
     source = source.renamed(lambda name: CONVOLUTION.sub("/standardized_conv2d/", name))
     source.prefix("a BiT", ("",), TENSORFLOW.root, BIG_VISION.root)
     names = TENSORFLOW if TENSORFLOW.root in source.tensors else BIG_VISION
-    return read_resnet(source, overrides, names)
+    return read_resnet(source, names)
 
 
-def read_resnet(source: Source, overrides: Overrides, names: Names, **fields: Any) -> Reading:
+def read_resnet(source: Source, names: Names, **fields: Any) -> Reading:
     """A ResNet and a linear head, under the names of one of the codes."""
     ndim = 4 if names.head_as_convolution else 2
     fields |= resnet_fields(source, names)
     fields["num_classes"] = source.size_if_there(f"{names.head}/kernel", -1, ndim=ndim)
-    config = configured(BiTConfig, fields, overrides)
+    config = configured(BiTConfig, source, fields)
     return reading_as("BiT", source, config, bit_rows(names), resize="squash", interpolation="bilinear")
 
 

@@ -6,10 +6,12 @@ neither.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import check_limits, held
 from vitreous.checkpoints.files import Source
@@ -18,12 +20,11 @@ from vitreous.checkpoints.format import (
     POSITIONED,
     Format,
     Limits,
-    Overrides,
     Reading,
     asked_image_size,
     configured,
+    image_size_of,
     reading_as,
-    square_grid,
     tokens_and_positions,
 )
 from vitreous.checkpoints.formats.bit import (
@@ -44,6 +45,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 
 LIMITS = PLAIN_VIT | {
+    "drop_remainder": None,
     "mlp": ("gelu_tanh",),
     "stem.kind": ("patch", "resnet"),
     "stem.standardization": ("std",),
@@ -68,25 +70,25 @@ POSITIONS = "Transformer/posembed_input/pos_embedding"  # of vit_jax, with a row
 PREFIXES = ("", "params/", "params/img/", "img/", "opt/target/", "target/")
 
 
-def read_google(source: Source, overrides: Overrides) -> Reading:
+def read_google(source: Source) -> Reading:
     source = source.below(
         source.prefix("one of Google's checkpoints", PREFIXES, "embedding/kernel", HYBRID.root)
     )
     if "embedding/kernel" not in source.tensors:
-        return read_big_vision_bit(source, overrides)
-    config, scanned, numbered = google_config(source, overrides)
+        return read_big_vision_bit(source)
+    config, scanned, numbered = google_config(source)
     rows = vit_rows(config, numbered=numbered, scanned=scanned)
     return reading_as("vit_jax", source, config, rows, resize="squash", interpolation="bilinear")
 
 
-def read_big_vision_bit(source: Source, overrides: Overrides) -> Reading:
+def read_big_vision_bit(source: Source) -> Reading:
     fields = {name: next(iter(allowed)) for name, allowed in BIT_LIMITS.items() if allowed}
-    reading = read_resnet(source, overrides, POST_ACTIVATION, image_size=(224, 224), **fields)
-    size = () if "image_size" in overrides else ("images of 224x224 (any size works)",)
-    return reading._replace(assumed=(*reading.assumed, *size))
+    if "image_size" not in source.overrides:
+        source.assumed.append("images of 224x224 (any size works)")
+    return read_resnet(source, POST_ACTIVATION, image_size=(224, 224), **fields)
 
 
-def google_config(source: Source, overrides: Overrides) -> tuple[ViTConfig, bool, bool]:
+def google_config(source: Source) -> tuple[ViTConfig, bool, bool]:
     """The configuration, whether all layers are in one array, and whether parts are numbered through."""
     p, q, channels, width = (source.size("embedding/kernel", axis, ndim=4) for axis in range(4))
     scanned = "Transformer/encoderblock/LayerNorm_0/scale" in source.tensors
@@ -113,6 +115,7 @@ def google_config(source: Source, overrides: Overrides) -> tuple[ViTConfig, bool
         "class_token": class_token,
         "pooling": "class" if class_token else "attention" if "MAPHead_0/probe" in source.tensors else "mean",
     }
+    stride = 1
     if "conv_root/kernel" in source.tensors:
         resnet = resnet_fields(source, HYBRID)
         stride = 4 * 2 ** max(len(resnet["layers"]) - 1, 0)
@@ -120,33 +123,32 @@ def google_config(source: Source, overrides: Overrides) -> tuple[ViTConfig, bool
         fields["stem"] = {"kind": "resnet", **resnet}
     table = POSITIONS if POSITIONS in source.tensors else "pos_embedding"
     if (rows := source.size_if_there(table, 1, ndim=3)) is None:
-        fields |= {"image_size": asked_image_size(source, overrides), "position": {"kind": "sincos-2d"}}
+        fields |= {"image_size": asked_image_size(source), "position": {"kind": "sincos-2d"}}
     else:
         patches = rows - int(class_token and table == POSITIONS)
-        fields["image_size"] = square_grid(source, patches, overrides, fields["patch_size"])
-    return configured(ViTConfig, fields, overrides), scanned, numbered
+        fields["image_size"] = image_size_of(source, fields["patch_size"], patches, stride=stride)
+    return configured(ViTConfig, source, fields), scanned, numbered
 
 
 def norm_rows(ours: str, theirs: str) -> list[Row]:
     return [same(f"{ours}.weight", f"{theirs}/scale"), same(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def projected_rows(ours: str, theirs: tuple[str, ...], heads: int) -> list[Row]:
+def projected_rows(ours: str, theirs: Sequence[str], heads: int) -> list[Row]:
     """Several projections into heads, (D, heads, head_dim) each, as one matrix of ours."""
-    kernels, biases = (tuple(f"{name}/{kind}" for name in theirs) for kind in ("kernel", "bias"))
+
+    def read(*parts: Tensor) -> tuple[Tensor, ...]:
+        return (torch.cat([part.flatten(-2).movedim(-1, 0) for part in parts]),)
+
+    def write(matrix: Tensor) -> tuple[Tensor, ...]:
+        return tuple(
+            part.movedim(0, -1).reshape(*part.shape[1:], heads, -1) for part in matrix.chunk(len(theirs))
+        )
+
+    kinds = {"weight": "kernel", "bias": "bias"}
     return [
-        Row(
-            (f"{ours}.weight",),
-            kernels,
-            lambda *each: (torch.cat([kernel.flatten(1).T for kernel in each]),),
-            lambda w: tuple(part.T.unflatten(1, (heads, -1)) for part in w.chunk(len(theirs))),
-        ),
-        Row(
-            (f"{ours}.bias",),
-            biases,
-            lambda *each: (torch.cat([bias.flatten() for bias in each]),),
-            lambda b: tuple(part.unflatten(0, (heads, -1)) for part in b.chunk(len(theirs))),
-        ),
+        Row((f"{ours}.{mine}",), tuple(f"{name}/{kind}" for name in theirs), read, write)
+        for mine, kind in kinds.items()
     ]
 
 
@@ -168,58 +170,41 @@ def mlp_rows(ours: str, theirs: str) -> list[Row]:
     ]
 
 
-def encoder_rows(theirs: str, heads: int, *, numbered: bool) -> list[Row]:
-    """The layers. vit_jax: LayerNorm_0, Attention_1, LayerNorm_2, Mlp_3; big_vision counts each kind."""
-    attention, second, last = (1, 2, 3) if numbered else (0, 1, 0)
-    theirs_attention = f"{theirs}/MultiHeadDotProductAttention_{attention}"
-    qkv = (f"{theirs_attention}/query", f"{theirs_attention}/key", f"{theirs_attention}/value")
-    return [
-        *norm_rows("blocks.{}.attention_norm", f"{theirs}/LayerNorm_0"),
-        *projected_rows("blocks.{}.attention.qkv", qkv, heads),
-        *attention_out_rows("blocks.{}.attention.out", f"{theirs_attention}/out", heads),
-        *norm_rows("blocks.{}.mlp_norm", f"{theirs}/LayerNorm_{second}"),
-        *mlp_rows("blocks.{}.mlp", f"{theirs}/MlpBlock_{last}"),
-    ]
-
-
 def vit_rows(config: ViTConfig, *, numbered: bool, scanned: bool = False) -> list[Row]:
     """The whole table of a ViT or a hybrid.
 
     Args:
-        numbered: a block's parts are numbered through, and the class token has a position.
+        numbered: a block's parts are numbered through, where big_vision counts each kind, and the class token
+            has a position.
         scanned: each array holds all layers.
     """
-    position = POSITIONS if numbered else "pos_embedding"
+    position, positioned = (POSITIONS, POSITIONED) if numbered else ("pos_embedding", ())
+    attention, norm, mlp = (1, 2, 3) if numbered else (0, 1, 0)
+    layer = "Transformer/encoderblock" if scanned else BLOCK
+    inner = f"{layer}/MultiHeadDotProductAttention_{attention}"
+    pool = "MAPHead_0/MultiHeadDotProductAttention_0"
     return [
         *resnet_rows("stem.backbone", HYBRID),
         convolution_row("stem.projection", "embedding"),
         same("stem.projection.bias", "embedding/bias"),
-        tokens_and_positions(
-            config, {"class_token": "cls"}, position, positioned=POSITIONED if numbered else ()
+        tokens_and_positions(config, {"class_token": "cls"}, position, positioned=positioned),
+        *norm_rows("blocks.{}.attention_norm", f"{layer}/LayerNorm_0"),
+        *projected_rows(
+            "blocks.{}.attention.qkv", [f"{inner}/{each}" for each in ("query", "key", "value")], config.heads
         ),
-        *encoder_rows("Transformer/encoderblock" if scanned else BLOCK, config.heads, numbered=numbered),
+        *attention_out_rows("blocks.{}.attention.out", f"{inner}/out", config.heads),
+        *norm_rows("blocks.{}.mlp_norm", f"{layer}/LayerNorm_{norm}"),
+        *mlp_rows("blocks.{}.mlp", f"{layer}/MlpBlock_{mlp}"),
         *norm_rows("norm", "Transformer/encoder_norm"),
-        *map_rows(config),
+        same("pool.probe", "MAPHead_0/probe"),
+        *projected_rows("pool.attention.query", [f"{pool}/query"], config.heads),
+        *projected_rows("pool.attention.key_value", [f"{pool}/key", f"{pool}/value"], config.heads),
+        *attention_out_rows("pool.attention.out", f"{pool}/out", config.heads),
+        *norm_rows("pool.norm", "MAPHead_0/LayerNorm_0"),
+        *mlp_rows("pool.mlp", "MAPHead_0/MlpBlock_0"),
         *linear_rows("representation.linear", "pre_logits"),
         *linear_rows("head", "head"),
     ]
-
-
-def map_rows(config: ViTConfig) -> list[Row]:
-    """Multi-head attention pooling."""
-    attention = "MAPHead_0/MultiHeadDotProductAttention_0"
-    return [
-        same("pool.probe", "MAPHead_0/probe"),
-        *projected_rows("pool.attention.query", (f"{attention}/query",), config.heads),
-        *projected_rows("pool.attention.key_value", (f"{attention}/key", f"{attention}/value"), config.heads),
-        *attention_out_rows("pool.attention.out", f"{attention}/out", config.heads),
-        *norm_rows("pool.norm", "MAPHead_0/LayerNorm_0"),
-        *mlp_rows("pool.mlp", "MAPHead_0/MlpBlock_0"),
-    ]
-
-
-def google_limits(model: Model) -> Limits:
-    return BIT_LIMITS if isinstance(model, BiT) else LIMITS
 
 
 def write_google(model: Model, path: Path) -> None:
@@ -241,7 +226,7 @@ GOOGLE = Format(
     keys=(rf"({'|'.join(PREFIXES)})(embedding|conv_root)/kernel",),
     read=read_google,
     write=write_google,
-    limits=google_limits,
+    limits=lambda model: BIT_LIMITS if isinstance(model, BiT) else LIMITS,
     interpolation="google",
     suffixes=(".npz",),
     unsaid=("image_size",),

@@ -4,19 +4,18 @@ of CLIP and SigLIP. What a state dict does not tell (heads, activation, LayerNor
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     POSITIONED,
-    Overrides,
     Reading,
     activation_of,
-    as_pair,
-    asked_heads,
     configured,
+    image_size_of,
     shape_fields,
-    square_grid,
     tokens_and_positions,
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, preprocessing_of, task_of
@@ -40,11 +39,6 @@ class Family(NamedTuple):
     table_axes: int = 3
 
 
-HEADS = {
-    "head": "classifier",
-    "head.classes": "cls_classifier",
-    "head.distillation": "distillation_classifier",
-}
 VIT = Family(
     names={
         "stem.projection": "embeddings.patch_embeddings.projection",
@@ -121,30 +115,74 @@ OTHERS = ("text_model.", "text_projection.", "logit_scale", "logit_bias", "decod
 UNUSED = ("embeddings.mask_token", "embeddings.position_ids")
 
 
-def read_huggingface(source: Source, overrides: Overrides) -> Reading:
+# Of transformers' other models of images: the part that is not known here, and their model_types.
+UNKNOWN_PARTS = {
+    "tables of relative positions": ("beit", "data2vec-vision"),
+    "rotary positions": ("dinov3_vit", "mlcd_vision_model", "pixtral"),
+    "sequences of any shape (NaFlex)": ("siglip2", "siglip2_vision_model"),
+    "RMSNorm": ("aimv2", "aimv2_vision_model"),
+    "detection tokens": ("yolos",),
+    "windowed attention": ("vitdet", "sam", "sam_vision_model", "swin", "swinv2"),
+    "convolutions instead of attention": ("convnext", "convnextv2", "dinov3_convnext", "resnet"),
+    "tubes of several images": ("videomae", "vjepa2", "timesformer"),
+}
+
+
+def check_family(source: Source) -> None:
+    """Refuse a model of transformers that has a part which is not known here, by its name."""
+    vision = source.config.get("vision_config")
+    for described in (source.config, vision if isinstance(vision, dict) else {}):
+        for part, kinds in UNKNOWN_PARTS.items():
+            if (kind := described.get("model_type")) in kinds:
+                raise InputError(
+                    f"{source.where}: {kind} of transformers has a part that is not known here: {part}"
+                )
+
+
+def read_huggingface(source: Source) -> Reading:
     patches = (f"{family.names['stem.projection']}.weight" for family in (VIT, CLIP))
     prefix = source.prefix("a transformers checkpoint of a ViT", PREFIXES, *patches)
     source = source.renamed(lambda name: None if name.startswith(OTHERS) else name.removeprefix(prefix))
+    if "embeddings.patch_embeddings.projection.weight" in source.tensors:
+        source = source.renamed(published_name)
     if isinstance(vision := source.config.get("vision_config"), dict):
-        source = source._replace(config=source.config | vision)
+        source = replace(source, config=source.config | vision)
     family = family_of(source)
-    fields, assumed = huggingface_fields(source, family, overrides)
-    config = configured(ViTConfig, fields, overrides)
+    fields = huggingface_fields(source, family)
+    config = configured(ViTConfig, source, fields)
     unused = [name for name in UNUSED if name in source.tensors]
     if family is SIGLIP and config.pooling == "mean":
         # SiglipForImageClassification does not use its pooling head
         unused += [name for name in source.tensors if name.startswith("head.")]
-    preprocessing, assumed_too = preprocessing_of(source, config)
     return Reading(
         source,
         config,
         huggingface_rows(config, family),
-        preprocessing,
+        preprocessing_of(source, config),
         labels_of(source),
-        (*assumed, *assumed_too),
         tuple(unused),
         None if family is CLIP else task_of(source),
+        interpolation="timm" if family is DINOV2 and config.registers else None,
     )
+
+
+# The names that transformers 5 has in memory, of ViT, DeiT and DINOv2: those that every release writes.
+MEMORY_NAMES = {
+    r"^layers\.": "encoder.layer.",
+    r"(\.attention)\.q_proj\.": r"\1.attention.query.",
+    r"(\.attention)\.k_proj\.": r"\1.attention.key.",
+    r"(\.attention)\.v_proj\.": r"\1.attention.value.",
+    r"(\.attention)\.o_proj\.": r"\1.output.dense.",
+}
+
+
+def published_name(name: str) -> str:
+    """The name that a weight has in files."""
+    if name.startswith("layers."):  # those of DINOv2 are the same in both
+        name = name.replace(".mlp.fc1.", ".intermediate.dense.").replace(".mlp.fc2.", ".output.dense.")
+    for ours, theirs in MEMORY_NAMES.items():
+        name = re.sub(ours, theirs, name)
+    return name
 
 
 def family_of(source: Source) -> Family:
@@ -154,10 +192,8 @@ def family_of(source: Source) -> Family:
     return DINOV2 if "encoder.layer.0.norm1.weight" in source.tensors else VIT
 
 
-def huggingface_fields(
-    source: Source, family: Family, overrides: Overrides
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The configuration from shapes and config.json, and what had to be assumed."""
+def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
+    """The configuration from shapes and config.json."""
     tensors, described = source.tensors, source.config
     layer = family.layer.format(0)
     fields = shape_fields(source, family_rows(family, swiglu=f"{layer}mlp.weights_in.weight" in tensors))
@@ -166,29 +202,32 @@ def huggingface_fields(
     activation = described.get("hidden_act", family.activation if defaults else "gelu")
     if fields["mlp"] == "gelu":
         fields["mlp"] = activation_of(source, "hidden_act", activation)
-    assumed = f"LayerNorm eps {family.eps} and GELU, as no config.json says"
     if fields["representation_size"] and described.get("pooler_act", "tanh") != "tanh":
         raise InputError(
             f"{source.where}: a pooler with {described['pooler_act']!r} is not known here, only tanh"
         )
-    heads = described.get("num_attention_heads", 12 if defaults else None)
+    if heads := described.get("num_attention_heads", 12 if defaults else None):
+        fields["heads"] = heads
+    class_token, second = (name in tensors for name in map(family.tokens.get, POSITIONED))
     distilled = "distillation_classifier.weight" in tensors
-    class_token = family.tokens["class_token"] in tensors
+    registers = source.size_if_there("embeddings.register_tokens", 1, ndim=3) or 0
+    positions = source.positions(family.positions) - class_token - second
     fields |= {
-        "image_size": image_size(source, family, overrides, fields["patch_size"]),
-        "heads": asked_heads(source, overrides, fields["width"]) if heads is None else heads,
+        "image_size": image_size_of(
+            source, fields["patch_size"], positions, described=[described.get("image_size")]
+        ),
         "norm_eps": described.get("layer_norm_eps", family.eps),
         "stem": {"kind": "patch", "bias": f"{family.names['stem.projection']}.bias" in tensors},
         "qkv_bias": f"{layer}{family.attention[0]}.bias" in tensors,
         "class_token": class_token,
         "distillation_token": distilled,
-        "registers": source.size_if_there("embeddings.register_tokens", 1, ndim=3) or 0,
+        "registers": registers + (second and not distilled),
         "head_bias": fields["num_classes"] is None or family is not CLIP,
         "pooling": pooling_of(source, family, fields["width"], distilled=distilled),
     }
-    if "embeddings.distillation_token" in tensors and not distilled:
-        fields["registers"] = 1
-    return fields, () if defaults or "layer_norm_eps" in described else (assumed,)
+    if not defaults and "layer_norm_eps" not in described:
+        source.assumed.append(f"LayerNorm eps {family.eps} and GELU, as no config.json says")
+    return fields
 
 
 def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -> str:
@@ -199,32 +238,19 @@ def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -
         return "attention" if "head.probe" in source.tensors and not classifier else "mean"
     # Dinov2ForImageClassification sees the class token and the mean of the patches.
     wide = classifier and source.size("classifier.weight", 1, ndim=2) == 2 * width
+    if family.tokens["class_token"] not in source.tensors:
+        return "mean"  # I-JEPA
     return "class+mean" if wide else "class"
-
-
-def image_size(
-    source: Source, family: Family, overrides: Overrides, patch: tuple[int, int]
-) -> tuple[int, int]:
-    """As config.json says, or a square grid of the positions that there are."""
-    if size := as_pair(source.config.get("image_size")):
-        return size
-    table = source.shape(family.positions)  # (rows, D), or (1, rows, D)
-    positions = table[-2] if len(table) in (2, 3) else 0
-    extra = sum(
-        name in source.tensors
-        for name in ("embeddings.cls_token", "embeddings.class_embedding", "embeddings.distillation_token")
-    )
-    return square_grid(source, positions - extra, overrides, patch)
 
 
 def family_rows(family: Family, *, swiglu: bool) -> list[Row]:
     """The table but for tokens and positions, under names without the prefix that a head gives."""
     ours, theirs = "blocks.{}.", family.layer
-    layer_names = family.layer_names | ({"mlp.contract": "mlp.weights_out"} if swiglu else {})
+    gates = {"mlp.gate_expand": "mlp.weights_in", "mlp.contract": "mlp.weights_out"}
+    layer_names = family.layer_names | (gates if swiglu else {})
     return [
         *pairs(family.names),
         *pairs(layer_names, ours, theirs),
-        *pairs({"mlp.gate_expand": "mlp.weights_in"}, ours, theirs),
         *packed(f"{ours}attention.qkv", [theirs + part for part in family.attention]),
         same(f"{ours}attention_branch.scale.gamma", f"{theirs}layer_scale1.lambda1"),
         same(f"{ours}mlp_branch.scale.gamma", f"{theirs}layer_scale2.lambda1"),
@@ -234,7 +260,6 @@ def family_rows(family: Family, *, swiglu: bool) -> list[Row]:
 
 
 def huggingface_rows(config: ViTConfig, family: Family) -> list[Row]:
-    """The whole table."""
     tokens = tokens_and_positions(
         config,
         family.tokens,

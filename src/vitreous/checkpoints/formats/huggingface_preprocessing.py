@@ -27,41 +27,71 @@ CONVENTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def preprocessing_of(source: Source, config: ViTConfig) -> tuple[Preprocessing, tuple[str, ...]]:
+# Families whose processor takes one number for the shorter side; for all others it is a square.
+SHORTER_SIDE = re.compile(r"CLIP|Bit")
+CLIPS = ("metaclip_2", "chinese_clip", "altclip")  # by their model_type
+
+
+def preprocessing_of(source: Source, config: ViTConfig) -> Preprocessing:
     """From preprocessor_config.json, or the family's convention, which is then said to be assumed."""
     described = source.preprocessor
     if not described:
         kind = re.sub("_vision_model$|_with_registers$", "", str(source.config.get("model_type", "vit")))
-        convention = CONVENTIONS.get(kind, CONVENTIONS["vit"])
-        return assumed_preprocessing(config, f"transformers' {kind}", **convention)
+        convention = CONVENTIONS.get("clip" if kind in CLIPS else kind, CONVENTIONS["vit"])
+        return assumed_preprocessing(source, config, f"transformers' {kind}", **convention)
     try:
-        fields = geometry(described, config.image_size)
+        fields = geometry(source, config.image_size)
+        mean, std = (0.0,) * config.channels, (1.0,) * config.channels
         if described.get("do_normalize", True):
-            fields |= {"mean": tuple(described["image_mean"]), "std": tuple(described["image_std"])}
-        else:
-            fields |= {"mean": (0.0,) * config.channels, "std": (1.0,) * config.channels}
-        fields["interpolation"] = RESAMPLING[described.get("resample", 2)]
-        return Preprocessing(size=config.image_size, channels=config.channels, **fields), ()
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+            mean, std = described["image_mean"], described["image_std"]
+        # theirs are of pixels times this factor, ours of pixels / 255
+        factor = 255 * described.get("rescale_factor", 1 / 255) if described.get("do_rescale", True) else 255
+        factor = 1.0 if abs(factor - 1) < 1e-9 else factor
+        return Preprocessing(
+            size=config.image_size,
+            channels=config.channels,
+            mean=tuple(each / factor for each in mean),
+            std=tuple(each / factor for each in std),
+            interpolation=RESAMPLING[described.get("resample", 2)],
+            **fields,
+        )
+    except (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError):
         raise InputError(f"{source.where}: preprocessor_config.json is not understood") from None
 
 
-def geometry(described: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+def geometry(source: Source, size: tuple[int, int]) -> dict[str, Any]:
     """How an image gets its size: both sides freely, or the shorter side; then perhaps cut to the center."""
-    resized = described.get("size", size[0])
-    shortest = resized.get("shortest_edge") if isinstance(resized, dict) else None
-    height = shortest or (resized["height"] if isinstance(resized, dict) else resized)
-    cropped = height
+    described = source.preprocessor
+    if not described.get("do_resize", True):
+        source.assumed.append(f"images are resized to {size[0]}x{size[1]}, where theirs must have this size")
+        return {"resize": "squash"}
+    resized, shorter = described.get("size", size[0]), None
+    if isinstance(resized, int):
+        kind = described.get("image_processor_type", described.get("feature_extractor_type", ""))
+        shorter = resized if SHORTER_SIDE.search(str(kind)) else None
+        resized = {"height": resized}
+    shorter = resized.get("shortest_edge", shorter)
+    height = cropped = shorter or resized["height"]
     if described.get("do_center_crop", False):
         crop = described.get("crop_size", size[0])
         cropped = crop["height"] if isinstance(crop, dict) else crop
-    return {"resize": "crop" if shortest else "squash", "crop_fraction": min(cropped / height, 1.0)}
+        if cropped != size[0] and "image_size" not in source.overrides:
+            source.assumed.append(
+                f"the center crop of {cropped} pixels is scaled to the {size[0]} of the weights' positions "
+                f"(or pass image_size={cropped})"
+            )
+    fraction = min(cropped / height, 1.0)
+    return {
+        "resize": "crop" if shorter else "squash",
+        "crop_fraction": fraction,
+        "crop_start": "floored" if shorter or fraction < 1 else "rounded",
+    }
 
 
 def preprocessor_config(preprocessing: Preprocessing) -> dict[str, Any]:
     """preprocessor_config.json for our preprocessing."""
     height, width = preprocessing.size
-    tall, wide = (round(side / preprocessing.crop_fraction) for side in preprocessing.size)
+    tall, wide = preprocessing.enlarged
     kind, size = "BitImageProcessor", {"shortest_edge": min(tall, wide)}
     if preprocessing.resize == "squash":
         kind, size = "DeiTImageProcessor", {"height": tall, "width": wide}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from vitreous.checkpoints.files import Source, Tensors, read_json
-from vitreous.checkpoints.format import Format, Overrides, Reading, activation_of, check_no_overrides
+from vitreous.checkpoints.format import Format, Reading, activation_of, check_no_overrides
 from vitreous.checkpoints.formats.huggingface import read_huggingface
 from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
 from vitreous.errors import InputError
@@ -28,8 +29,8 @@ OFFSET = 2  # rows before a learned table of BART's descendants
 DECODER = "decoder.model.decoder."  # tied copies are stored outside of it
 
 
-def read_marian(source: Source, overrides: Overrides) -> Reading:
-    check_no_overrides(source, overrides)
+def read_marian(source: Source) -> Reading:
+    check_no_overrides(source)
     where = f"{source.where}/config.json"
     if source.config.get("model_type") != "marian":
         raise InputError(f"{where} is not of a Marian model: model_type says otherwise")
@@ -71,7 +72,6 @@ def decoder_fields(source: Source, decoder: Mapping[str, Any]) -> dict[str, Any]
 
 
 def marian_config(source: Source, decoding: Mapping[str, Any]) -> TransformerConfig:
-    """Theirs as ours."""
     described = source.config
     if described["encoder_attention_heads"] != described["decoder_attention_heads"]:
         raise InputError("Marian models whose encoder and decoder differ in their heads are not supported")
@@ -127,8 +127,8 @@ def layer_rows(ours: str, theirs: str) -> list[Row]:
     ]
 
 
-def read_trocr(source: Source, overrides: Overrides) -> Reading:
-    check_no_overrides(source, overrides)
+def read_trocr(source: Source) -> Reading:
+    check_no_overrides(source)
     where, described = f"{source.where}/config.json", source.config
     with understood(where):
         if (
@@ -138,18 +138,14 @@ def read_trocr(source: Source, overrides: Overrides) -> Reading:
             raise InputError(f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise")
         decoder, encoder_config = decoder_config(source), dict(described["encoder"])
     # the pooler is not read by the decoder
-    encoder = read_huggingface(
-        source.renamed(
-            lambda name: None if name.startswith(("encoder.pooler.", "decoder.")) else name
-        )._replace(config=encoder_config),
-        {},
-    )
+    images = source.renamed(lambda name: None if name.startswith(("encoder.pooler.", "decoder.")) else name)
+    encoder = read_huggingface(replace(images, config=encoder_config))
     assert isinstance(encoder.config, ViTConfig)  # huggingface reads nothing else
     text = source.renamed(lambda name: name if name.startswith(DECODER) else None)
     tensors = Tensors(encoder.source.tensors.entries | text.tensors.entries)
     rows = [row._replace(ours=tuple(f"encoder.{name}" for name in row.ours)) for row in encoder.rows]
     return encoder._replace(
-        source=source._replace(tensors=tensors),
+        source=replace(source, tensors=tensors),
         config=CaptionerConfig(encoder=encoder.config, decoder=decoder),
         rows=rows + TROCR_DECODER_ROWS,
         # a trace of computed positions in older files
@@ -159,7 +155,6 @@ def read_trocr(source: Source, overrides: Overrides) -> Reading:
 
 
 def decoder_config(source: Source) -> DecoderConfig:
-    """Theirs as ours."""
     decoder = source.config["decoder"]
     return DecoderConfig(
         vocabulary=decoder["vocab_size"],

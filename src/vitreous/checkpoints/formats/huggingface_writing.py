@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.files import write_json, write_safetensors
+from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats.huggingface import (
     CLIP,
@@ -28,6 +28,7 @@ from vitreous.checkpoints.formats.huggingface import (
     read_huggingface,
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
+from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 Weights = dict[str, Tensor]
 Described = dict[str, Any]
 
-EVERY = PLAIN_VIT | dict.fromkeys(("mlp", "norm_eps", "pooling", "representation_size"))
+EVERY = PLAIN_VIT | dict.fromkeys(("mlp", "norm_eps", "pooling", "representation_size", "drop_remainder"))
 DINOV2_LIMITS = EVERY | {
     "registers": None,
     "representation_size": (None,),
@@ -112,28 +113,24 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
             "huggingface cannot hold a representation layer under a head; drop both with "
             "drop=('representation_size',) or --drop representation_size, or the head alone with --drop head"
         )
-    kind = "deit" if config.distillation_token else "vit"
+    kind, teacher = ("DeiT", "WithTeacher") if config.distillation_token else ("ViT", "")
     described: Described = {
-        "model_type": kind,
+        "model_type": kind.lower(),
         "intermediate_size": config.mlp_dim,
         "qkv_bias": config.qkv_bias,
+        "architectures": [f"{kind}ForImageClassification{teacher}" if headed else f"{kind}Model"],
     }
-    if config.distillation_token:
-        name = "DeiTForImageClassificationWithTeacher" if headed else "DeiTModel"
-    else:
-        name = "ViTForImageClassification" if headed else "ViTModel"
     if config.representation_size:
         described |= {"pooler_output_size": config.representation_size, "pooler_act": "tanh"}
-    return config, weights, described | {"architectures": [name]}
+    return config, weights, described
 
 
 def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """Dinov2, with registers or without."""
     pooling, headed = config.pooling, config.num_classes is not None
-    kind = "dinov2_with_registers" if config.registers else "dinov2"
     name = "Dinov2WithRegisters" if config.registers else "Dinov2"
     described: Described = {
-        "model_type": kind,
+        "model_type": "dinov2_with_registers" if config.registers else "dinov2",
         "mlp_ratio": mlp_ratio(config),
         "use_swiglu_ffn": config.mlp == "swiglu",
         "qkv_bias": config.qkv_bias,
@@ -143,9 +140,10 @@ def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
     if config.registers:
         described["num_register_tokens"] = config.registers
     if config.layer_scale is None:
-        for layer in range(config.depth):
-            for branch in ("attention_branch", "mlp_branch"):
-                weights[f"blocks.{layer}.{branch}.scale.gamma"] = torch.ones(config.width)
+        branches = [
+            f"blocks.{layer}.{each}" for layer in range(config.depth) for each in ("attention", "mlp")
+        ]
+        weights |= {f"{each}_branch.scale.gamma": torch.ones(config.width) for each in branches}
     if not headed and pooling != "class":
         raise InputError(f"huggingface cannot hold pooling={pooling} without a head")
     if headed and pooling != "class+mean":
@@ -185,14 +183,8 @@ def clip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
 
 
 def siglip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """SigLIP's image tower."""
-    described: Described = {
-        "model_type": "siglip_vision_model",
-        "intermediate_size": config.mlp_dim,
-        "architectures": ["SiglipVisionModel"],
-        "vision_use_head": True,
-    }
-    return config, weights, described
+    described: Described = {"model_type": "siglip_vision_model", "intermediate_size": config.mlp_dim}
+    return config, weights, described | {"architectures": ["SiglipVisionModel"], "vision_use_head": True}
 
 
 class Form(NamedTuple):
@@ -216,16 +208,12 @@ def form_for(config: ViTConfig) -> Form:
     return Form(VIT, VIT_LIMITS, vit_form, keep=("qkv_bias",))
 
 
-def huggingface_limits(model: Model) -> Limits:
-    return form_for(model.config).limits if isinstance(model, ViT) else {}
-
-
 HUGGINGFACE = Format(
     name="huggingface",
     about="transformers: ViT, DeiT, Dinov2, ViTMAE's encoder, the image towers of CLIP and SigLIP",
     keys=(rf"({'|'.join(map(re.escape, PREFIXES))})embeddings\.patch_embedding(s\.projection)?\.weight",),
     read=read_huggingface,
     write=write_huggingface,
-    limits=huggingface_limits,
+    limits=lambda model: form_for(model.config).limits if isinstance(model, ViT) else {},
     interpolation="huggingface",
 )

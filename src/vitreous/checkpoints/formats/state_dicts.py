@@ -19,35 +19,28 @@ from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
     Format,
-    Overrides,
     Reading,
-    asked_heads,
     configured,
+    image_size_of,
     reading_as,
     shape_fields,
-    square_grid,
     tokens_and_positions,
 )
 from vitreous.checkpoints.formats.timm import block_rows
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, converted, pairs, query_and_key_value, same, write_rows
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model, build
+from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from vitreous.models.sequence_config import TransformerConfig
 from vitreous.models.transformer import EncoderDecoder
 
 
-def state_dict_config(
-    source: Source, overrides: Overrides, rows: Sequence[Row], position: str, **fields: Any
-) -> ViTConfig:
+def state_dict_config(source: Source, rows: Sequence[Row], position: str, **fields: Any) -> ViTConfig:
     """The configuration that shapes tell, of a model with a class token."""
     fields = shape_fields(source, rows) | fields
-    table = source.shape(position)
-    patches = (table[-2] if len(table) in (2, 3) else 0) - 1
-    fields["heads"] = asked_heads(source, overrides, fields["width"])
-    fields["image_size"] = square_grid(source, patches, overrides, fields["patch_size"])
-    return configured(ViTConfig, fields, overrides)
+    fields["image_size"] = image_size_of(source, fields["patch_size"], source.positions(position) - 1)
+    return configured(ViTConfig, source, fields)
 
 
 # torchvision: exact GELU, LayerNorm eps 1e-6, an optional tanh layer before the head.
@@ -83,12 +76,15 @@ def torchvision_rows(config: ViTConfig) -> list[Row]:
     ]
 
 
-def read_torchvision(source: Source, overrides: Overrides) -> Reading:
-    # later releases number the parts of the MLP
-    source = source.renamed(
-        lambda name: name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2.")
-    )
-    config = state_dict_config(source, overrides, TORCHVISION_ROWS, "encoder.pos_embedding")
+def torchvision_name(name: str) -> str:
+    """The published name: later releases number the parts of the MLP, and a new head may replace `heads`."""
+    name = name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2.")
+    return re.sub(r"^heads\.(0\.)?(weight|bias)$", r"heads.head.\2", name)
+
+
+def read_torchvision(source: Source) -> Reading:
+    source = source.renamed(torchvision_name)
+    config = state_dict_config(source, TORCHVISION_ROWS, "encoder.pos_embedding")
     return reading_as(
         "torchvision",
         source,
@@ -102,7 +98,6 @@ def read_torchvision(source: Source, overrides: Overrides) -> Reading:
 
 
 def write_torchvision(model: Model, path: Path) -> None:
-    """A state dict with the keys of the published files."""
     config, weights = held(model, "torchvision", TORCHVISION_LIMITS, headless=False)
     write_torch(write_rows(torchvision_rows(config), weights), path)
 
@@ -123,39 +118,40 @@ TORCHVISION = Format(
 DINOV2_LIMITS = PLAIN_VIT | {"num_classes": (None,), "mlp": ("gelu", "swiglu"), "registers": None}
 
 
-def dinov2_rows(*, swiglu: bool) -> list[Row]:
+DINOV2_TOKENS = {"class_token": "cls_token", "registers": "register_tokens"}
+
+
+def dinov2_layers(*, swiglu: bool) -> list[Row]:
     names = {"stem.projection": "patch_embed.proj", "norm": "norm"}
     return [*pairs(names), *(block_rows(["w12"], "w3") if swiglu else block_rows())]
 
 
-def dinov2_tokens(config: ViTConfig) -> Row:
-    return tokens_and_positions(
-        config, {"class_token": "cls_token", "registers": "register_tokens"}, "pos_embed"
-    )
+def dinov2_rows(config: ViTConfig) -> list[Row]:
+    tokens = tokens_and_positions(config, DINOV2_TOKENS, "pos_embed")
+    return [tokens, *dinov2_layers(swiglu=config.mlp == "swiglu")]
 
 
-def read_dinov2(source: Source, overrides: Overrides) -> Reading:
+def read_dinov2(source: Source) -> Reading:
     # FSDP-trained files hold their blocks in chunks: blocks.0.11.norm1 is layer 11.
     source = source.renamed(lambda name: re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name))
-    rows = dinov2_rows(swiglu="blocks.0.mlp.w12.weight" in source.tensors)
     config = state_dict_config(
         source,
-        overrides,
-        rows,
+        dinov2_layers(swiglu="blocks.0.mlp.w12.weight" in source.tensors),
         "pos_embed",
         qkv_bias="blocks.0.attn.qkv.bias" in source.tensors,
         registers=source.size_if_there("register_tokens", 1, ndim=3) or 0,
     )
     look = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "crop_fraction": 0.875}
-    reading = reading_as("DINOv2", source, config, [dinov2_tokens(config), *rows], **look)
-    return reading._replace(ignored=("mask_token",))
+    reading = reading_as("DINOv2", source, config, dinov2_rows(config), **look)
+    # the models with registers are resized with antialiasing
+    interpolation = "timm" if config.registers else None
+    return reading._replace(ignored=("mask_token",), interpolation=interpolation)
 
 
 def write_dinov2(model: Model, path: Path) -> None:
     config, weights = held(model, "dinov2", DINOV2_LIMITS, keep=("layer_scale", "qkv_bias"))
-    rows = [dinov2_tokens(config), *dinov2_rows(swiglu=config.mlp == "swiglu")]
-    mask_token = {"mask_token": torch.zeros(1, config.width)}  # not used after pre-training, but expected
-    write_torch(write_rows(rows, weights) | mask_token, path)
+    unused = {"mask_token": torch.zeros(1, config.width)}  # after pre-training, but every file has it
+    write_torch(write_rows(dinov2_rows(config), weights) | unused, path)
 
 
 DINOV2 = Format(
@@ -210,8 +206,8 @@ def frankzvit_rows(config: ViTConfig) -> list[Row]:
     ]
 
 
-def read_frankzvit(source: Source, overrides: Overrides) -> Reading:
-    config = state_dict_config(source, overrides, FRANKZVIT_ROWS, "0.positions", **FRANKZVIT_FIELDS)
+def read_frankzvit(source: Source) -> Reading:
+    config = state_dict_config(source, FRANKZVIT_ROWS, "0.positions", **FRANKZVIT_FIELDS)
     rows = frankzvit_rows(config)
     return reading_as("the README", source, config, rows, resize="squash", interpolation="bilinear")
 
@@ -259,19 +255,18 @@ TRANSFORMER_ROWS = [
 ]
 
 
-def read_torch_transformer(source: Source, overrides: Overrides) -> Reading:
+def read_torch_transformer(source: Source) -> Reading:
     """Read the two stacks.
 
     Args:
-        overrides: `heads`, which the weights do not tell, and `norm`, `activation`, `norm_eps`, whose
-            defaults are those of the module; it calls norm="pre" norm_first=True.
+        source: opened with `heads`, which the weights do not tell, and `norm`, `activation`, `norm_eps`,
+            whose defaults are those of the module; it calls norm="pre" norm_first=True.
     """
     first = "encoder.layers.0.linear1.weight"
     fields: dict[str, Any] = {
         "vocabulary": 3,  # none is used: pad, start and end must be tokens
         "width": source.size(first, 1, ndim=2),
         "mlp_dim": source.size(first, 0, ndim=2),
-        "heads": asked_heads(source, overrides, source.size(first, 1, ndim=2)),
         "encoder_depth": source.count("encoder.layers.{}.linear1.weight"),
         "depth": source.count("decoder.layers.{}.linear1.weight"),
         "norm": "post",
@@ -281,9 +276,10 @@ def read_torch_transformer(source: Source, overrides: Overrides) -> Reading:
         "position": "none",
         "dropout": 0.0,
     }
-    config: TransformerConfig = build(TransformerConfig, fields, overrides)
-    assumed = tuple(f"{name}={fields[name]}" for name in ("norm", "activation") if name not in overrides)
-    return Reading(source, config, TRANSFORMER_ROWS, assumed=assumed, make=meta_encoder_decoder)
+    config = configured(TransformerConfig, source, fields)
+    assumed = [name for name in ("norm", "activation") if name not in source.overrides]
+    source.assumed.extend(f"{name}={fields[name]}" for name in assumed)
+    return Reading(source, config, TRANSFORMER_ROWS, make=meta_encoder_decoder)
 
 
 def meta_encoder_decoder(config: TransformerConfig, **attributes: Any) -> EncoderDecoder:

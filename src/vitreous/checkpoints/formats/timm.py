@@ -5,27 +5,24 @@ registers and the class token have position rows unless `no_embed_class`.
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Sequence
-from math import isqrt
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
-    Overrides,
     Reading,
     activation_of,
-    as_pair,
-    asked_heads,
     assumed_preprocessing,
     configured,
+    image_size_of,
     shape_fields,
-    square_grid,
     tokens_and_positions,
-    usual_heads,
 )
 from vitreous.checkpoints.weights import Row, packed, pairs, same
-from vitreous.errors import InputError
+from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 
@@ -72,60 +69,84 @@ def root_of(layers: tuple[int, ...]) -> str:
 
 
 CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: ours
-# SigLIP 2, whose activation is the tanh form; that of the first SigLIP is exact in timm.
-SIGLIP_2 = re.compile(r"patch32_siglip|so400m_patch16_siglip|giantopt|large_patch16_siglip(_gap)?_512")
 # Prefixes under which other code keeps a timm tower.
 PREFIXES = ("", "visual.trunk.", "trunk.", "vision_model.", "encoder.", "backbone.")
+# Arguments of VisionTransformer that the weights show, that facts() returns, or that change nothing in use.
+ARGUMENTS = (
+    *("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads"),
+    *("mlp_ratio", "qkv_bias", "qk_norm", "proj_bias", "init_values", "class_token", "no_embed_class"),
+    *("reg_tokens", "pre_norm", "final_norm", "fc_norm", "pool_include_prefix", "act_layer", "weight_init"),
+    *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
+    *("dynamic_img_size", "strict_img_size", "fix_init"),
+)
 
 
-def read_timm(source: Source, overrides: Overrides) -> Reading:
-    source = source.below(source.prefix("a timm checkpoint", PREFIXES, "patch_embed.proj.weight"))
-    fields, embedded = timm_fields(source, overrides)
-    from_name, assumed = conventions(source, fields["width"])
-    if fields["mlp"] == "swiglu":
-        from_name.pop("mlp", None)
-    fields |= from_name
-    if "heads" not in fields:
-        fields["heads"] = asked_heads(source, overrides, fields["width"])
-    config = configured(ViTConfig, fields, overrides)
-    preprocessing, assumed_too = timm_preprocessing(source, config)
+def read_timm(source: Source) -> Reading:
+    prefix = source.prefix("a timm checkpoint", PREFIXES, "patch_embed.proj.weight")
+    source = source.below(prefix, "head.weight", "head.bias")
+    known = facts(source)
+    fields, embedded = timm_fields(source, known)
+    config = configured(ViTConfig, source, fields)
     rows = timm_rows(config, embedded=embedded, gates=gates_of(source))
-    return Reading(source, config, rows, preprocessing, timm_labels(source), (*assumed, *assumed_too))
+    labels = source.config.get("label_names")
+    names = [str(name) for name in labels] if isinstance(labels, list) else None
+    return Reading(source, config, rows, timm_preprocessing(source, config), names)
 
 
-def arguments(source: Source) -> dict[str, Any]:
-    """The keyword arguments that config.json says the model was made with."""
-    described = source.config.get("model_args")
-    return described if isinstance(described, dict) else {}
+@cache
+def registry() -> dict[str, Any]:
+    """What timm's registry says of its Vision Transformers: of each architecture what no weight shows
+    (`read`), those with a part that is not known here (`refused`), and the `preprocessing` of each tag."""
+    table: dict[str, Any] = json.loads(Path(__file__).with_name("timm_architectures.json").read_bytes())
+    return table
 
 
-def conventions(source: Source, width: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What an architecture's name stands for and no weight shows: heads, activation, LayerNorm eps."""
-    name, args = str(source.config.get("architecture", "")), arguments(source)
-    fields: dict[str, Any] = {}
-    assumed: list[str] = []
-    if "_clip_" in name or "beit3" in name:
-        fields["norm_eps"] = 1e-5
-    if "quickgelu" in name:
-        fields["mlp"] = "quick_gelu"
-    elif SIGLIP_2.search(name):
-        fields["mlp"] = "gelu_tanh"
-    if "act_layer" in args:
-        fields["mlp"] = activation_of(source, "act_layer", args["act_layer"])
-    if isinstance(args.get("num_heads"), int):
-        fields["heads"] = args["num_heads"]
-    elif name:
-        special = {"test_vit": 2, "test_vit2": 2, "test_vit3": 3, "vit_base_patch16_gap_224": 16}
-        default = 16 if "giantopt" in name else usual_heads(width)
-        fields["heads"] = special.get(name, default)
-        assumed.append(f"{fields['heads']} heads, as timm's models of this width have")
-    return fields, tuple(assumed)
+def description_of(name: str) -> dict[str, Any]:
+    """The config.json of a published model of timm, or of an architecture, by its name.
+
+    Raises:
+        InputError: the registry has no such tag. An unknown architecture is refused when it is read.
+    """
+    architecture, _, tag = name.partition(".")
+    tags = registry()["read"].get(architecture, {}).get("tags", {})
+    if tag and tags and tag not in tags:
+        raise InputError(f"like='timm:{name}': {architecture} has no tag {tag!r}: {nearest(tag, list(tags))}")
+    look = {"pretrained_cfg": registry()["preprocessing"][tags[tag]]} if tag in tags else {}
+    return {"architecture": architecture, **look}
 
 
-def timm_fields(source: Source, overrides: Overrides) -> tuple[dict[str, Any], bool]:
-    """What the weights' names and shapes (and config.json) tell, and whether the prefix tokens have rows
-    among the positions."""
-    tensors, args = source.tensors, arguments(source)
+def facts(source: Source) -> dict[str, Any]:
+    """The arguments of timm's VisionTransformer that no weight shows: those of the architecture that
+    config.json names, and over them its own.
+
+    Raises:
+        InputError: an architecture or an argument that is not known here.
+    """
+    name, table = str(source.config.get("architecture", "")).split(".")[0], registry()
+    for part, refused in table["refused"].items():
+        if name in refused:
+            raise InputError(f"{source.where}: {name} of timm has a part that is not known here: {part}")
+    if name and name not in table["read"]:
+        raise InputError(
+            f"{source.where}: the architecture {name!r} is not in the registry of timm {table['timm']}: "
+            f"{nearest(name, list(table['read']))}"
+        )
+    args = source.config.get("model_args")
+    args = args if isinstance(args, dict) else {}
+    for key, value in args.items():
+        if value and key not in ARGUMENTS:
+            raise InputError(f"{source.where}: {key}={value!r} of config.json's model_args is not known here")
+    given = {"global_pool": source.config.get("global_pool")} | args
+    return table["read"].get(name, {}) | {key: v for key, v in given.items() if v not in (None, "")}
+
+
+def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The configuration, and whether the prefix tokens have rows among the positions.
+
+    Args:
+        known: as `facts` returns it.
+    """
+    tensors = source.tensors
     fields = shape_fields(source, [*ROWS, *block_rows(gates_of(source))])
     stem: dict[str, Any] = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}
     if any(f"{root}.conv.weight" in tensors for root in ROOTS):
@@ -135,38 +156,56 @@ def timm_fields(source: Source, overrides: Overrides) -> tuple[dict[str, Any], b
         fields["channels"] = source.size(f"{root_of(stem['layers'])}.conv.weight", 1, ndim=4)
     class_token, distilled = "cls_token" in tensors, "dist_token" in tensors
     registers = source.size_if_there("reg_token", 1, ndim=3) or 0
-    positions = source.size("pos_embed", 1, ndim=3)
-    prefix = int(class_token) + int(distilled) + registers
-    embedded = not no_embed_class(args, positions, prefix)
-    patches, patch = positions - prefix * embedded, fields["patch_size"]
-    rows, columns = as_pair(args.get("img_size") or input_size(source)) or (0, 0)
-    fits = (rows // patch[0]) * (columns // patch[1]) == patches
+    table = source.size("pos_embed", 1, ndim=3)
+    with_rows, without = table - int(class_token) - int(distilled) - registers, table
+    rowless = known.get("no_embed_class", False if "architecture" in source.config else None)
+    counts = [with_rows, without] if rowless is None else [without if rowless else with_rows]
+    patch, sizes = (
+        fields["patch_size"],
+        [known.get("img_size"), input_size(source), known.get("default_size")],
+    )
+    size = image_size_of(source, patch, *counts, described=sizes)
+    if isinstance(known.get("num_heads"), int):
+        fields["heads"] = known["num_heads"]
     last_norms = {"tokens": "norm.weight", "pooled": "fc_norm.weight"}
     fields |= {
-        "image_size": (rows, columns) if fits else square_grid(source, patches, overrides, patch),
+        "image_size": size,
         "stem": stem,
         "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
         "class_token": class_token,
         "distillation_token": distilled,
         "registers": registers,
-        "head_bias": "head.bias" in tensors,
+        "head_bias": fields["num_classes"] is None or "head.bias" in tensors,
         "final_norm": next((where for where, name in last_norms.items() if name in tensors), "none"),
-        "pooling": timm_pooling(source, class_token=class_token, distilled=distilled),
+        "pooling": timm_pooling(source, known, class_token=class_token, distilled=distilled),
     }
-    return fields, embedded
+    if fields["mlp"] != "swiglu":
+        fields["mlp"] = activation_of(source, "act_layer", known.get("act_layer", "gelu"))
+    fields["norm_eps"] = known.get("norm_eps", 1e-5 if fields["embedding_norm"] else 1e-6)
+    if not known:
+        assume(source, fields)
+    return fields, (size[0] // patch[0]) * (size[1] // patch[1]) == with_rows
+
+
+def assume(source: Source, fields: dict[str, Any]) -> None:
+    """Note what a state dict alone leaves open.
+
+    Raises:
+        InputError: the activation of a CLIP, of which there are two kinds.
+    """
+    if fields["embedding_norm"] and fields["mlp"] != "swiglu" and "mlp" not in source.overrides:
+        raise InputError(
+            f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='gelu' or "
+            "mlp='quick_gelu', or like='timm:NAME' with the architecture's name"
+        )
+    open_questions = [name for name in ("mlp", "norm_eps", "pooling") if name not in source.overrides]
+    if guessed := ", ".join(f"{name}={fields[name]}" for name in open_questions):
+        source.assumed.append(f"{guessed} (or pass like='timm:NAME' with the architecture's name)")
 
 
 def gates_of(source: Source) -> tuple[str, ...]:
     """The matrices of SwiGLU's gate and expansion: two, or both in one."""
     return ("fc1_g", "fc1_x") if "blocks.0.mlp.fc1_g.weight" in source.tensors else ("fc1",)
-
-
-def no_embed_class(args: dict[str, Any], positions: int, prefix: int) -> bool:
-    """Whether the prefix tokens have no position: as config.json says, or as leaves a square grid."""
-    if isinstance(args.get("no_embed_class"), bool):
-        return bool(args["no_embed_class"])
-    without, square = (n > 0 and isqrt(n) ** 2 == n for n in (positions - prefix, positions))
-    return square and not without
 
 
 def input_size(source: Source) -> Any:
@@ -175,18 +214,17 @@ def input_size(source: Source) -> Any:
     return size[1:] if isinstance(size, list) and len(size) == 3 else None
 
 
-def timm_pooling(source: Source, *, class_token: bool, distilled: bool) -> str:
+def timm_pooling(source: Source, known: dict[str, Any], *, class_token: bool, distilled: bool) -> str:
     """The pooling: as config.json says, or as the weights suggest."""
-    args = arguments(source)
+    attention = "attn_pool.latent" in source.tensors
+    average = not class_token or "fc_norm.weight" in source.tensors
+    pool = known.get("global_pool", "map" if attention else "avg" if average else "token")
+    if pool not in ("token", "avg", "map") or attention != (pool == "map"):
+        raise InputError(f"{source.where}: global_pool={pool!r} is not known here for these weights")
     if distilled:
         return "class+distillation"
-    if "attn_pool.latent" in source.tensors:
-        return "attention"
-    said = args.get("global_pool") or source.config.get("global_pool")
-    average = said == "avg" if said else not class_token or "fc_norm.weight" in source.tensors
-    if not average:
-        return "class"
-    return "mean-all" if args.get("pool_include_prefix") else "mean"
+    prefix = known.get("pool_include_prefix")
+    return {"token": "class", "map": "attention", "avg": "mean-all" if prefix else "mean"}[pool]
 
 
 def resnet_stem(source: Source) -> dict[str, Any]:
@@ -205,13 +243,13 @@ def resnet_stem(source: Source) -> dict[str, Any]:
     }
 
 
-def timm_preprocessing(source: Source, config: ViTConfig) -> tuple[Preprocessing, tuple[str, ...]]:
+def timm_preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
     """From config.json's pretrained_cfg."""
     described = source.config.get("pretrained_cfg", source.config)
     if not isinstance(described, dict) or not {"mean", "std", "interpolation"} <= set(described):
-        return assumed_preprocessing(config, "timm's ViT", crop_fraction=0.9)
+        return assumed_preprocessing(source, config, "timm's ViT", crop_fraction=0.9)
     try:
-        preprocessing = Preprocessing(
+        return Preprocessing(
             size=config.image_size,
             channels=config.channels,
             resize=CROP_MODES.get(described.get("crop_mode", "center"), "crop"),
@@ -222,12 +260,6 @@ def timm_preprocessing(source: Source, config: ViTConfig) -> tuple[Preprocessing
         )
     except (ValueError, TypeError):
         raise InputError(f"{source.where}: pretrained_cfg of config.json is not understood") from None
-    return preprocessing, ()
-
-
-def timm_labels(source: Source) -> list[str] | None:
-    names = source.config.get("label_names")
-    return [str(name) for name in names] if isinstance(names, list) else None
 
 
 def timm_rows(config: ViTConfig, *, embedded: bool = True, gates: Sequence[str] = ("fc1",)) -> list[Row]:

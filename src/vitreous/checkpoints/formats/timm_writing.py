@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.files import write_json, write_safetensors
+from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format
 from vitreous.checkpoints.formats.timm import CROP_MODES, PREFIXES, read_timm, timm_rows
-from vitreous.checkpoints.torch_files import write_torch
+from vitreous.checkpoints.torch_files import write_safetensors, write_torch
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ResNetStemConfig, ViTConfig
@@ -20,6 +20,7 @@ from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 
 LIMITS = PLAIN_VIT | {
+    "drop_remainder": None,
     "mlp": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"),
     "norm_eps": (1e-6, 1e-5),
     "stem.kind": ("patch", "resnet"),
@@ -50,8 +51,8 @@ HYBRIDS = {
 def write_timm(model: Model, path: Path) -> None:
     """A folder, or one file of weights where the path's ending asks for it."""
     config, weights = held(model, "timm", LIMITS, keep=("layer_scale", "qkv_bias"))
-    if config.pooling == "attention" and (config.num_prefix_tokens or config.mlp == "swiglu"):
-        raise InputError("timm cannot hold pooling=attention together with class token, registers or swiglu")
+    if config.pooling == "attention" and config.mlp == "swiglu":
+        raise InputError("timm cannot hold pooling=attention together with swiglu")
     if config.embedding_norm:
         config, weights = without_patch_bias(config, weights)
     tensors = write_rows(timm_rows(config), weights)
@@ -93,7 +94,6 @@ def architecture(config: ViTConfig) -> str:
 
 
 def timm_description(config: ViTConfig, model: Model) -> dict[str, Any]:
-    """config.json."""
     described: dict[str, Any] = {
         "architecture": architecture(config),
         "num_classes": config.num_classes or 0,

@@ -17,14 +17,13 @@ from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
     Format,
-    Overrides,
     Reading,
     as_pair,
     asked_heads,
     asked_image_size,
     configured,
+    image_size_of,
     reading_as,
-    square_grid,
     tokens_and_positions,
 )
 from vitreous.checkpoints.torch_files import write_torch
@@ -101,7 +100,7 @@ def vit_pytorch_rows(config: ViTConfig, *, simple: bool, projected: bool) -> lis
     ]
 
 
-def read_vit_pytorch(source: Source, overrides: Overrides) -> Reading:
+def read_vit_pytorch(source: Source) -> Reading:
     simple = any(f"linear_head.{name}" in source.tensors for name in ("weight", "1.weight"))
     # pool="mean" of new releases keeps an empty class token in its files
     empty = "cls_token" in source.tensors and 0 in source.tensors.shape("cls_token")
@@ -114,9 +113,9 @@ def read_vit_pytorch(source: Source, overrides: Overrides) -> Reading:
         source.size(f"to_patch_embedding.{2 if norms else 1}.weight", axis, ndim=2) for axis in (0, 1)
     )
     inner = source.size(f"{LAYER.format(0)}0.to_qkv.weight", 0, ndim=2) // 3
-    heads = asked_heads(source, overrides, inner) if projected else 1
-    channels = int(overrides.get("channels", 3))
-    patch = patch_size(source, overrides, patch_dim, channels)
+    heads = asked_heads(source, inner) if projected else 1
+    channels = int(source.overrides.get("channels", 3))
+    patch = patch_size(source, patch_dim, channels)
     class_token = "cls_token" in source.tensors
     pooled_norm = "pooled_norm.weight" in source.tensors
     fields: dict[str, Any] = {
@@ -136,23 +135,20 @@ def read_vit_pytorch(source: Source, overrides: Overrides) -> Reading:
         "final_norm": "pooled" if pooled_norm else "tokens",
     }
     if simple:
-        fields |= {"image_size": asked_image_size(source, overrides), "position": {"kind": "sincos-2d"}}
+        fields |= {"image_size": asked_image_size(source), "position": {"kind": "sincos-2d"}}
     else:
-        shape = source.shape("pos_embedding")  # (N + 1, D), or (1, N + 1, D) in older releases
-        patches = (shape[-2] if len(shape) in (2, 3) else 0) - int(class_token)
-        fields["image_size"] = square_grid(source, patches, overrides, patch)
-    config = configured(ViTConfig, fields, overrides)
+        patches = source.positions("pos_embedding") - int(class_token)
+        fields["image_size"] = image_size_of(source, patch, patches)
+    config = configured(ViTConfig, source, fields)
     rows = vit_pytorch_rows(config, simple=simple, projected=projected)
-    reading = reading_as("vit-pytorch's examples", source, config, rows, interpolation="bilinear")
-    if class_token and pooled_norm and "pooling" not in overrides:
-        pooling = "pooling by the class token (pass pooling='mean-all' for pool='mean')"
-        return reading._replace(assumed=(*reading.assumed, pooling))
-    return reading
+    if class_token and pooled_norm and "pooling" not in source.overrides:
+        source.assumed.append("pooling by the class token (pass pooling='mean-all' for pool='mean')")
+    return reading_as("vit-pytorch's examples", source, config, rows, interpolation="bilinear")
 
 
-def patch_size(source: Source, overrides: Overrides, patch_dim: int, channels: int) -> tuple[int, int]:
+def patch_size(source: Source, patch_dim: int, channels: int) -> tuple[int, int]:
     """The sides of a patch of `patch_dim` numbers: a square, unless the user says otherwise."""
-    p, q = as_pair(overrides.get("patch_size")) or (0, 0)
+    p, q = as_pair(source.overrides.get("patch_size")) or (0, 0)
     if p * q * channels == patch_dim:
         return p, q
     side = isqrt(patch_dim // channels)

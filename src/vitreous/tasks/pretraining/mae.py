@@ -67,6 +67,7 @@ class Decoder(nn.Module):
             image_size=encoder.image_size,
             patch_size=encoder.patch_size,
             pad=encoder.pad,
+            drop_remainder=encoder.drop_remainder,
             num_classes=None,
             width=config.decoder_width,
             depth=config.decoder_depth,

@@ -101,7 +101,7 @@ class MaskedPatchPrediction(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], corruption: Corruption
     ) -> Float[Tensor, "B M outputs"]:
         """The prediction for every corrupted patch."""
-        embeddings = self.model.stem(self.model.pad_images(images))
+        embeddings = self.model.stem(self.model.whole_patches(images))
         tokens = self.encode_patches(self.corrupt(embeddings, corruption))
         return self.prediction(take(tokens, corruption.places))
 
@@ -115,7 +115,7 @@ class MaskedPatchPrediction(MaskedPrediction):
             return F.mse_loss(predicted, take(self.patches(images), corruption.places)), {}
         side, model = self.side, self.model
         colors = color_targets(
-            model.pad_images(images), model.config.patch_size, side=side, preprocessing=model.preprocessing
+            model.whole_patches(images), model.config.patch_size, side=side, preprocessing=model.preprocessing
         )
         target = take(colors, corruption.places)
         logits = rearrange(predicted, "B M (s classes) -> (B M s) classes", s=side * side)

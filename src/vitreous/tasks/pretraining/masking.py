@@ -72,7 +72,7 @@ class MaskedPrediction(nn.Module):
 
     def patches(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N patch_dim"]:
         """Return the pixels of each patch."""
-        return to_patches(self.model.pad_images(images), self.model.config.patch_size)
+        return to_patches(self.model.whole_patches(images), self.model.config.patch_size)
 
     def reconstruction(
         self, masked: Float[Tensor, "B N patch_dim"], filled: Float[Tensor, "B N patch_dim"]
@@ -139,7 +139,7 @@ class SimMIM(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B N"]
     ) -> Float[Tensor, "B N patch_dim"]:
         """Pixels of every patch, (row, column, channel) in each."""
-        embeddings = self.model.stem(self.model.pad_images(images))
+        embeddings = self.model.stem(self.model.whole_patches(images))
         embeddings = torch.where(hidden.bool().unsqueeze(-1), self.mask, embeddings)
         return self.prediction(self.encode_patches(embeddings))
 

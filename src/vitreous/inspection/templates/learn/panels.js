@@ -75,7 +75,7 @@ const PANELS = [
     id: "patches", number: "3.1",
     equation: "{image|x ∈ R^{H × W × C}} → {flat|x_p ∈ R^{N × (P^2 ⋅ C)}} ,, N = H W / P^2",
     shapes: (c) => [["image", "x", c.config.image_size[0], c.config.image_size[1], c.config.channels], ["flat", "x_p", c.N, c.flatWidth]],
-    code: (c) => c.config.stem.kind === "convolution" ? [["embed", { "self.pad_images(images)": "image", "self.stem": "flat" }]] : [["patches", { cells: "image", "flatten(3)": "flat" }]],
+    code: (c) => c.config.stem.kind === "convolution" ? [["embed", { "self.whole_patches(images)": "image", "self.stem": "flat" }]] : [["patches", { cells: "image", "flatten(3)": "flat" }]],
     draw(c) {
       const whole = patchImage(c.image, [1, 1], { id: "patches-whole", label: c.words.image, gap: 0, at: () => c.words.image });
       const strip = div("strip", Array.from({ length: Math.min(c.N, 64) }, (_, n) => {

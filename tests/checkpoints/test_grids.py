@@ -1,0 +1,115 @@
+"""Images that are not square, and images that are not a multiple of the patch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vitreous as vt
+
+WIDE = {"image_size": (72, 128), "patch_size": 8}  # 9 x 16 = 144 = 12 x 12 patches
+FORMATS = {
+    "vitreous": ("m", {}),
+    "timm": ("m", {}),
+    "timm, a state dict": ("m.pth", {}),
+    "huggingface": ("m", {}),
+    "google": ("m.npz", {"mlp": "gelu_tanh"}),
+    "torchvision": ("m.pth", {}),
+    "dinov2": ("m.pth", {"num_classes": None, "layer_scale": 0.1}),
+    "frankzvit": ("m.pt", {"norm_eps": 1e-5, "pooling": "mean-all", "final_norm": "pooled"}),
+    "vit-pytorch": (
+        "m.pt",
+        {
+            "norm_eps": 1e-5,
+            "qkv_bias": False,
+            "stem": {"kind": "patch", "norm_before": True, "norm_after": True},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@torch.no_grad()
+def test_a_wide_model_whose_patches_are_a_square_number(name: str, tiny: Any, tmp_path: Path) -> None:
+    file, fields = FORMATS[name]
+    model = tiny(**WIDE, **fields)
+    format = name.split(",")[0]
+    vt.save(model, tmp_path / file, format=format)  # which reads it back and compares
+    told = {"heads": 4} if file.endswith((".pth", ".pt")) else {}
+    folder = file == "m"
+    again = vt.load(tmp_path / file, format=format, **({} if folder else told | {"image_size": (72, 128)}))
+    assert again.config.grid == (9, 16)
+    images = torch.randn(2, 3, 72, 128)
+    torch.testing.assert_close(again(images), model(images), atol=2e-5, rtol=0)
+
+
+def test_a_table_of_a_square_number_with_its_class_token(tiny: Any, tmp_path: Path) -> None:
+    """5 x 7 patches and a class token are 36 positions."""
+    model = tiny(image_size=(40, 56))
+    vt.save(model, tmp_path / "m.pth", format="timm")
+    again = vt.load(tmp_path / "m.pth", heads=4, image_size=(40, 56), mlp="gelu")
+    assert again.config.grid == (5, 7)
+    images = torch.randn(1, 3, 40, 56)
+    torch.testing.assert_close(again(images), model(images), atol=2e-5, rtol=0)
+
+
+def test_the_users_size_is_resampled_to_where_it_does_not_fit(tiny: Any, tmp_path: Path) -> None:
+    vt.save(tiny(), tmp_path / "m.pth", format="torchvision")
+    assert vt.load(tmp_path / "m.pth", heads=4, image_size=(24, 40)).config.grid == (3, 5)
+
+
+@pytest.mark.parametrize("format", ["timm", "huggingface", "google", "vitreous"])
+@torch.no_grad()
+def test_what_fills_no_patch_is_dropped(format: str, tiny: Any, tmp_path: Path) -> None:
+    """As every other library's convolution does it: SigLIP so400m/14 sees 378 of 384 pixels."""
+    fields = {"mlp": "gelu_tanh"} if format == "google" else {}
+    model = tiny(image_size=35, drop_remainder=True, **fields)
+    file = tmp_path / ("m.npz" if format == "google" else "m")
+    vt.save(model, file, format=format)
+    again = vt.load(file, **({"image_size": 35} if format == "google" else {}))
+    assert again.config.image_size == (35, 35)
+    assert again.config.grid == (4, 4)
+    images = torch.randn(2, 3, 35, 35)
+    torch.testing.assert_close(again(images), model(images), atol=2e-5, rtol=0)
+    changed = images.clone()
+    changed[..., 32:, :] = 5
+    changed[..., 32:] = 5
+    assert torch.equal(model(changed), model(images))
+
+
+def test_dropping_is_asked_for(tiny: Any, tmp_path: Path) -> None:
+    with pytest.raises(vt.InputError, match=r"use 40, or pad=True .*, or drop_remainder=True"):
+        tiny(image_size=35)
+    with pytest.raises(vt.InputError, match="exclude each other"):
+        tiny(image_size=35, drop_remainder=True, pad=True)
+    with pytest.raises(vt.InputError, match="less than one patch"):
+        tiny(image_size=7, drop_remainder=True)
+    with pytest.raises(vt.InputError, match="pixels without a class"):
+        vt.create("Seg-Ti/16", image_size=35, drop_remainder=True)
+    with pytest.raises(vt.InputError, match="torchvision cannot hold drop_remainder"):
+        vt.save(tiny(image_size=35, drop_remainder=True), tmp_path / "m.pth", format="torchvision")
+    vt.save(tiny(), tmp_path / "m", format="huggingface")
+    assert vt.load(tmp_path / "m", image_size=50, drop_remainder=True).config.grid == (6, 6)
+
+
+def test_a_published_size_that_is_no_multiple(tiny: Any, tmp_path: Path) -> None:
+    """config.json of SigLIP so400m says 384 and 14."""
+    vt.save(tiny(), tmp_path / "m", format="huggingface")
+    described = json.loads((tmp_path / "m" / "config.json").read_text())
+    (tmp_path / "m" / "config.json").write_text(json.dumps(described | {"image_size": 38}))
+    config = vt.load(tmp_path / "m").config
+    assert (config.image_size, config.grid, config.drop_remainder) == ((38, 38), (4, 4), True)
+
+
+@torch.no_grad()
+def test_a_hybrid_of_an_odd_size_has_the_cells_of_same_padding() -> None:
+    """The ResNet's convolutions pad, so each halving rounds up; only patches of cells drop what is left."""
+    model = vt.create("R+ViT-Ti/16", depth=1, image_size=50, drop_remainder=True, num_classes=3).eval()
+    cells = model.stem.backbone(torch.randn(1, 3, 50, 50)).shape[-1]
+    assert cells == 13
+    assert model.config.grid == (3, 3)
+    assert model(torch.randn(1, 3, 50, 50)).shape == (1, 3)

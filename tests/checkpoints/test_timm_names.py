@@ -1,0 +1,146 @@
+"""What the name of a timm architecture tells, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import vitreous as vt
+from vitreous.checkpoints.formats.timm import registry
+
+
+def described(model: vt.ViT, folder: Path, **changes: Any) -> Path:
+    """A timm folder of `model` whose config.json has some entries changed; None takes one away."""
+    vt.save(model, folder, format="timm")
+    file = folder / "config.json"
+    entries = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({name: value for name, value in entries.items() if value is not None}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("vit_pe_core_base_patch16_224", "rotary positions"),
+        ("vit_base_patch16_rpn_224", "LayerNorm after each branch"),
+        ("test_vit3", "attention pooling over the prefix tokens"),
+        ("vit_base_patch16_xp_224", "attention and MLP in parallel"),
+        ("naflexvit_base_patch16_gap", "NaFlex"),
+    ],
+)
+def test_an_architecture_with_an_unknown_part(name: str, part: str, tiny: Any, tmp_path: Path) -> None:
+    folder = described(tiny(), tmp_path / "m", architecture=name)
+    with pytest.raises(vt.InputError, match=f"{name} of timm has a part that is not known here: .*{part}"):
+        vt.load(folder)
+
+
+def test_an_unknown_architecture_and_unknown_arguments(tiny: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        vt.InputError, match=r"'vit_basic_patch16_224' is not in the registry .* did you mean"
+    ):
+        vt.load(described(tiny(), tmp_path / "a", architecture="vit_basic_patch16_224"))
+    args = {"num_heads": 4, "rope_type": "axial"}
+    with pytest.raises(vt.InputError, match=r"rope_type='axial' of config.json's model_args is not known"):
+        vt.load(described(tiny(), tmp_path / "b", model_args=args))
+
+
+@pytest.mark.parametrize("pool", ["max", "avgmax", "prr", "map"])
+def test_poolings_that_are_not_those_of_the_weights(pool: str, tiny: Any, tmp_path: Path) -> None:
+    folder = described(tiny(), tmp_path / "m", global_pool=pool, model_args={"num_heads": 4})
+    with pytest.raises(vt.InputError, match=f"global_pool='{pool}' is not known here"):
+        vt.load(folder)
+
+
+def test_a_name_tells_everything_and_nothing_is_said(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clip = {"embedding_norm": True, "norm_eps": 1e-5, "mlp": "quick_gelu", "width": 48, "heads": 12}
+    folder = described(
+        tiny(**clip), tmp_path / "m", architecture="vit_base_patch16_clip_quickgelu_224", model_args=None
+    )
+    caplog.clear()
+    config = vt.load(folder).config
+    assert (config.heads, config.mlp, config.norm_eps) == (12, "quick_gelu", 1e-5)
+    assert not caplog.messages
+
+
+def test_a_bare_state_dict_says_what_is_assumed(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    vt.save(tiny(), tmp_path / "m.pth", format="timm")
+    with caplog.at_level(logging.WARNING):
+        vt.load(tmp_path / "m.pth", heads=4)
+    assert "assumed: images of 32x32, a square of patches (or pass image_size=)" in caplog.text
+    assert "; mlp=gelu, norm_eps=1e-06, pooling=class (or pass like='timm:NAME'" in caplog.text
+    vt.save(tiny(embedding_norm=True, norm_eps=1e-5), tmp_path / "clip.pth", format="timm")
+    with pytest.raises(vt.InputError, match="a CLIP does not tell its activation: pass mlp='gelu' or"):
+        vt.load(tmp_path / "clip.pth", heads=4)
+    assert vt.load(tmp_path / "clip.pth", heads=4, mlp="gelu").config.norm_eps == 1e-5
+
+
+def test_the_size_of_the_file_wins_over_that_of_the_architecture(tiny: Any, tmp_path: Path) -> None:
+    """9 x 16 patches, told by pretrained_cfg alone, of an architecture whose images are square."""
+    model = tiny(image_size=(72, 128), patch_size=8)
+    folder = described(model, tmp_path / "m", model_args={"num_heads": 4})
+    assert vt.load(folder).config.grid == (9, 16)
+
+
+def test_attention_pooling_with_registers_is_written(tiny: Any, tmp_path: Path) -> None:
+    model = tiny(pooling="attention", class_token=False, registers=2)
+    vt.save(model, tmp_path / "m", format="timm")
+    assert vt.load(tmp_path / "m").config.registers == 2
+
+
+@pytest.mark.slow
+def test_the_table_is_what_the_registry_says(timm: Any, timm_registry: ModuleType) -> None:
+    table = registry()
+    if timm.__version__ != table["timm"]:
+        pytest.skip(f"the table is of timm {table['timm']}, installed is {timm.__version__}")
+    assert timm_registry.registry(timm) == table
+    tags = sum(len(timm.list_models(module=each, pretrained=True)) for each in timm_registry.MODULES)
+    assert tags == 476
+
+
+@pytest.mark.slow
+@torch.no_grad()
+@pytest.mark.parametrize("name", registry()["read"])
+def test_every_architecture_that_is_read(
+    name: str, timm: Any, timm_registry: ModuleType, tmp_path: Path
+) -> None:
+    """By its name alone, with random weights and two layers, in images of its own size."""
+    from safetensors.torch import save_file
+
+    peer = timm.create_model(name, depth=2, num_classes=7).eval()
+    for parameter in peer.parameters():
+        torch.nn.init.normal_(parameter, std=0.05, generator=torch.Generator().manual_seed(parameter.numel()))
+    save_file(peer.state_dict(), tmp_path / "model.safetensors")
+    told = {"architecture": name, "num_classes": 7, "pretrained_cfg": {}}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    model = vt.load(tmp_path)
+    images = torch.randn(1, 3, *peer.patch_embed.img_size)
+    assert model.config.image_size == tuple(peer.patch_embed.img_size)
+    if model.config.stem.kind == "resnet":  # which adds up much rounding in float32
+        model, peer, images = model.double(), peer.double(), images.double()
+    ours, theirs = model(images), peer(images)
+    assert (ours - theirs).abs().max() < 2e-5 * max(1, theirs.abs().max().item())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for names in registry()["refused"].values() for name in names])
+def test_every_architecture_that_is_refused(name: str, timm: Any, tmp_path: Path) -> None:
+    """By one sentence, whatever its weights are called."""
+    assert name in timm.list_models(name)
+    state = {
+        "patch_embed.proj.weight": torch.zeros(8, 3, 4, 4),
+        "blocks.0.attn.qkv.weight": torch.zeros(24, 8),
+    }
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": name}))
+    with pytest.raises(vt.InputError, match=f"{name} of timm has a part that is not known here"):
+        vt.load(tmp_path)

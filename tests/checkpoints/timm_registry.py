@@ -1,0 +1,198 @@
+"""What timm's registry says of its Vision Transformers, as the package's table of their names.
+
+    python tests/checkpoints/timm_registry.py
+
+writes `src/vitreous/checkpoints/formats/timm_architectures.json` again, after a new release of timm: what no
+weight shows of each architecture, the preprocessing of each published tag, and what is refused and why.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+TABLE = Path(__file__).parents[2] / "src/vitreous/checkpoints/formats/timm_architectures.json"
+MODULES = (
+    "vision_transformer",
+    "deit",
+    "vision_transformer_hybrid",
+    "eva",
+    "beit",
+    "vision_transformer_relpos",
+    "vision_transformer_sam",
+    "naflexvit",
+    "cait",
+)
+ACTIVATIONS = {"GELU": "gelu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh", "SiLU": "silu"}
+# By the name of a class of timm: the part of it that is not known here.
+UNKNOWN = {
+    "Beit": "tables of relative positions",
+    "Cait": "class attention",
+    "NaFlexVit": "sequences of any shape (NaFlex)",
+    "VisionTransformerRelPos": "relative positions",
+    "VisionTransformerSAM": "windowed attention",
+    "Eva": "biases of the queries and values alone",
+    "ResPostBlock": "LayerNorm after each branch",
+    "EvaBlockPostNorm": "LayerNorm after each branch",
+    "ParallelScalingBlock": "attention and MLP in parallel",
+    "DiffParallelScalingBlock": "attention and MLP in parallel",
+    "ParallelThingsBlock": "parallel branches",
+    "DiffAttention": "differential attention",
+    "RmsNorm": "RMSNorm",
+    "ConvStem": "a stem of convolutions",
+    "FeatureListNet": "a ResNet with BatchNorm",
+    "AttentionPoolPrr": "attention pooling of several queries",
+}
+
+
+class StandIn(ModuleType):
+    """A module any name of which is a class."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        setattr(self, name, type(name, (), {mode: mode.lower() for mode in MODES}))
+        return getattr(self, name)
+
+
+MODES = ("NEAREST", "BILINEAR", "BICUBIC", "BOX", "HAMMING", "LANCZOS")
+
+
+class Finder:
+    """Finds a stand-in for torchvision, which timm imports and its Vision Transformers do not use."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, Finder(), is_package=True) if name.split(".")[0] == "torchvision" else None  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType:
+        return StandIn(spec.name)
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        module.__path__ = []
+        module.__version__ = "0"  # type: ignore[attr-defined]
+
+
+def import_timm() -> ModuleType:
+    """timm, with a stand-in for torchvision where that cannot be imported, and only while timm is."""
+    try:
+        import timm
+    except (ImportError, RuntimeError):
+        forget("timm", "torchvision")
+        sys.meta_path.append(Finder)  # type: ignore[arg-type]
+        try:
+            import timm
+        finally:
+            sys.meta_path.remove(Finder)  # type: ignore[arg-type]
+            forget("torchvision")
+    return timm
+
+
+def forget(*packages: str) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] in packages]:
+        del sys.modules[name]
+
+
+def unknown_part(model: Any) -> str | None:
+    """The part of a model that is not known here; None if there is none."""
+    if type(getattr(model, "rope", None)).__name__ != "NoneType":
+        return "rotary positions"
+    block = model.blocks[0]
+    backbone = getattr(getattr(model, "patch_embed", None), "backbone", None)
+    parts = (model, block, getattr(block, "attn", None), getattr(block, "norm1", None), backbone)
+    for part in (*parts, getattr(model, "attn_pool", None)):
+        if found := UNKNOWN.get(type(part).__name__):
+            return found
+    if any(name.endswith((".attn.norm.weight", ".mlp.norm.weight")) for name in block_names(model)):
+        return "LayerNorms inside attention and MLP"
+    if model.attn_pool is not None and model.pool_include_prefix and model.num_prefix_tokens:
+        return "attention pooling over the prefix tokens"
+    if model.global_pool not in ("", "token", "avg", "map"):
+        return f"pooling {model.global_pool!r}"
+    return None
+
+
+def block_names(model: Any) -> list[str]:
+    return [f"block.{name}" for name, _ in model.blocks[0].named_parameters()]
+
+
+def facts(model: Any) -> dict[str, Any]:
+    """What no weight of the model shows."""
+    block = model.blocks[0]
+    found = {
+        "num_heads": block.attn.num_heads,
+        "global_pool": model.global_pool,
+        "norm_eps": block.norm1.eps,
+        "default_size": list(model.patch_embed.img_size),
+    }
+    activation = ACTIVATIONS[type(block.mlp.act).__name__]
+    if type(block.mlp).__name__ == "Mlp":
+        found["act_layer"] = activation
+    for name in ("no_embed_class", "pool_include_prefix"):
+        if getattr(model, name):
+            found[name] = True
+    return found
+
+
+def preprocessing_of(cfg: Any) -> dict[str, Any]:
+    names = ("input_size", "interpolation", "crop_pct", "crop_mode", "mean", "std")
+    return {name: list(v) if isinstance(v := getattr(cfg, name), tuple) else v for name in names}
+
+
+def architectures(timm: Any) -> Iterator[tuple[str, Any]]:
+    """Every architecture, made without memory."""
+    for module in MODULES:
+        for name in timm.list_models(module=module):
+            with torch.device("meta"):
+                yield name, timm.create_model(name)
+
+
+def registry(timm: Any) -> dict[str, Any]:
+    """The whole table."""
+    from timm.models import get_pretrained_cfg
+
+    table: dict[str, Any] = {"timm": timm.__version__, "read": {}, "refused": {}, "preprocessing": []}
+    looks = table["preprocessing"]
+    tags: dict[str, list[str]] = {}
+    for module in MODULES:
+        for full in timm.list_models(module=module, pretrained=True):
+            name, _, tag = full.partition(".")
+            tags.setdefault(name, []).append(tag)
+    for name, model in architectures(timm):
+        if part := unknown_part(model):
+            table["refused"].setdefault(part, []).append(name)
+            continue
+        table["read"][name] = row = facts(model) | {"tags": {}}
+        for tag in tags.get(name, []):
+            look = preprocessing_of(get_pretrained_cfg(f"{name}.{tag}"))
+            if look not in looks:
+                looks.append(look)
+            row["tags"][tag] = looks.index(look)
+    return table
+
+
+def as_text(table: dict[str, Any]) -> str:
+    """JSON with one line for each architecture."""
+    parts = []
+    for key, value in table.items():
+        if isinstance(value, str):
+            parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
+            continue
+        pairs = value.items() if isinstance(value, dict) else ((None, each) for each in value)
+        lines = [f" {f'{json.dumps(name)}: ' if name else ''}{json.dumps(each)}" for name, each in pairs]
+        first, last = "{}" if isinstance(value, dict) else "[]"
+        parts.append(f"{json.dumps(key)}: {first}\n" + ",\n".join(lines) + f"\n{last}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+if __name__ == "__main__":
+    TABLE.write_text(as_text(registry(import_timm())), encoding="utf-8")
