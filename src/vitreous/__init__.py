@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vitreous.api.asking import predict as predict
     from vitreous.api.asking import serve as serve
     from vitreous.api.asking import translate as translate
+    from vitreous.api.calibration import calibrate as calibrate
     from vitreous.api.checking import check_data as check_data
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
@@ -77,6 +78,7 @@ _MODULES = {
     "ViT": "models.vit",
     "ViTConfig": "models.config",
     "benchmark": "api.models",
+    "calibrate": "api.calibration",
     "capture_attention": "inspection.capture",
     "check_data": "api.checking",
     "convert": "api.models",

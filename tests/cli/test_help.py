@@ -71,6 +71,7 @@ LACKING = {
     "translate": {"--workers": "texts are not decoded"},
     "evaluate": {"--seed": NOT_RANDOM},
     "predict": {"--seed": NOT_RANDOM},
+    "calibrate": {"--seed": NOT_RANDOM, "--precision": "the temperature is that of logits in fp32"},
     "embed": {"--seed": NOT_RANDOM},
     "inspect": {"--seed": NOT_RANDOM, "--workers --batch-size": "a few images, one after the other"},
     "learn": {

@@ -35,6 +35,11 @@ def test_it_learns_to_read_digits(demo: tuple[Path, dict[str, Any]]) -> None:
     assert 0.95 < low < result["test_accuracy"] <= high <= 1
 
 
+def test_its_probabilities_are_calibrated(demo: tuple[Path, dict[str, Any]]) -> None:
+    metrics = demo[1]["metrics"]
+    assert metrics["calibration_error"]["value"] < 0.03 < metrics["uncalibrated_error"]["value"]
+
+
 def test_its_run_directory_is_whole(demo: tuple[Path, dict[str, Any]]) -> None:
     folder = demo[0] / demo[1]["run"]
     expected = {

@@ -33,6 +33,7 @@ def evaluate(
     model: Any,
     data: Any = None,
     *,
+    tta: bool = False,
     image_size: ImageSize | None = None,
     batch_size: int = 64,
     workers: int | None = None,
@@ -47,6 +48,8 @@ def evaluate(
     Args:
         model: a run, or any checkpoint with a head.
         data: DATA as `train` takes it; by default the held-out part of what the run was trained on.
+        tta: test-time augmentation: the mean answer to an image, its corners and, if the model was trained
+            with them, mirror images; five or ten times the work.
         settings, config: of the data ({"data.test_fraction": 0.3}) and the model's configuration.
 
     Raises:
@@ -60,11 +63,13 @@ def evaluate(
 
     model = path_of_run(model)
     task = task_of(model) or task_named("classification")
-    task.check_options("evaluate", image_size=image_size, workers=workers, set=settings, config=config)
+    task.check_options(
+        "evaluate", tta=tta, image_size=image_size, workers=workers, set=settings, config=config
+    )
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
     source = None if data is None else data_source(data, numbers=task.numeric)
-    task, answerer = open_answerer(model, **overrides)
+    task, answerer = open_answerer(model, tta=tta, **overrides)
     held = task.held_out(str(model), answerer, source, tree)
     here = pick_device(device)
     module_of(answerer).to(here)
@@ -79,6 +84,8 @@ def predict(
     images: Any,
     *,
     top: int | None = None,
+    threshold: int | float | None = None,
+    tta: bool = False,
     out: str | Path | None = None,
     image_size: ImageSize | None = None,
     batch_size: int = 64,
@@ -95,33 +102,53 @@ def predict(
         model: a run, any checkpoint with a head, or a model.
         images: one or many paths, folders, globs, PIL images, arrays or tensors.
         top: how many labels to name, the most probable first; by default 5.
-        out: where a segmenter's masks go; by default a new folder in segmented/, or, for a model in memory,
-            the answers.
+        threshold: of a model with several labels for an image: name all that are as probable, `labels`.
+        tta: see `evaluate`.
+        out: a new .csv, .jsonl or .parquet file, which gets a row for each image as it is answered; the
+            result then holds no answers. Of a segmenter also the folder for the masks; by default a new one
+            in segmented/, or, for a model in memory, the answers.
 
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
     """
     from vitreous.tasks import task_named
+    from vitreous.tasks.answer_tables import ENDINGS, check_table
     from vitreous.tasks.answering import predict as ask
     from vitreous.tasks.answering import task_of
+    from vitreous.training.run import default_path
 
     if top is not None and top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
     model = path_of_run(model)
     task = task_of(model) or task_named("classification")
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise InputError(f"--threshold {threshold:g} is not a probability: give a number from 0 to 1")
     task.check_options(
-        "predict", top=top, out=out, image_size=image_size, workers=workers, set=settings, config=config
+        "predict",
+        top=top,
+        threshold=threshold,
+        tta=tta,
+        out=out,
+        image_size=image_size,
+        workers=workers,
+        set=settings,
+        config=config,
     )
     overrides = model_fields(settings_tree(settings, config), image_size)
     listed, missing = image_list(images)
-    folder = None if out is None else Path(out)
-    if folder is None and isinstance(model, str | Path):  # answers of a model itself stay in memory
-        folder = task.default_out(str(model))
-    named: dict[str, Any] = {"top": top, "out": folder}
+    table = Path(out) if out is not None and (Path(out).suffix in ENDINGS or not task.answer_folder) else None
+    folder = Path(out) if out is not None and not table else None
+    if table:
+        check_table(table)
+    if not folder and task.answer_folder and isinstance(model, str | Path):  # of a model itself: in memory
+        folder = default_path(Path(model).name, root=Path(task.answer_folder))
+    named: dict[str, Any] = {"top": top, "threshold": threshold, "out": folder}
     options = {name: value for name, value in named.items() if value is not None}
     with progress_bar("predicting", progress) as advance:
         how = computation(device, precision, batch_size, workers)
-        found = ask(model, listed, progress=advance, overrides=overrides, **how, **options)
+        found = ask(
+            model, listed, progress=advance, overrides=overrides, table=table, tta=tta, **how, **options
+        )
     failed = {each.path: each.reason for each in missing}
     return replace(found, failed={**failed, **found.failed})
 

@@ -248,12 +248,13 @@ def read_model(reading: Reading, device: Device = None, dtype: Dtype = None) -> 
     """The model that a reading describes, with its weights."""
     where, config = reading.source.where, reading.config
     classes = getattr(config, "num_classes", None)
-    model = reading.make(
+    model: Any = reading.make(
         config,
         preprocessing=reading.preprocessing,
         labels=reading.labels if reading.labels is not None and len(reading.labels) == classes else None,
         task=reading.task,
     )
+    model.temperature = reading.temperature
     rows = of_model(reading.rows, stored(model))
     weights = read_rows(rows, reading.source.tensors, where=where, ignored=reading.ignored)
     load_weights(model, weights, where=where, device=device, dtype=dtype)

@@ -79,6 +79,8 @@ def description(model: AnyModel) -> dict[str, Any]:
         described["labels"] = model.labels
         if model.origin is not None:
             described["origin"] = model.origin.model_dump(mode="json")
+    if (temperature := getattr(model, "temperature", 1.0)) != 1:
+        described["temperature"] = temperature
     return described
 
 
@@ -117,7 +119,12 @@ def read_native(source: Source) -> Reading:
         full = {name: name for name in source.tensors if 0 not in source.tensors.shape(name)}
         rows = [same(now, then) for now, then in current_weights(full, stored(meta_model(config))).items()]
         source = source.renamed(full.get)
-    return Reading(source, config, rows, preprocessing, labels, task=task, origin=origin)
+    temperature = described.get("temperature", 1.0)
+    if not isinstance(temperature, int | float) or not temperature > 0:
+        raise InputError(f"{where}: temperature must be a number above 0, not {temperature!r}")
+    return Reading(
+        source, config, rows, preprocessing, labels, task=task, origin=origin, temperature=temperature
+    )
 
 
 def stored_task(where: str | Path, described: Mapping[str, Any]) -> str | None:

@@ -240,7 +240,8 @@ def meta_model(config: AnyConfig, **attributes: Any) -> Any:
 
 def attributes_of(model: Model) -> dict[str, Any]:
     """What a model of images knows beside its configuration and weights, as `build_model` takes it."""
-    return {name: getattr(model, name) for name in ("preprocessing", "labels", "task", "origin")}
+    names = ("preprocessing", "labels", "task", "origin", "temperature")
+    return {name: getattr(model, name) for name in names}
 
 
 def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> None:

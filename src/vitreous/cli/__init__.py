@@ -52,6 +52,13 @@ COMMANDS = {
         "Predict the label, the text or the mask of images.",
         ("vitreous predict runs/mine photo.jpg", "vitreous predict runs/mine photos/ --top 3 --json"),
     ),
+    "calibrate": Command(
+        "Calibrate a classifier's probabilities on images that it did not learn from.",
+        (
+            "vitreous calibrate runs/mine photos/ --out calibrated",
+            "vitreous calibrate runs/mine photos/ --out calibrated-too --json",
+        ),
+    ),
     "serve": Command(
         "Serve a model over HTTP, with a web page.",
         ("vitreous serve runs/mine", "vitreous serve ViT-Ti/16 --port 8080 --json"),
@@ -134,7 +141,7 @@ COMMANDS = {
 }
 # The module with the commands, each a function of its name.
 MODULES = {
-    "asking": ("embed", "evaluate", "predict", "probe", "serve"),
+    "asking": ("calibrate", "embed", "evaluate", "predict", "probe", "serve"),
     "models": ("bench", "cache", "convert", "describe", "export", "list-models", "recipe"),
     "checking": ("data check", "data pack", "doctor"),
     "inspecting": ("inspect",),

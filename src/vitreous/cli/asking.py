@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 from cyclopts import Parameter
 
@@ -15,19 +15,33 @@ from vitreous.cli.options import (
     EXPORTED,
     MODEL_HELP,
     AnyModel,
+    BatchSize,
+    ConfigFile,
+    Device,
     DeviceOptions,
     Images,
     Int,
     Json,
     Language,
     LoadingOptions,
+    Settings,
     TrainedModel,
+    Workers,
 )
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
 from vitreous.errors import InputError
 from vitreous.results import percent
 
 NAME = re.compile(r"[\w.-]+", re.ASCII)  # of one of several models
+TestTimeAugmentation = Annotated[
+    bool,
+    Parameter(
+        name="--tta",
+        negative="",
+        help="test-time augmentation: the mean answer to an image, its corners and, where the model was "
+        "trained with them, mirror images",
+    ),
+]
 
 
 def evaluate(
@@ -37,11 +51,12 @@ def evaluate(
     ] = None,
     /,
     *,
+    tta: TestTimeAugmentation = False,
     json: Json = False,
     **options: Unpack[LoadingOptions],
 ) -> None:
     """Evaluate a model on data that it did not learn from, each example once."""
-    found = vt.evaluate(run, data, **options)
+    found = vt.evaluate(run, data, tta=tta, **options)
     if json:
         print_json(found.to_json())
         return
@@ -54,27 +69,77 @@ def evaluate(
         print(f"could not be decoded: {path}: {reason}")
 
 
+class CalibrateOptions(TypedDict, total=False):
+    """Where and how a model is calibrated."""
+
+    out: Annotated[Path, Parameter(name="--out", help="the folder for the model; by default the run's own")]
+    batch_size: Annotated[BatchSize, Parameter(help="images in one step; 64 by default")]
+    workers: Workers
+    device: Device
+    settings: Settings
+    config: ConfigFile
+
+
+def calibrate(
+    run: TrainedModel,
+    data: Annotated[
+        str | None,
+        Parameter(help="images that it did not learn from; by default the validation part of the run's data"),
+    ] = None,
+    /,
+    *,
+    json: Json = False,
+    **options: Unpack[CalibrateOptions],
+) -> None:
+    """Fit a temperature of a classifier's probabilities, and store the model with it."""
+    found = vt.calibrate(run, data, **options)
+    if json:
+        print_json(found.to_json())
+        return
+    print(
+        f"temperature {found.temperature:.3g}, fitted on {found.count} images: {found.source}, {found.part}\n"
+        f"expected calibration error there: {percent(found.error_before)} before, "
+        f"{percent(found.error_after)} after\nmodel   {found.folder}"
+    )
+
+
 class PredictOptions(LoadingOptions, total=False):
     """A model at work on images that are not labeled."""
 
     top: Annotated[Int, Parameter(help="how many labels to name, most probable first; 5 by default")]
-    out: Annotated[Path, Parameter(name="--out", help="the folder for a segmenter's masks")]
+    threshold: Annotated[
+        float, Parameter(help="of models with several labels for an image: name all labels as probable")
+    ]
+    out: Annotated[
+        Path,
+        Parameter(
+            name="--out",
+            help="a .csv, .jsonl or .parquet file for the answers; or the folder for a segmenter's masks",
+        ),
+    ]
 
 
 def predict(
-    model: TrainedModel, /, *images: Images, json: Json = False, **options: Unpack[PredictOptions]
+    model: TrainedModel,
+    /,
+    *images: Images,
+    tta: TestTimeAugmentation = False,
+    json: Json = False,
+    **options: Unpack[PredictOptions],
 ) -> int:
     """Classify images, write their text, or find the class of each pixel."""
     if not images:
         raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     from vitreous.data.image_list import Failure
 
-    found = vt.predict(model, list(images), **options)
+    found = vt.predict(model, list(images), tta=tta, **options)
     if json:
         print_json(found.to_json())
     else:
         for answer in found.answers:
             print(answer.line())
+        if found.out:
+            print(f"answers to {found.count} images: {found.out}")
     return print_failed(Failure(*each) for each in found.failed.items())
 
 

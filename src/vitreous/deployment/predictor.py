@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import compress, repeat
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from vitreous.data.segmentation.masked import Mask
 from vitreous.errors import InputError
+from vitreous.evaluation.augmented import AveragedViews
 from vitreous.models.names import Runnable
 from vitreous.models.segmenter import Segmenter
 from vitreous.results import percent
@@ -28,27 +30,38 @@ class Choice:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable labels of one image, in descending order, and the first of them."""
+    """The most probable labels of one image, in descending order, and the first of them.
+
+    Attributes:
+        labels: all that reach a threshold, where one was given.
+    """
 
     path: str
     label: str
     probability: float
     top: tuple[Choice, ...]
+    labels: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, path: str, top: tuple[Choice, ...]) -> Prediction:
-        return cls(path, top[0].label, top[0].probability, top)
+    def of(cls, path: str, top: tuple[Choice, ...], labels: tuple[str, ...] | None = None) -> Prediction:
+        return cls(path, top[0].label, top[0].probability, top, labels)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        fields = asdict(self)
+        if self.labels is None:
+            del fields["labels"]
+        return fields
 
     def line(self) -> str:
         """Return the prediction for people, in a line."""
-        others = ", ".join(f"{each.label} {percent(each.probability)}" for each in self.top[1:])
+        some = self.top[1:] if self.labels is None else self.top
+        others = ", ".join(f"{each.label} {percent(each.probability)}" for each in some)
+        if self.labels is not None:
+            return f"{self.path}  {' | '.join(self.labels) or '-'}  ({others})"
         return f"{self.path}  {self.label}  {percent(self.probability)}  ({others})"
 
 
-def output_labels(model: Runnable) -> list[str]:
+def output_labels(model: Runnable | AveragedViews) -> list[str]:
     """Return the labels of a model's classes, or their numbers where it has no labels.
 
     Raises:
@@ -78,7 +91,7 @@ class Predictor:
         InputError: the model has no head, or another number of labels than outputs.
     """
 
-    def __init__(self, model: Runnable, device: str | torch.device = "cpu") -> None:
+    def __init__(self, model: Runnable | AveragedViews, device: str | torch.device = "cpu") -> None:
         if isinstance(model, Segmenter):
             raise InputError("the model gives each pixel a class, not the image: use vitreous.predict")
         self.labels = output_labels(model)
@@ -93,7 +106,31 @@ class Predictor:
 
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
         """Return the most probable labels of each preprocessed image, in descending order."""
+        return self.most_probable(self.probabilities(images), top)
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        paths: Sequence[str],
+        images: Float[Tensor, "B C H W"],
+        *,
+        top: int = 5,
+        threshold: int | float | None = None,
+    ) -> list[Prediction]:
+        """Return the prediction for each preprocessed image.
+
+        Args:
+            threshold: name all labels with this probability or more as well.
+        """
         probabilities = self.probabilities(images)
+        choices = self.most_probable(probabilities, top)
+        chosen: Iterable[tuple[str, ...] | None] = repeat(None)
+        if threshold is not None:
+            rows = (probabilities >= threshold).tolist()
+            chosen = (tuple(compress(self.labels, row)) for row in rows)
+        return [Prediction.of(*each) for each in zip(paths, choices, chosen, strict=False)]
+
+    def most_probable(self, probabilities: Tensor, top: int) -> list[tuple[Choice, ...]]:
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)
         return [
             tuple(Choice(self.labels[number], value) for value, number in zip(*row, strict=True))

@@ -8,10 +8,12 @@ from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.errors import InputError
-from vitreous.evaluation.outputs import Batching, compute_outputs
+from vitreous.evaluation.augmented import AveragedViews
+from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import (
     Calibration,
@@ -50,12 +52,27 @@ class LabelEvaluation(Evaluation):
         indices: the number of each evaluated image in its dataset.
         targets: its class; where it may have several, a 0 or 1 for each class.
         probabilities: what the model gives each class; they sum to one where an image has one class.
+        uncalibrated_error: the calibration error without the model's temperature; None where it has none.
     """
 
     classes: tuple[str, ...]
     indices: Int[np.ndarray, " N"]
     targets: Int[np.ndarray, " N"] | Float[np.ndarray, "N classes"]
     probabilities: Float[np.ndarray, "N classes"]
+    uncalibrated_error: float | None = None
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Whether the probabilities are right: of the predicted class, or of every yes and no."""
+        return calibration_of(self.probabilities, self.targets)
+
+    @property
+    def calibration_metrics(self) -> dict[str, Metric]:
+        found = {"calibration_error": Metric(self.calibration.ece, "calibration (ECE)")}
+        if self.uncalibrated_error is not None:
+            label = "calibration (ECE) without the temperature"
+            found["uncalibrated_error"] = Metric(self.uncalibrated_error, label)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +115,6 @@ class ClassificationEvaluation(LabelEvaluation):
     def per_class(self) -> tuple[ClassScore, ...]:
         return class_scores(self.confusion, self.classes)
 
-    @cached_property
-    def calibration(self) -> Calibration:
-        return calibrate(self.probabilities.max(axis=1), self.correct)
-
     def confident_mistakes(self, count: int = 12) -> list[Mistake]:
         """Return the most confident wrong predictions, in descending order."""
         confidence = self.probabilities.max(axis=1)
@@ -122,7 +135,7 @@ class ClassificationEvaluation(LabelEvaluation):
         found = {"accuracy": Metric(self.accuracy, "accuracy", self.interval)}
         if self.top5_accuracy is not None:
             found["top5_accuracy"] = Metric(self.top5_accuracy, "top-5 accuracy")
-        return found | {"calibration_error": Metric(self.calibration.ece, "calibration (ECE)")}
+        return found | self.calibration_metrics
 
     def details(self) -> dict[str, Any]:
         return {
@@ -172,7 +185,8 @@ class MultiLabelEvaluation(LabelEvaluation):
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        return {"mean_average_precision": Metric(self.mean_average_precision, "mean average precision")}
+        precision = Metric(self.mean_average_precision, "mean average precision")
+        return {"mean_average_precision": precision, **self.calibration_metrics}
 
     def details(self) -> dict[str, Any]:
         columns = zip(self.classes, self.average_precision, self.targets.sum(axis=0), strict=True)
@@ -190,7 +204,7 @@ class MultiLabelEvaluation(LabelEvaluation):
 
 
 def evaluate(
-    model: Runnable, images: ImageDataset, **batching: Unpack[Batching]
+    model: Runnable | AveragedViews, images: ImageDataset, **batching: Unpack[Batching]
 ) -> ClassificationEvaluation | MultiLabelEvaluation:
     """Classify every one of `images` once and compare with its class, or its classes.
 
@@ -198,8 +212,19 @@ def evaluate(
         InputError: the model does not know the classes, or no image could be decoded.
     """
     labels = class_labels(model, images)
+    return label_evaluation(labels, images, compute_outputs(model, images, **batching), model.temperature)
+
+
+def label_evaluation(
+    labels: tuple[str, ...], images: ImageDataset, outputs: Outputs, temperature: float
+) -> ClassificationEvaluation | MultiLabelEvaluation:
+    """Compare the logits of images with their classes.
+
+    Args:
+        labels: of the logits, as `class_labels` gives them.
+        temperature: that the logits are already divided by.
+    """
     columns = np.array([labels.index(label) for label in images.classes])
-    outputs = compute_outputs(model, images, **batching)
     targets = images.targets[outputs.indices]
     multilabel = targets.ndim == 2
     if multilabel:
@@ -208,18 +233,38 @@ def evaluate(
     else:
         known = columns[targets]
     kind = MultiLabelEvaluation if multilabel else ClassificationEvaluation
+    uncalibrated = None
+    if temperature != 1:
+        before = probabilities_of(outputs.values * temperature, multilabel=multilabel).numpy()
+        uncalibrated = calibration_of(before, known).ece
     return kind(
         classes=labels,
         indices=outputs.indices,
         names=outputs.names,
         targets=known,
-        probabilities=(outputs.values.sigmoid() if multilabel else outputs.values.softmax(dim=-1)).numpy(),
+        probabilities=probabilities_of(outputs.values, multilabel=multilabel).numpy(),
+        uncalibrated_error=uncalibrated,
         failed=outputs.failed,
         seconds=outputs.seconds,
     )
 
 
-def class_labels(model: Runnable, images: ImageDataset) -> tuple[str, ...]:
+def probabilities_of(logits: Float[Tensor, "B classes"], *, multilabel: bool) -> Float[Tensor, "B classes"]:
+    """Return what logits mean: one distribution for an image, or a yes or no for each class."""
+    return logits.sigmoid() if multilabel else logits.softmax(dim=-1)
+
+
+def calibration_of(
+    probabilities: Float[np.ndarray, "N classes"],
+    targets: Int[np.ndarray, " N"] | Float[np.ndarray, "N classes"],
+) -> Calibration:
+    """Compare probabilities with what is true: of the most probable class, or of every class."""
+    if targets.ndim == 2:
+        return calibrate(probabilities.ravel(), targets.ravel())
+    return calibrate(probabilities.max(axis=1), probabilities.argmax(axis=1) == targets)
+
+
+def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple[str, ...]:
     """Return the label of each output of the model; every class of `images` is among them.
 
     The images may show some of the model's classes only. A model without labels takes those of the

@@ -69,6 +69,7 @@ class BiT(nn.Module):
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
         task: str | None = None,
+        temperature: float = 1.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -76,6 +77,7 @@ class BiT(nn.Module):
         self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
         self.labels = None if labels is None else list(labels)
         self.task = task
+        self.temperature = temperature
         classes = config.num_classes
         with fresh_weights(self, seed):
             version: type[ResNet] = (

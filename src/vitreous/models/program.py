@@ -39,6 +39,7 @@ class Program(nn.Module):
         super().__init__()
         self.path, self.compute = path, compute
         self.config, self.preprocessing, self.labels, self.task = config, preprocessing, labels, task
+        self.temperature = 1.0  # what calibration has changed is in the program
         self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:

@@ -69,7 +69,7 @@ class Segmenter(nn.Module):
     the attention only.
 
     Attributes:
-        config, preprocessing, labels, task: as of a ViT; images are squashed, so that every pixel is seen.
+        config, preprocessing, labels, task, temperature: as of a ViT; images are squashed, not cropped.
         encoder: the ViT, without a head.
         head: the decoder.
     """
@@ -83,6 +83,7 @@ class Segmenter(nn.Module):
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
         task: str | None = "segmentation",
+        temperature: float = 1.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -91,6 +92,7 @@ class Segmenter(nn.Module):
         self.preprocessing = preprocessing or whole
         self.labels = None if labels is None else list(labels)
         self.task = task
+        self.temperature = temperature
         with fresh_weights(self, seed):
             self.encoder = ViT(config.encoder, preprocessing=self.preprocessing)
             self.head = build_decoder(config)

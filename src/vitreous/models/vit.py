@@ -33,6 +33,7 @@ class ViT(nn.Module):
         labels: the name of each class, or None where they are not known.
         task: what the outputs mean ("classification", "multilabel", "regression" ...) or what the weights
             were trained for ("mae" ...); None where it is not known.
+        temperature: that calibration has divided the head's logits by; 1 where it has not.
     """
 
     origin: Origin | None = None  # of weights that were loaded
@@ -44,6 +45,7 @@ class ViT(nn.Module):
         preprocessing: Preprocessing | None = None,
         labels: Sequence[str] | None = None,
         task: str | None = None,
+        temperature: float = 1.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -51,6 +53,7 @@ class ViT(nn.Module):
         self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
         self.labels = None if labels is None else list(labels)
         self.task = task
+        self.temperature = temperature
 
         with fresh_weights(self, seed):
             self.stem = parts.build_stem(config)

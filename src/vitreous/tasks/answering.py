@@ -6,6 +6,7 @@ Nothing here prints, and nothing reads a command line: commands and the Python f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from vitreous.checkpoints.native import stored_task
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree
 from vitreous.data.dataset import ImageDataset
 from vitreous.errors import InputError
+from vitreous.evaluation.augmented import AveragedViews
 from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import failures
 from vitreous.evaluation.text_models import TextModel
 from vitreous.results import Result, scalars
 from vitreous.tasks import TASKS, task_named
+from vitreous.tasks.answer_tables import answer_table
 from vitreous.tasks.task import Answer, Task, module_of
 from vitreous.training.precision import computing
 from vitreous.training.run import of_another_command
@@ -30,23 +33,27 @@ from vitreous.training.run import of_another_command
 
 @dataclass(frozen=True)
 class Predictions(Result):
-    """The answers to images, in order, and the images that could not be read, with the reason."""
+    """The answers to images, in order, and the images that could not be read, with the reason.
+
+    Attributes:
+        count: how many answers there are.
+        out: the file that they are in; then `answers` is empty.
+    """
 
     task: str
     answers: Sequence[Answer]
     failed: Mapping[str, str]
+    count: int
     about: Mapping[str, Any] = field(default_factory=dict)
+    out: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "task": self.task,
-            "predictions": [each.to_json() for each in self.answers],
-            "failed": failures(self.failed),
-            **self.about,
-        }
+        answers = [each.to_json() for each in self.answers]
+        given = {"count": self.count, "out": str(self.out)} if self.out else {"predictions": answers}
+        return {"task": self.task, **given, "failed": failures(self.failed), **self.about}
 
     def __len__(self) -> int:
-        return len(self.answers)
+        return self.count
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.answers)
@@ -86,12 +93,15 @@ def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
     return task_named("segmentation") if str(model).startswith("Seg-") and not path.exists() else None
 
 
-def open_answerer(model: Any, *, fresh: bool = False, **overrides: Any) -> tuple[Task, Any]:
+def open_answerer(
+    model: Any, *, fresh: bool = False, tta: bool = False, **overrides: Any
+) -> tuple[Task, Any]:
     """Return the task of a MODEL, and what answers with it: a model, a `Reader` or a `Translator`.
 
     Args:
         model: a run, a checkpoint, `hf:org/name`, or what answers already.
         fresh: whether a name is enough, whose weights have not learned anything.
+        tta: whether it answers with the mean over several views of an image.
         overrides: fields of the configuration that are changed.
 
     Raises:
@@ -100,6 +110,9 @@ def open_answerer(model: Any, *, fresh: bool = False, **overrides: Any) -> tuple
     task = task_of(model)
     if task is None or task.config.command == "pretrain":
         task = task_named("classification")
+    if tta:
+        _, answerer = open_answerer(model, fresh=fresh, **overrides)
+        return task, AveragedViews(answerer, mirrored=may_mirror(model))
     if not isinstance(model, str | Path):
         return task, model
     run = Path(model)
@@ -113,6 +126,17 @@ def open_answerer(model: Any, *, fresh: bool = False, **overrides: Any) -> tuple
     return open_answerer(opened)
 
 
+def may_mirror(model: Any) -> bool:
+    """Return whether a mirrored image means the same to a model: as the run around it was trained; of models
+    of other libraries yes, of what is not known no."""
+    if not isinstance(model, str | Path):
+        return False
+    for folder in (path := Path(model).expanduser(), path.parent, path.parent.parent):
+        if (folder / "config.toml").is_file():
+            return bool(read_tree(folder).get("augmentation", {}).get("flip"))
+    return task_of(model) is None
+
+
 def predict(
     model: Any,
     images: ImageDataset,
@@ -123,6 +147,8 @@ def predict(
     workers: int = 0,
     progress: Progress | None = None,
     overrides: Mapping[str, Any] | None = None,
+    table: Path | None = None,
+    tta: bool = False,
     **options: Any,
 ) -> Predictions:
     """Ask a model about images. No more than a batch of them is held in memory.
@@ -130,19 +156,22 @@ def predict(
     Args:
         model: a run, a checkpoint, or what `open_answerer` gives.
         images: numbered images, whatever their targets.
-        options: of the task: `top` labels, `out` for masks.
+        tta: as of `open_answerer`.
+        table: a file for the answers, which are then not held in memory either.
+        options: of the task: `top` labels, a `threshold`, `out` for masks.
 
     Raises:
         InputError: the model has no answer to images, or an option cannot be had.
     """
-    task, answerer = open_answerer(model, **(overrides or {}))
+    task, answerer = open_answerer(model, tta=tta, **(overrides or {}))
     module_of(answerer).to(device).eval()
     answers: list[Answer] = []
     failed: dict[str, str] = {}
+    count = 0
     options |= {"device": device, "batch_size": batch_size, "workers": workers}
-    with computing(precision, device):
-        for answer in task.predict(answerer, images, failed, **options):
-            answers.append(answer)
+    with computing(precision, device), answer_table(table) if table else nullcontext(answers.append) as add:
+        for count, answer in enumerate(task.predict(answerer, images, failed, **options), start=1):
+            add(answer)
             if progress:
-                progress(len(answers) + len(failed), len(images))
-    return Predictions(task.name, answers, failed, task.about_answers(answerer))
+                progress(count + len(failed), len(images))
+    return Predictions(task.name, answers, failed, count, task.about_answers(answerer), table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -14,10 +15,11 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.sources import open_data
-from vitreous.deployment.predictor import Prediction, Predictor
+from vitreous.deployment.predictor import Predictor
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.baselines import Baseline, digits_baselines
+from vitreous.evaluation.calibration import calibrate_model, scale_head
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation
@@ -34,6 +36,7 @@ from vitreous.training.objectives import LOSSES, Objective, Teacher, accuracy, c
 class Classification(ImageTask):
     """Labels for images."""
 
+    name = "classification"
     noun = "a classifier"
     card = Card(
         "An image classifier: a Vision Transformer",
@@ -47,14 +50,11 @@ class Classification(ImageTask):
     default_source = "digits"
     options: ClassVar = {
         "train": TRAINING | {"--recipe", "--batch-size auto"},
-        "evaluate": READING | {"--config"},
-        "predict": READING | {"--top"},
+        "evaluate": READING | {"--config", "--tta"},
+        "predict": READING | {"--top", "--out", "--tta"},
         "inspect": INSPECTING,
         "serve": OPENING,
     }
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         return open_data(source, config)
@@ -93,6 +93,24 @@ class Classification(ImageTask):
             "validation_accuracy": float(accuracy(found.values, targets)),
         }
 
+    def calibrate(self, trained: Trained, answerer: Any, **options: Any) -> str | None:
+        validation, asked = trained.data.validation, trained.run.config.evaluation
+        if not asked.calibrate or trained.data.test is None:
+            return None
+        if validation is not None:
+            try:
+                _, after = calibrate_model(answerer, validation, **options)
+            except InputError as error:
+                return f"none: {error}"
+            found = f"fitted on {after.count} validation images"
+        elif asked.temperature:
+            scale_head(answerer, asked.temperature)
+            found = "as evaluation.temperature says, since there is no validation part"
+        else:
+            return "none, since there is no validation part: set data.validation_fraction=0.1"
+        trained.run.save_model(answerer)
+        return f"temperature {answerer.temperature:.3g}, {found}"
+
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> Evaluation:
         return evaluate(answerer, examples, **options)
 
@@ -119,9 +137,9 @@ class Classification(ImageTask):
         return {"classes": list(data.train.classes), "baselines": [each._asdict() for each in baselines]}
 
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
-        """Return what names the `top` most probable labels of each image."""
-        predictor = Predictor(answerer, device)
-        return lambda names, images: map(Prediction.of, names, predictor.choices(images, **options))
+        """Return what names the `top` most probable labels of each image, and with a `threshold` all that
+        reach it."""
+        return partial(Predictor(answerer, device).predict, **options)
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
         from vitreous.deployment.serving.classifying import Classifier
@@ -137,4 +155,14 @@ class Classification(ImageTask):
         return [images.image(row) for row in first]
 
 
-DEFINED = (Classification("classification"), Classification("multilabel"))
+class MultiLabel(Classification):
+    """Several labels for images: a yes or no for each class."""
+
+    name = "multilabel"
+    options: ClassVar = {
+        **Classification.options,
+        "predict": Classification.options["predict"] | {"--threshold"},
+    }
+
+
+DEFINED = (Classification(), MultiLabel())

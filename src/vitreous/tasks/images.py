@@ -203,20 +203,7 @@ class ImageTask(Task):
         Raises:
             InputError: no such run or data, unknown settings, or nothing was held out.
         """
-        check_data_settings("evaluate", settings)
-        trained = config_of_run(spec, data, self.config)
-        source, own = data or trained.source, settings.get("data", {})
-        learned = trained is not None and absolute_source(source) == absolute_source(trained.source)
-        split = Path(spec, SPLIT) if trained is not None and Path(spec, SPLIT).is_file() else None
-        base = trained.data.with_split(split).model_dump() if learned else self.unsplit(source)
-        if learned and split and (ignored := DRAWN & own.keys()):
-            raise InputError(
-                f"the parts of {source} are those of {split}, so data.{min(ignored)} has no effect: leave it "
-                "out"
-            )
-        parts = self.open_source(source, data_config({"data": {**base, **own}}), answerer)
-        for note in data_notes(parts):
-            log.warning("%s", note)
+        source, learned, split, parts = self.parts_for(spec, answerer, data, settings)
         if parts.test is not None:
             part, examples = "held-out part", parts.test
         elif parts.validation is not None:
@@ -234,6 +221,52 @@ class ImageTask(Task):
                 part = f"{part} but {trained_on} images that it was trained on (by their content)"
                 examples = unseen
         return HeldOut(source, part, examples)
+
+    def to_calibrate(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
+        """Return what a model is calibrated on: the validation part of data that it learned from; of other
+        data everything but a test part, without the images that it learned from.
+
+        Raises:
+            InputError: as `held_out`, or there is no validation part.
+        """
+        source, learned, split, parts = self.parts_for(spec, answerer, data, settings)
+        if learned and (drawn := DRAWN & settings.get("data", {}).keys()):
+            raise InputError(
+                f"data.{min(drawn)} would calibrate on images that {spec} has learned from: leave it out"
+            )
+        if learned and parts.validation is None:
+            raise InputError(
+                f"{spec} was trained without a validation part: name images that it did not learn from, or "
+                "train it again with --set data.validation_fraction=0.1"
+            )
+        if parts.validation is not None:
+            part, examples = "validation part", parts.validation
+        else:
+            part, examples = "all of it" if parts.test is None else "training part", parts.train
+        if split and not learned and examples.listed:
+            examples = unseen_images(examples, split)
+        return HeldOut(source, part, examples)
+
+    def parts_for(
+        self, spec: str, answerer: Any, data: str | None, settings: Tree
+    ) -> tuple[str, bool, Path | None, Any]:
+        """Return DATA (by default that of the run), whether the run learned from it, its recorded split, and
+        the parts of DATA."""
+        check_data_settings("evaluate", settings)
+        trained = config_of_run(spec, data, self.config)
+        source, own = data or trained.source, settings.get("data", {})
+        learned = trained is not None and absolute_source(source) == absolute_source(trained.source)
+        split = Path(spec, SPLIT) if trained is not None and Path(spec, SPLIT).is_file() else None
+        base = trained.data.with_split(split).model_dump() if learned else self.unsplit(source)
+        if learned and split and (ignored := DRAWN & own.keys()):
+            raise InputError(
+                f"the parts of {source} are those of {split}, so data.{min(ignored)} has no effect: leave it "
+                "out"
+            )
+        parts = self.open_source(source, data_config({"data": {**base, **own}}), answerer)
+        for note in data_notes(parts):
+            log.warning("%s", note)
+        return source, learned, split, parts
 
     def unsplit(self, source: str) -> dict[str, Any]:
         """Return the settings that open data whole."""

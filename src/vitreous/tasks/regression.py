@@ -48,7 +48,7 @@ RESAMPLES = 1000  # of the bootstrap
 FOR_CLASSES = {
     "training": ("loss", "label_smoothing", "distillation"),
     "augmentation": ("mixup", "cutmix"),
-    "evaluation": ("fewshot",),
+    "evaluation": ("fewshot", "calibrate", "temperature"),
     "data": ("class_balance",),
 }
 
@@ -182,8 +182,8 @@ class Regression(ImageTask):
     numeric = True
     options: ClassVar = {
         "train": TRAINING | {"--recipe"},
-        "evaluate": READING | {"--config"},
-        "predict": READING,
+        "evaluate": READING | {"--config", "--tta"},
+        "predict": READING | {"--out", "--tta"},
         "inspect": INSPECTING,
         "serve": OPENING,
     }

@@ -1,7 +1,4 @@
-"""Runs of every task: start, resume and train them.
-
-Nothing here prints, and nothing reads a command line: commands and the Python functions call this.
-"""
+"""Runs of every task: start, resume and train them. Nothing here prints or reads a command line."""
 
 from __future__ import annotations
 
@@ -223,9 +220,12 @@ def train_run(
     answerer = task.answerer(trained)
     held_out, examples = task.held_out_part(data)
     evaluation = None
+    batches = config.evaluation if hasattr(config, "evaluation") else config.training
+    options |= {"device": device, "batch_size": batches.batch_size, "progress": progress}
+    calibrated = task.calibrate(trained, answerer, **options)
+    if calibrated and tell:
+        tell(f"calibration: {calibrated}")
     if held_out:
-        batches = config.evaluation if hasattr(config, "evaluation") else config.training
-        options |= {"device": device, "batch_size": batches.batch_size, "progress": progress}
         evaluation = task.evaluate(answerer, examples, **options)
     bad = BadFiles()
     bad.reasons.update({**dict(trained.material.bad), **(evaluation.failed if evaluation else {})})

@@ -116,6 +116,7 @@ class Task(ABC):
         training_words: what training is called in the progress display.
         takes: what a model is asked about.
         inspected: how many held-out examples `vitreous inspect` shows where it is given none.
+        answer_folder: where folders of answers are made, of a task whose answers are files.
         no_images: what to do with a model that has no answer to images.
         numeric: whether the labels of its data are numbers, and not the names of classes.
         fixed_shapes: whether all batches have one shape, for which a step is compiled once.
@@ -131,6 +132,7 @@ class Task(ABC):
     training_words: ClassVar[str] = "training"
     takes: ClassVar[Literal["images", "texts"]] = "images"
     inspected: ClassVar[int] = 24
+    answer_folder: ClassVar[str] = ""
     no_images: ClassVar[str] = "give another model"
     numeric: ClassVar[bool] = False
     fixed_shapes: bool = True
@@ -200,6 +202,11 @@ class Task(ABC):
         """Return what answers with the trained model."""
         return trained.model
 
+    def calibrate(self, trained: Trained, answerer: Any, **options: Any) -> str | None:
+        """Calibrate the probabilities of a trained model on the validation part, and save it again. Return a
+        sentence about it; None for a task without probabilities."""
+        return None
+
     @abstractmethod
     def held_out_part(self, data: Any) -> tuple[str | None, Any]:
         """Return the name of the part of a run's data that it does not learn from ("test" or "validation"),
@@ -267,10 +274,6 @@ class Task(ABC):
         Raises:
             InputError: a request that cannot be answered, or `folder` is not empty.
         """
-
-    def default_out(self, model: str) -> Path | None:
-        """Return where a command writes answers that are files, unless the user says."""
-        return None
 
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         """Return what the answers to several images have in common."""

@@ -178,6 +178,12 @@ class EvaluationConfig(Config):
         default=256, description="images in one forward pass; does not change the result"
     )
     fewshot: bool = Field(default=False, description="few-shot accuracy of the features there, too")
+    calibrate: bool = Field(
+        default=True, description="after training, fit a temperature of the probabilities there"
+    )
+    temperature: float | None = Field(
+        default=None, gt=0, description="of the probabilities where there is no such part; None: none"
+    )
 
 
 class CommandConfig(Config):

@@ -46,6 +46,7 @@ SMALL_IMAGE = 40  # pixels; up to here images are taken as they are
 FOR_CLASSES = {
     "training": ("loss", "label_smoothing", "distillation", "lora"),
     "augmentation": ("mixup", "cutmix", "mix_probability"),
+    "evaluation": ("calibrate", "temperature"),
     "data": ("class_balance",),
 }
 

@@ -22,7 +22,7 @@ LARGE = 192  # pixels of the shorter side, from which on images are shown at 256
 CHANGES = ("random_resized_crop", "flip", "three_augment", "color_jitter", "noise")
 FOR_CLASSES = {
     "training": ("loss", "distillation"),
-    "evaluation": ("fewshot",),
+    "evaluation": ("fewshot", "calibrate", "temperature"),
     "data": ("class_balance", "in_memory"),
 }
 LARGE_STEM = {"widths": (32, 32, 64, 64, 128, 128, 192), "strides": (2, 1, 2, 1, 2, 1, 2)}

@@ -45,7 +45,6 @@ from vitreous.tasks.task import Trained, Tree
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Objective
-from vitreous.training.run import default_path
 from vitreous.training.settings import merged
 
 UNCROPPED = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's images were cropped
@@ -105,6 +104,7 @@ class Segmentation(ImageTask):
         "serve": OPENING,
     }
     inspected = 12
+    answer_folder = "segmented"
     instead: ClassVar = {
         "--recipe": "use --set",
         "--batch-size auto": "use --set training.grad_accum_steps=2",
@@ -202,9 +202,6 @@ class Segmentation(ImageTask):
         from vitreous.inspection.segmentation_figures import write_segmenter_report
 
         return write_segmenter_report(answerer, examples, folder, request)
-
-    def default_out(self, model: str) -> Path:
-        return default_path(Path(model).name, root=Path("segmented"))
 
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         classes = output_labels(answerer)

@@ -77,7 +77,7 @@ class Captioning(TextTask):
     config = CaptioningConfig
     answers = Reader
     default_source = DIGIT_LINES
-    options: ClassVar = {"train": frozenset({"--minutes"})}
+    options: ClassVar = {"train": frozenset({"--minutes"}), "predict": frozenset({"--out"})}
     inspected = 4
     instead: ClassVar = {
         **dict.fromkeys(("--model", "--init", "--recipe", "--image-size"), INSTEAD),

@@ -1,0 +1,87 @@
+"""Calibration: a temperature, fitted on the validation part, by which the logits are divided (Guo et al.,
+arXiv 1706.04599).
+
+It becomes part of the weights of the head: whatever computes the model's logits, or is written from its
+weights, has calibrated probabilities, and no class changes its rank.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from vitreous.data.dataset import ImageDataset
+from vitreous.errors import InputError
+from vitreous.evaluation.classification import LabelEvaluation, class_labels, label_evaluation
+from vitreous.evaluation.outputs import Batching, compute_outputs
+from vitreous.models.names import Model
+
+FEWEST = 20  # images that a temperature can be fitted on
+SEARCHED = (0.05, 20.0)  # temperatures
+
+
+def calibrate_model(
+    model: Model, images: ImageDataset, **batching: Unpack[Batching]
+) -> tuple[LabelEvaluation, LabelEvaluation]:
+    """Fit a temperature on images that the model did not learn from, and change its head by it.
+
+    Returns:
+        What the model predicted for these images before, and what it predicts now.
+
+    Raises:
+        InputError: there are too few images, the model does not know their classes, or it has no head.
+    """
+    if len(images) < FEWEST:
+        raise InputError(
+            f"a temperature needs {FEWEST} images that the model did not learn from, and there are "
+            f"{len(images)}: hold out more"
+        )
+    labels = class_labels(model, images)
+    outputs = compute_outputs(model, images, **batching)
+    before = label_evaluation(labels, images, outputs, model.temperature)
+    temperature = fit_temperature(outputs.values, torch.from_numpy(before.targets))
+    scale_head(model, temperature)
+    calibrated = outputs._replace(values=outputs.values / temperature)
+    return before, label_evaluation(labels, images, calibrated, model.temperature)
+
+
+def fit_temperature(
+    logits: Float[Tensor, "N classes"], targets: Int[Tensor, " N"] | Float[Tensor, "N classes"]
+) -> float:
+    """Return the temperature with the least cross-entropy, by a golden-section search: it is convex in 1 / T.
+
+    As in Platt's method (1999) the targets are not quite 0 and 1, since N images that are all right do not
+    mean that no image is ever wrong: 0.5 / (N + 1), Jeffreys' estimate, goes to the other answers.
+    """
+    count, classes = logits.shape
+    doubt = 0.5 / (count + 1)
+
+    def loss(scale: float) -> float:
+        scaled = logits.double() * scale
+        if targets.ndim == 2:
+            wanted = targets.double() * (1 - 2 * doubt) + doubt
+            return float(F.binary_cross_entropy_with_logits(scaled, wanted))
+        return float(F.cross_entropy(scaled, targets, label_smoothing=doubt * classes / max(classes - 1, 1)))
+
+    low, high = 1 / SEARCHED[1], 1 / SEARCHED[0]
+    golden = (5**0.5 - 1) / 2
+    for _ in range(40):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if loss(left) < loss(right):
+            high = right
+        else:
+            low = left
+    return 2 / (low + high)
+
+
+@torch.no_grad()
+def scale_head(model: Model, temperature: float) -> None:
+    """Divide a model's logits by a temperature; `model.temperature` has the product of all of them."""
+    layers = [each for each in model.get_submodule("head").modules() if isinstance(each, nn.Linear)]
+    for parameter in (each for layer in layers for each in layer.parameters()):
+        parameter.div_(temperature)
+    model.temperature *= temperature

@@ -1,0 +1,93 @@
+"""The temperature of a run: fitted after training, and by `vitreous calibrate`."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import vitreous as vt
+
+TINY = ("--epochs", "3", "--set", "model.depth=1", "--set", "model.width=16", "--json")
+
+
+@pytest.fixture(scope="module")
+def validated(workplace):
+    return workplace / "runs" / "validated"
+
+
+@pytest.fixture
+def run(command, validated):
+    """A run on the digits with a validation part."""
+    if not validated.exists():
+        done = command("train", "--set", "data.validation_fraction=0.1", "--out", validated, *TINY)
+        assert done.code == 0, done.err
+        assert "calibration: temperature" in done.err
+        assert re.search(r"fitted on \d+ validation images", done.err)
+        metrics = json.loads(done.out)["metrics"]
+        assert metrics["calibration_error"]["value"] < metrics["uncalibrated_error"]["value"]
+    return validated
+
+
+def test_what_is_stored_is_calibrated(run, command):
+    model = vt.load(run)
+    assert model.temperature != 1
+    told = json.loads(command("evaluate", run, "--json").out)
+    assert told["metrics"]["uncalibrated_error"]["value"] > told["metrics"]["calibration_error"]["value"]
+    image = next(iter(vt.predict(model, [torch.zeros(1, 8, 8)], progress=False)))
+    with torch.no_grad():
+        probabilities = model(model.preprocessing([torch.zeros(1, 8, 8)])).softmax(dim=-1)
+    assert image.probability == pytest.approx(float(probabilities.max()), abs=1e-5)
+    assert "calibration (ECE) without the temperature" in command("evaluate", run).out
+
+
+def test_a_run_is_calibrated_again(run, command, workplace):
+    before = vt.load(run).temperature
+    out = workplace / "calibrated-elsewhere"
+    told = json.loads(command("calibrate", run, "--out", out, "--json").out)
+    assert told["count"] > 100
+    assert told["part"] == "validation part"
+    assert told["temperature"] == pytest.approx(before, rel=1e-3)
+    assert vt.load(out).temperature == told["temperature"]
+    assert vt.load(run).temperature == before
+    assert "nothing is overwritten" in command("calibrate", run, "--out", out).err
+    done = command("calibrate", run)
+    assert "expected calibration error there:" in done.out
+
+
+def test_without_a_validation_part(command, workplace):
+    out = workplace / "runs" / "unvalidated"
+    done = command("train", "--set", "evaluation.temperature=none", "--out", out, *TINY)
+    assert "calibration: none, since there is no validation part" in done.err
+    assert "uncalibrated_error" not in json.loads(done.out)["metrics"]
+    assert vt.load(out).temperature == 1
+    refused = command("calibrate", out)
+    assert refused.code == 2
+    assert "was trained without a validation part" in refused.err
+    refused = command("calibrate", out, "--set", "data.validation_fraction=0.1")
+    assert refused.code == 2
+    assert "data.validation_fraction" in refused.err
+    assert "leave it out" in refused.err
+
+
+def test_a_recipe_may_know_its_temperature(command, workplace):
+    out = workplace / "runs" / "known"
+    done = command("train", "--set", "evaluation.temperature=0.5", "--out", out, *TINY)
+    assert "calibration: temperature 0.5, as evaluation.temperature says" in done.err
+    assert vt.load(out).temperature == 0.5
+
+
+def test_calibration_can_be_left_out(command, workplace):
+    out = workplace / "runs" / "uncalibrated"
+    settings = ("--set", "data.validation_fraction=0.1", "--set", "evaluation.calibrate=false")
+    done = command("train", "--out", out, *settings, *TINY)
+    assert done.code == 0
+    assert "calibration:" not in done.err
+    assert vt.load(out).temperature == 1
+
+
+def test_a_checkpoint_is_not_changed_in_its_place(command, workplace):
+    refused = command("calibrate", "ViT-Ti/16", "digits")
+    assert refused.code == 2
+    with pytest.raises(vt.InputError, match="a ViT is stored nowhere"):
+        vt.calibrate(vt.create("ViT-Ti/16", image_size=32))

@@ -1,0 +1,75 @@
+"""A temperature that is fitted on a validation part, and what uses it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import vitreous as vt
+from vitreous.errors import InputError
+from vitreous.evaluation.calibration import calibrate_model, fit_temperature, scale_head
+from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.scores import calibrate as calibration_error
+
+
+def shy(count: int, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits that are calibrated when they are divided by `temperature`, and classes sampled from that."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(count, 5, generator=generator)
+    targets = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator).flatten()
+    return logits * temperature, targets
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+def test_the_temperature_is_found(temperature):
+    logits, targets = shy(4000, temperature)
+    found = fit_temperature(logits, targets)
+    assert found == pytest.approx(temperature, rel=0.1)
+    probabilities = (logits / found).softmax(dim=-1).numpy()
+    error = calibration_error(probabilities.max(axis=1), probabilities.argmax(axis=1) == targets.numpy()).ece
+    assert error < 0.03
+
+
+def test_the_temperature_of_several_labels():
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(3000, 4, generator=generator)
+    targets = torch.bernoulli(logits.sigmoid(), generator=generator)
+    assert fit_temperature(logits * 0.5, targets) == pytest.approx(0.5, rel=0.1)
+
+
+def test_images_that_are_all_right_do_not_mean_certainty():
+    logits = 4 * torch.eye(4)[torch.arange(40) % 4]
+    temperature = fit_temperature(logits, torch.arange(40) % 4)
+    sure = (logits / temperature).softmax(dim=-1).max(dim=-1).values
+    assert sure.mean() == pytest.approx(1 - 0.5 / 41, abs=2e-3)
+
+
+@pytest.fixture
+def model(make_model):
+    return make_model().eval()
+
+
+def test_every_class_keeps_its_rank_and_the_model_its_temperature(images, model, tmp_path):
+    with torch.no_grad():
+        batch = model.preprocessing([images.image(row) for row in range(4)])
+        before = model(batch)
+        scale_head(model, 0.4)
+        scale_head(model, 2.0)
+        np.testing.assert_allclose(model(batch), before / 0.8, rtol=1e-5)
+    assert model.temperature == pytest.approx(0.8)
+    vt.save(model, tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "config.json").read_text())["temperature"] == pytest.approx(0.8)
+    again = vt.load(tmp_path / "saved")
+    assert again.temperature == pytest.approx(0.8)
+    assert vt.resize(again, image_size=16).temperature == pytest.approx(0.8)
+    evaluation = evaluate(again, images)
+    scale_head(again, 1 / 0.8)
+    assert evaluation.uncalibrated_error == pytest.approx(evaluate(again, images).calibration.ece, abs=1e-5)
+
+
+def test_few_images_give_no_temperature(images, model):
+    with pytest.raises(InputError, match="needs 20 images"):
+        calibrate_model(model, images.subset(np.arange(5)))
