@@ -355,6 +355,10 @@ def test_shapes_of_the_presets(browser: Any, page: Path) -> None:
             "trace.z0].map((each) => each.shape)"
         )
         assert shapes == [[4, 768], [5, 3], [5, 4], [5, 12], [5, 3]]
+        gray = "() => { const [r, g] = [0, 1].map((c) => row(tensor(trace.pixels.data, 3, 1024), c)); "
+        assert not tab.evaluate(gray + "return r.every((each, i) => each === g[i]); }"), (
+            "the example has colors"
+        )
         tab.select_option("#model", "cifar")
         assert tab.evaluate("() => trace.flat.shape") == [64, 48]
         tab.select_option("#model", "base")
@@ -367,7 +371,7 @@ def test_shapes_of_the_presets(browser: Any, page: Path) -> None:
         tab.select_option("#own-depth", "2")
         assert tab.evaluate("() => trace.layers.length") == 2
         tab.select_option("#model", "trained")
-        assert tab.evaluate("() => model === trainedModel")
+        assert tab.evaluate("() => model === trainedModel && state.sample >= 0")
 
 
 def test_drawing_with_the_mouse_and_with_the_keyboard(browser: Any, page: Path) -> None:

@@ -20,7 +20,7 @@ const samples = DATA.samples.map((each) => sampleCanvas(each, DATA.config.image_
 const state = {
   language: document.documentElement.lang, theme: "auto", preset: "trained", own: null,
   source: samples[0], sample: 0, layer: 0, head: 0, token: 0, other: 1, channel: 0, batchSize: 1e9,
-  withoutPositions: false, shuffled: false, without: new Set(), kept: null,
+  withoutPositions: false, shuffled: false, without: new Set(), kept: {}, hidden: -1,
 };
 let model = trainedModel, trace = null, unchanged = null, millis = Infinity;
 const trained = () => state.preset === "trained";
@@ -106,13 +106,12 @@ function changesNow() {
   return { withoutPositions: state.withoutPositions, order: state.shuffled ? orderOf(model.count) : null, without: state.without };
 }
 
-function run(canvas, changes) {
-  const record = trained() && recorded ? recorded[state.sample] : null;
+function run(canvas, changes, sample = state.sample) {
+  const record = trained() && recorded ? recorded[sample] : null;
   return model.run(normalized(pixelsOf(canvas, model.config)), changes, record);
 }
 
 function compute() {
-  state.kept = null;
   if (model.shapesOnly) {
     trace = unchanged = null;
     return;
@@ -161,9 +160,13 @@ function context() {
   };
   c.batch = () => {
     const most = Math.max(2, Math.min(samples.length, Math.floor(800 / millis)));
-    state.kept ??= (trained() && recorded ? recorded : samples.slice(0, most)).map((each, i) =>
-      model.run(normalized(pixelsOf(samples[i], model.config)), changesNow(), trained() && recorded ? each : null));
-    return state.kept.map((each) => each.layers[state.layer].input);
+    const others = [...samples.keys()].filter((i) => i !== state.sample).slice(0, most - 1);
+    const settings = JSON.stringify([state.preset, state.own, state.withoutPositions, state.shuffled, [...state.without]]);
+    if (state.kept.model !== settings) state.kept = { model: settings };
+    for (const i of others) {
+      state.kept[i] ??= run(samples[i], changesNow(), i).layers.map((layer) => layer.input);
+    }
+    return [c.layerTrace.input, ...others.map((i) => state.kept[i][state.layer])];
   };
   return c;
 }
@@ -396,9 +399,18 @@ function chooseField(name, value) {
 function choosePreset(preset, own = PRESETS[preset] ?? null) {
   Object.assign(state, { preset, own });
   chooseModel();
-  pad.enabled = padEnabled();
+  chooseImage();
   compute();
   draw();
+}
+
+// A gray sample becomes a color image for a model of one's own that takes colors, and comes back after it.
+function chooseImage() {
+  const wanted = !trained() && model.config.channels === 3 && DATA.config.channels === 1;
+  if (wanted && state.sample >= 0) Object.assign(state, { source: landscape(), hidden: state.sample, sample: -1 });
+  else if (!wanted && state.hidden >= 0) Object.assign(state, { source: samples[state.hidden], sample: state.hidden, hidden: -1 });
+  else return;
+  pad.show(state.source);
 }
 
 // --- what the reader does ---
@@ -428,7 +440,7 @@ function padEnabled() {
 }
 
 function useCanvas(canvas, sample = -1) {
-  change({ source: canvas, sample });
+  change({ source: canvas, sample, hidden: -1 });
 }
 
 function useSample(i) {

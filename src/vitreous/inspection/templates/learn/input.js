@@ -39,6 +39,17 @@ function sampleCanvas({ pixels }, [height, width], channels) {
   });
 }
 
+// A small color image, for models that take colors where the samples have none.
+function landscape() {
+  return canvasOf(32, 32, (pen) => {
+    const shapes = [["#8ecdf0", "M0 0H32V32H0Z"], ["#f5c33b", "M21 6h6v6h-6z"], ["#6fae5a", "M0 24Q10 15 20 22T32 20V32H0Z"], ["#d8d0c0", "M6 17h10v9H6z"], ["#b8452f", "M4 17L11 10L18 17Z"], ["#4a3b32", "M10 21h3v5h-3z"]];
+    for (const [color, path] of shapes) {
+      pen.fillStyle = color;
+      pen.fill(new Path2D(path));
+    }
+  });
+}
+
 // A file as the model's preprocessing has it: cropped to the center, squashed or padded. Dark on light becomes light
 // on dark where the model's images are.
 async function fileCanvas(file, [height, width], resize, dark) {
