@@ -135,7 +135,7 @@ def test_every_word_that_the_page_asks_for_is_in_the_catalog() -> None:
     for path in folder.glob("*.js"):
         text = path.read_text("utf-8")
         asked |= set(re.findall(r"\b(?:c\.words|w)\.([a-z]\w*)", text)) | set(
-            re.findall(r"\bc\.t\(\"(\w+)\"", text)
+            re.findall(r"\bc\.t\(\s*\"(\w+)\"", text)
         )
     asked |= set(re.findall(r'data-t="(\w+)"', (folder / "page.html.j2").read_text("utf-8")))
     assert len(asked) > 100

@@ -1,28 +1,79 @@
 // --- The page: what is selected, what is computed, and what is drawn again. ------------------------------------
 
 const byId = (id) => document.getElementById(id);
-const DATA = JSON.parse(byId("data").textContent), WORDS = JSON.parse(byId("words").textContent);
-const MOST_PRODUCTS = 1.2e9;  // of an image, that a browser computes at once
+const DATA = JSON.parse(byId("data").textContent),
+  WORDS = JSON.parse(byId("words").textContent);
+const MOST_PRODUCTS = 1.2e9; // of an image, that a browser computes at once
 const PRESETS = {
-  textbook: { image_size: [32, 32], channels: 3, patch_size: [16, 16], width: 3, heads: 3, head_dim: 4, depth: 1, mlp_dim: 12 },
-  cifar: { image_size: [32, 32], channels: 3, patch_size: [4, 4], width: 192, heads: 3, head_dim: null, depth: 12, mlp_dim: 768 },
-  base: { image_size: [224, 224], channels: 3, patch_size: [16, 16], width: 768, heads: 12, head_dim: null, depth: 12, mlp_dim: 3072 },
+  textbook: {
+    image_size: [32, 32],
+    channels: 3,
+    patch_size: [16, 16],
+    width: 3,
+    heads: 3,
+    head_dim: 4,
+    depth: 1,
+    mlp_dim: 12,
+  },
+  cifar: {
+    image_size: [32, 32],
+    channels: 3,
+    patch_size: [4, 4],
+    width: 192,
+    heads: 3,
+    head_dim: null,
+    depth: 12,
+    mlp_dim: 768,
+  },
+  base: {
+    image_size: [224, 224],
+    channels: 3,
+    patch_size: [16, 16],
+    width: 768,
+    heads: 12,
+    head_dim: null,
+    depth: 12,
+    mlp_dim: 3072,
+  },
 };
-const CHOICES = { patch: [1, 2, 4, 8, 14, 16, 32], width: [3, 16, 32, 48, 64, 96, 128, 192, 384, 768], heads: [1, 2, 3, 4, 6, 8, 12], depth: [1, 2, 3, 4, 6, 8, 12] };
+const CHOICES = {
+  patch: [1, 2, 4, 8, 14, 16, 32],
+  width: [3, 16, 32, 48, 64, 96, 128, 192, 384, 768],
+  heads: [1, 2, 3, 4, 6, 8, 12],
+  depth: [1, 2, 3, 4, 6, 8, 12],
+};
 
 const trainedModel = new ViT(DATA.config, unpacked(DATA.index, decoded(DATA.weights, DATA.half)));
 const recorded = DATA.recorded?.map(({ index, numbers }) => {
-  const tensors = unpacked(index, decoded(numbers, true)), count = tensors.lens.shape[0];
+  const tensors = unpacked(index, decoded(numbers, true)),
+    count = tensors.lens.shape[0];
   return { ...tensors, lens: Array.from({ length: count }, (_, l) => row(tensors.lens, l)) };
 });
 const samples = DATA.samples.map((each) => sampleCanvas(each, DATA.config.image_size, DATA.config.channels));
 
 const state = {
-  language: document.documentElement.lang, theme: "auto", preset: "trained", own: null,
-  source: samples[0], sample: 0, layer: 0, head: 0, token: 0, other: 1, channel: 0, batchSize: 1e9,
-  withoutPositions: false, shuffled: false, without: new Set(), kept: {}, hidden: -1,
+  language: document.documentElement.lang,
+  theme: "auto",
+  preset: "trained",
+  own: null,
+  source: samples[0],
+  sample: 0,
+  layer: 0,
+  head: 0,
+  token: 0,
+  other: 1,
+  channel: 0,
+  batchSize: 1e9,
+  withoutPositions: false,
+  shuffled: false,
+  without: new Set(),
+  kept: {},
+  hidden: -1,
 };
-let model = trainedModel, trace = null, unchanged = null, millis = Infinity;
+let model = trainedModel,
+  trace = null,
+  unchanged = null,
+  millis = Infinity;
 const trained = () => state.preset === "trained";
 
 function words() {
@@ -38,34 +89,90 @@ function filled(text, values) {
 // Configuration of a model of one's own: the parts that are not chosen are those of the paper.
 function plainConfig(fields) {
   return {
-    ...DATA.config, stem: { kind: "patch" }, position: { kind: "learned", where: "stem" }, class_token: true, registers: 0, pad: false,
-    embedding_norm: false, pooling: "class", final_norm: "tokens", qk_norm: false, mlp: "gelu", layer_scale: null, representation_size: null,
-    num_classes: DATA.labels.length, norm_eps: 1e-6, ...fields,
+    ...DATA.config,
+    stem: { kind: "patch" },
+    position: { kind: "learned", where: "stem" },
+    class_token: true,
+    registers: 0,
+    pad: false,
+    embedding_norm: false,
+    pooling: "class",
+    final_norm: "tokens",
+    qk_norm: false,
+    mlp: "gelu",
+    layer_scale: null,
+    representation_size: null,
+    num_classes: DATA.labels.length,
+    norm_eps: 1e-6,
+    ...fields,
   };
 }
 
 // [stage, equation, shape, parameters, multiplications] of a model.
 function stagesOf(config) {
-  const [p, q] = config.patch_size, w = words(), [rows, columns] = [0, 1].map((i) => Math.ceil(config.image_size[i] / config.patch_size[i]));
-  const N = rows * columns, D = config.width, T = N + Number(config.class_token) + config.registers, inner = config.heads * (config.head_dim ?? D / config.heads), M = config.mlp_dim, L = config.depth;
-  const flat = p * q * config.channels, stages = [[w.image, "x", [...config.image_size, config.channels].join(" × "), 0, 0]];
+  const [p, q] = config.patch_size,
+    w = words(),
+    [rows, columns] = [0, 1].map((i) => Math.ceil(config.image_size[i] / config.patch_size[i]));
+  const N = rows * columns,
+    D = config.width,
+    T = N + Number(config.class_token) + config.registers,
+    inner = config.heads * (config.head_dim ?? D / config.heads),
+    M = config.mlp_dim,
+    L = config.depth;
+  const flat = p * q * config.channels,
+    stages = [[w.image, "x", [...config.image_size, config.channels].join(" × "), 0, 0]];
   if (config.stem.kind === "convolution") {
-    let wide = config.channels, [h, v] = config.image_size;
+    let wide = config.channels,
+      [h, v] = config.image_size;
     config.stem.widths.forEach((out, i) => {
       [h, v] = [h, v].map((side) => Math.ceil(side / config.stem.strides[i]));
-      stages.push([filled(w.convolution, { number: i + 1 }), "", `${h} × ${v} × ${out}`, 9 * wide * out + 2 * out, 9 * wide * out * h * v]);
+      stages.push([
+        filled(w.convolution, { number: i + 1 }),
+        "",
+        `${h} × ${v} × ${out}`,
+        9 * wide * out + 2 * out,
+        9 * wide * out * h * v,
+      ]);
       wide = out;
     });
     stages.push([w.embedded, "x_p E", `${N} × ${D}`, wide * D + D, N * wide * D]);
   } else {
-    stages.push([w.all_patches, "x_p", `${N} × ${flat}`, 0, 0], [w.embedded, "x_p E", `${N} × ${D}`, flat * D + D, N * flat * D]);
+    stages.push(
+      [w.all_patches, "x_p", `${N} × ${flat}`, 0, 0],
+      [w.embedded, "x_p E", `${N} × ${D}`, flat * D + D, N * flat * D],
+    );
   }
-  const rowsOfTable = T - config.registers, table = config.position.kind.startsWith("learned") ? rowsOfTable * D : 0;
+  const rowsOfTable = T - config.registers,
+    table = config.position.kind.startsWith("learned") ? rowsOfTable * D : 0;
   stages.push([w.stage_tokens, "z_0", `${T} × ${D}`, (T - N) * D + table, 0]);
-  stages.push([`${L} × LayerNorm`, "LN(z)", `${T} × ${D}`, L * 2 * D, 0], [`${L} × q, k, v`, "[ q , k , v ]", `${T} × ${3 * inner}`, L * (D * 3 * inner + 3 * inner), L * T * D * 3 * inner]);
-  stages.push([`${L} × ${w.attention}`, "A", `${config.heads} × ${T} × ${T}`, 0, L * 2 * T * T * inner], [`${L} × MSA`, "MSA(z)", `${T} × ${D}`, L * (inner * D + D), L * T * inner * D]);
-  stages.push([`${L} × LayerNorm`, "LN(z'_ℓ)", `${T} × ${D}`, L * 2 * D, 0], [`${L} × MLP`, "MLP", `${T} × ${M} → ${T} × ${D}`, L * (2 * D * M + M + D), L * 2 * T * D * M]);
-  stages.push(["LayerNorm", "y", `${D}`, config.final_norm === "none" ? 0 : 2 * D, 0], [w.head_layer, "", `${config.num_classes}`, (config.representation_size ?? D) * config.num_classes + config.num_classes, D * config.num_classes]);
+  stages.push(
+    [`${L} × LayerNorm`, "LN(z)", `${T} × ${D}`, L * 2 * D, 0],
+    [
+      `${L} × q, k, v`,
+      "[ q , k , v ]",
+      `${T} × ${3 * inner}`,
+      L * (D * 3 * inner + 3 * inner),
+      L * T * D * 3 * inner,
+    ],
+  );
+  stages.push(
+    [`${L} × ${w.attention}`, "A", `${config.heads} × ${T} × ${T}`, 0, L * 2 * T * T * inner],
+    [`${L} × MSA`, "MSA(z)", `${T} × ${D}`, L * (inner * D + D), L * T * inner * D],
+  );
+  stages.push(
+    [`${L} × LayerNorm`, "LN(z'_ℓ)", `${T} × ${D}`, L * 2 * D, 0],
+    [`${L} × MLP`, "MLP", `${T} × ${M} → ${T} × ${D}`, L * (2 * D * M + M + D), L * 2 * T * D * M],
+  );
+  stages.push(
+    ["LayerNorm", "y", `${D}`, config.final_norm === "none" ? 0 : 2 * D, 0],
+    [
+      w.head_layer,
+      "",
+      `${config.num_classes}`,
+      (config.representation_size ?? D) * config.num_classes + config.num_classes,
+      D * config.num_classes,
+    ],
+  );
   return stages;
 }
 
@@ -80,21 +187,33 @@ function chooseModel() {
   model.shapesOnly = shapesOnly;
   millis = Infinity;
   state.without = new Set();
-  for (const [name, most] of [["layer", config.depth], ["head", config.heads], ["token", model.length], ["other", model.length], ["channel", config.width]]) state[name] = Math.min(state[name], most - 1);
+  for (const [name, most] of [
+    ["layer", config.depth],
+    ["head", config.heads],
+    ["token", model.length],
+    ["other", model.length],
+    ["channel", config.width],
+  ])
+    state[name] = Math.min(state[name], most - 1);
 }
 
 // Normalized as the model's preprocessing says.
 function normalized(image) {
-  const plane = image.data.length / image.shape[0], [factor, shift] = trained() ? [DATA.factor, DATA.shift] : [[2 / 255], [-1]];
-  return tensor(image.data.map((value, i) => {
-    const c = Math.floor(i / plane);
-    return Math.round(255 * value) * (factor[c] ?? factor[0]) + (shift[c] ?? shift[0]);
-  }), ...image.shape);
+  const plane = image.data.length / image.shape[0],
+    [factor, shift] = trained() ? [DATA.factor, DATA.shift] : [[2 / 255], [-1]];
+  return tensor(
+    image.data.map((value, i) => {
+      const c = Math.floor(i / plane);
+      return Math.round(255 * value) * (factor[c] ?? factor[0]) + (shift[c] ?? shift[0]);
+    }),
+    ...image.shape,
+  );
 }
 
 // A permutation of the patches, always the same.
 function orderOf(count) {
-  const uniform = generator(7), order = [...Array(count).keys()];
+  const uniform = generator(7),
+    order = [...Array(count).keys()];
   for (let i = count - 1; i > 0; i--) {
     const j = Math.floor(uniform() * (i + 1));
     [order[i], order[j]] = [order[j], order[i]];
@@ -103,7 +222,11 @@ function orderOf(count) {
 }
 
 function changesNow() {
-  return { withoutPositions: state.withoutPositions, order: state.shuffled ? orderOf(model.count) : null, without: state.without };
+  return {
+    withoutPositions: state.withoutPositions,
+    order: state.shuffled ? orderOf(model.count) : null,
+    without: state.without,
+  };
 }
 
 function run(canvas, changes, sample = state.sample) {
@@ -116,7 +239,8 @@ function compute() {
     trace = unchanged = null;
     return;
   }
-  const before = performance.now(), changed = state.withoutPositions || state.shuffled || state.without.size;
+  const before = performance.now(),
+    changed = state.withoutPositions || state.shuffled || state.without.size;
   trace = run(state.source, changesNow());
   millis = Math.min(millis, performance.now() - before);
   unchanged = changed ? run(state.source, {}) : null;
@@ -125,43 +249,104 @@ function compute() {
 // --- what panels draw from ---
 
 function context() {
-  const { config } = model, w = words(), [p, q] = config.patch_size, image = trace && pixelsOf(state.source, config);
-  const padded_ = image && padded(image, config.patch_size), convolutional = config.stem.kind === "convolution";
+  const { config } = model,
+    w = words(),
+    [p, q] = config.patch_size,
+    image = trace && pixelsOf(state.source, config);
+  const padded_ = image && padded(image, config.patch_size),
+    convolutional = config.stem.kind === "convolution";
   const detailed = trace ? [...trace.layers.keys()].filter((l) => trace.layers[l].heads) : [];
-  if (trace && !detailed.includes(state.layer)) state.layer = detailed.reduce((best, l) => (Math.abs(l - state.layer) < Math.abs(best - state.layer) ? l : best), detailed[0]);
+  if (trace && !detailed.includes(state.layer))
+    state.layer = detailed.reduce(
+      (best, l) => (Math.abs(l - state.layer) < Math.abs(best - state.layer) ? l : best),
+      detailed[0],
+    );
   const c = {
-    ...state, words: w, config, model, trace, prefix: model.prefix, grid: [model.rows, model.columns], image: padded_, order: state.shuffled ? orderOf(model.count) : null,
-    N: model.count, T: model.length, D: config.width, K: config.heads, Dh: model.headDim, L: config.depth, M: config.mlp_dim, P: p, Q: q, C: config.channels,
-    H: config.image_size[0], W: config.image_size[1], flatWidth: p * q * config.channels, changes: changesNow(), detailed, multilabel: DATA.multilabel,
-    stemWidth: convolutional ? config.stem.widths.at(-1) : p * q * config.channels, labels: DATA.labels,
+    ...state,
+    words: w,
+    config,
+    model,
+    trace,
+    prefix: model.prefix,
+    grid: [model.rows, model.columns],
+    image: padded_,
+    order: state.shuffled ? orderOf(model.count) : null,
+    N: model.count,
+    T: model.length,
+    D: config.width,
+    K: config.heads,
+    Dh: model.headDim,
+    L: config.depth,
+    M: config.mlp_dim,
+    P: p,
+    Q: q,
+    C: config.channels,
+    H: config.image_size[0],
+    W: config.image_size[1],
+    flatWidth: p * q * config.channels,
+    changes: changesNow(),
+    detailed,
+    multilabel: DATA.multilabel,
+    stemWidth: convolutional ? config.stem.widths.at(-1) : p * q * config.channels,
+    labels: DATA.labels,
     featureWidth: config.representation_size ?? (config.pooling === "class+mean" ? 2 : 1) * config.width,
     addedPositions: config.position.kind.startsWith("learned") || config.position.kind === "sincos-2d",
-    layerTrace: trace?.layers[state.layer], headTrace: trace?.layers[state.layer].heads?.[state.head],
-    select: update, stages: () => stagesOf(config), probabilities, best,
-    mapSize: (i) => config.image_size.map((side) => config.stem.strides.slice(0, i + 1).reduce((size, stride) => Math.ceil(size / stride), side)),
+    layerTrace: trace?.layers[state.layer],
+    headTrace: trace?.layers[state.layer].heads?.[state.head],
+    select: update,
+    stages: () => stagesOf(config),
+    probabilities,
+    best,
+    mapSize: (i) =>
+      config.image_size.map((side) =>
+        config.stem.strides.slice(0, i + 1).reduce((size, stride) => Math.ceil(size / stride), side),
+      ),
   };
-  c.values = { ...c, layer: state.layer + 1, head: state.head + 1, classes: DATA.labels.length, function: DATA.multilabel ? w.sigmoid : w.softmax, patches: `${model.rows} × ${model.columns}` };
+  c.values = {
+    ...c,
+    layer: state.layer + 1,
+    head: state.head + 1,
+    classes: DATA.labels.length,
+    function: DATA.multilabel ? w.sigmoid : w.softmax,
+    patches: `${model.rows} × ${model.columns}`,
+  };
   c.t = (key, values = {}) => filled(w[key] ?? key, { ...c.values, ...values });
   c.tokenName = (t) => {
-    if (t < model.prefix) return t === 0 && config.class_token ? "[class]" : c.t("register", { number: t + 1 - Number(config.class_token) });
+    if (t < model.prefix)
+      return t === 0 && config.class_token
+        ? "[class]"
+        : c.t("register", { number: t + 1 - Number(config.class_token) });
     return c.t("patch", { number: t - model.prefix + 1 });
   };
   c.patchPixels = (n) => {
-    const top = Math.floor(n / model.columns) * p, left = (n % model.columns) * q, out = zeros(config.channels, p, q), [, height, width] = padded_.shape;
+    const top = Math.floor(n / model.columns) * p,
+      left = (n % model.columns) * q,
+      out = zeros(config.channels, p, q),
+      [, height, width] = padded_.shape;
     for (let i = 0; i < out.data.length; i++) {
-      const channel = Math.floor(i / (p * q)), y = top + Math.floor(i / q) % p, x = left + i % q;
+      const channel = Math.floor(i / (p * q)),
+        y = top + (Math.floor(i / q) % p),
+        x = left + (i % q);
       out.data[i] = padded_.data[(channel * height + y) * width + x];
     }
     return out;
   };
   c.zeroedHeads = () => {
-    const heads = [...state.without].filter((each) => each.startsWith(`${state.layer}.`)).map((each) => Number(each.split(".")[1]) + 1);
+    const heads = [...state.without]
+      .filter((each) => each.startsWith(`${state.layer}.`))
+      .map((each) => Number(each.split(".")[1]) + 1);
     return heads.length ? c.t("zeroed", { heads: heads.join(", ") }) : null;
   };
   c.batch = () => {
     const most = Math.max(2, Math.min(samples.length, Math.floor(800 / millis)));
     const others = [...samples.keys()].filter((i) => i !== state.sample).slice(0, most - 1);
-    const settings = JSON.stringify([state.preset, state.own, state.withoutPositions, state.shuffled, [...state.without]]);
+    const settings = JSON.stringify([
+      state.preset,
+      state.own,
+      state.withoutPositions,
+      state.shuffled,
+      [...state.without],
+    ]);
     if (state.kept.model !== settings) state.kept = { model: settings };
     for (const i of others) {
       state.kept[i] ??= run(samples[i], changesNow(), i).layers.map((layer) => layer.input);
@@ -183,26 +368,79 @@ function best(logits) {
 
 // The header of a panel: title, text, equation, shapes and code, lit together.
 function panelFrame(panel, c, index) {
-  const w = WORDS[state.language].panels[panel.id], text = (value) => filled(value, c.values);
-  const source = typeof panel.equation === "function" ? panel.equation(c) : panel.equation, rail = div("rail");
+  const w = WORDS[state.language].panels[panel.id],
+    text = (value) => filled(value, c.values);
+  const source = typeof panel.equation === "function" ? panel.equation(c) : panel.equation,
+    rail = div("rail");
   const key = (k) => (k ? { "data-k": k } : {});
-  if (source) rail.append(element("div", { class: "eq" }, source.split(",,").map(equation), element("span", { class: "number" }, panel.number.length > 6 ? `arXiv ${panel.number}` : /^\d+\./.test(panel.number) ? `§ ${panel.number}` : `(${panel.number})`)));
+  if (source)
+    rail.append(
+      element(
+        "div",
+        { class: "eq" },
+        source.split(",,").map(equation),
+        element(
+          "span",
+          { class: "number" },
+          panel.number.length > 6
+            ? `arXiv ${panel.number}`
+            : /^\d+\./.test(panel.number)
+              ? `§ ${panel.number}`
+              : `(${panel.number})`,
+        ),
+      ),
+    );
   const shapes = panel.shapes(c);
-  if (shapes.length) rail.append(element("div", { class: "shapes" }, shapes.map(([k, symbol, ...sides]) => element("button", { type: "button", class: "chip", ...key(k) }, equation(symbol), element("span", {}, sides.join(" × "))))));
+  if (shapes.length)
+    rail.append(
+      element(
+        "div",
+        { class: "shapes" },
+        shapes.map(([k, symbol, ...sides]) =>
+          element(
+            "button",
+            { type: "button", class: "chip", ...key(k) },
+            equation(symbol),
+            element("span", {}, sides.join(" × ")),
+          ),
+        ),
+      ),
+    );
   for (const [name, parts] of panel.code(c)) {
-    const { file, line, text: code } = DATA.code[trained() ? name : { stem: "plain", projection: "plain" }[name] ?? name];
-    rail.append(element("div", { class: "code" }, element("span", { class: "file" }, `${file}:${line}`), element("code", {}, litCode(code, parts))));
+    const {
+      file,
+      line,
+      text: code,
+    } = DATA.code[trained() ? name : ({ stem: "plain", projection: "plain" }[name] ?? name)];
+    rail.append(
+      element(
+        "div",
+        { class: "code" },
+        element("span", { class: "file" }, `${file}:${line}`),
+        element("code", {}, litCode(code, parts)),
+      ),
+    );
   }
-  const tags = [panel.layer ? c.t("layer_number", { number: state.layer + 1 }) : null, panel.head ? `${c.words.head} ${state.head + 1}` : null].filter(Boolean).join(" · ");
+  const tags = [
+    panel.layer ? c.t("layer_number", { number: state.layer + 1 }) : null,
+    panel.head ? `${c.words.head} ${state.head + 1}` : null,
+  ]
+    .filter(Boolean)
+    .join(" · ");
   return [
     element("h2", {}, element("i", {}, String(index + 1)), w.title, tags ? element("small", {}, tags) : null),
-    element("p", { class: "text" }, text(w.text)), rail.children.length ? rail : null,
+    element("p", { class: "text" }, text(w.text)),
+    rail.children.length ? rail : null,
   ];
 }
 
 // A line of code, with the parts that belong to a tensor in spans.
 function litCode(code, parts) {
-  const found = Object.entries(parts).map(([part, k]) => [code.indexOf(part), part, k]).filter(([at]) => at >= 0).sort((a, b) => a[0] - b[0]), nodes = [];
+  const found = Object.entries(parts)
+      .map(([part, k]) => [code.indexOf(part), part, k])
+      .filter(([at]) => at >= 0)
+      .sort((a, b) => a[0] - b[0]),
+    nodes = [];
   let at = 0;
   for (const [start, part, k] of found) {
     if (start < at) continue;
@@ -217,7 +455,10 @@ function boxes(panel, c) {
   const size = (side) => Math.max(8, Math.min(150, 3.4 * Math.sqrt(side) + 6));
   return panel.shapes(c).map(([k, symbol, ...sides]) => {
     const [tall, wide] = sides.length === 1 ? [1, sides[0]] : sides;
-    return figure({ k, symbol, shape: sides.join(" × ") }, element("i", { class: "box", style: `width:${size(wide)}px;height:${size(tall)}px` }));
+    return figure(
+      { k, symbol, shape: sides.join(" × ") },
+      element("i", { class: "box", style: `width:${size(wide)}px;height:${size(tall)}px` }),
+    );
   });
 }
 
@@ -227,7 +468,10 @@ function shownPanels(c) {
 
 // Draw the panels that are in view or near it; the others when they come near.
 function draw() {
-  const c = context(), panels = shownPanels(c), host = byId("panels"), names = [state.language, ...panels.map((panel) => panel.id)].join();
+  const c = context(),
+    panels = shownPanels(c),
+    host = byId("panels"),
+    names = [state.language, ...panels.map((panel) => panel.id)].join();
   if (host.dataset.names !== names) {
     host.dataset.names = names;
     host.replaceChildren(...panels.map((panel) => element("section", { class: "panel", id: panel.id })));
@@ -242,14 +486,17 @@ function draw() {
 function drawNear(c) {
   for (const section of byId("panels").children) {
     const { top, bottom } = section.getBoundingClientRect();
-    if (section.stale && bottom > -innerHeight && top < 2 * innerHeight) fill(section, c ??= context());
+    if (section.stale && bottom > -innerHeight && top < 2 * innerHeight) fill(section, (c ??= context()));
   }
 }
 
 // Draw a panel; what had the focus has it again.
 function fill(section, c) {
-  const panels = shownPanels(c), index = panels.findIndex((panel) => panel.id === section.id), panel = panels[index];
-  const focused = section.contains(document.activeElement) ? document.activeElement : null, parts = "button, canvas, table";
+  const panels = shownPanels(c),
+    index = panels.findIndex((panel) => panel.id === section.id),
+    panel = panels[index];
+  const focused = section.contains(document.activeElement) ? document.activeElement : null,
+    parts = "button, canvas, table";
   const at = focused && [...section.querySelectorAll(parts)].indexOf(focused);
   const drawn = model.shapesOnly && panel.id !== "shapes" ? boxes(panel, c) : panel.draw(c);
   section.replaceChildren(...panelFrame(panel, c, index).filter(Boolean), div("visual", drawn));
@@ -261,14 +508,26 @@ function fill(section, c) {
 }
 
 function drawPath(panels) {
-  const list = byId("path").querySelector("ol"), names = panels.map((panel) => panel.id).join();
+  const list = byId("path").querySelector("ol"),
+    names = panels.map((panel) => panel.id).join();
   byId("path").setAttribute("aria-label", words().path);
   if (list.dataset.names !== names + state.language) {
     list.dataset.names = names + state.language;
-    list.replaceChildren(...panels.map((panel, i) => {
-      const title = WORDS[state.language].panels[panel.id].title;
-      return element("li", {}, element("a", { href: `#${panel.id}`, title }, element("i", {}, String(i + 1)), element("span", {}, title)));
-    }));
+    list.replaceChildren(
+      ...panels.map((panel, i) => {
+        const title = WORDS[state.language].panels[panel.id].title;
+        return element(
+          "li",
+          {},
+          element(
+            "a",
+            { href: `#${panel.id}`, title },
+            element("i", {}, String(i + 1)),
+            element("span", {}, title),
+          ),
+        );
+      }),
+    );
   }
   follow();
 }
@@ -276,12 +535,14 @@ function drawPath(panels) {
 // Mark the panel that is read in the path.
 function follow() {
   let current = null;
-  for (const panel of document.querySelectorAll(".panel")) if (panel.getBoundingClientRect().top < innerHeight * 0.4) current = panel.id;
+  for (const panel of document.querySelectorAll(".panel"))
+    if (panel.getBoundingClientRect().top < innerHeight * 0.4) current = panel.id;
   for (const link of byId("path").querySelectorAll("a")) {
     const here = link.hash === `#${current}`;
     if (here && link.getAttribute("aria-current") !== "step") {
       const nav = byId("path");
-      nav.scrollLeft += link.getBoundingClientRect().left - nav.getBoundingClientRect().left - nav.clientWidth / 2;
+      nav.scrollLeft +=
+        link.getBoundingClientRect().left - nav.getBoundingClientRect().left - nav.clientWidth / 2;
     }
     here ? link.setAttribute("aria-current", "step") : link.removeAttribute("aria-current");
   }
@@ -291,15 +552,24 @@ function drawDock(c) {
   const w = c.words;
   for (const each of document.querySelectorAll("[data-t]")) each.textContent = w[each.dataset.t];
   document.title = w.title;
-  const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", { parameters: parametersOf(c).toLocaleString("en") });
-  const lead = c.t(recorded ? "lead_recorded" : DATA.trained ? "lead" : "lead_fresh", { parameters: DATA.parameters.toLocaleString("en"), name: DATA.name, images: samples.length });
+  const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", {
+    parameters: parametersOf(c).toLocaleString("en"),
+  });
+  const lead = c.t(recorded ? "lead_recorded" : DATA.trained ? "lead" : "lead_fresh", {
+    parameters: DATA.parameters.toLocaleString("en"),
+    name: DATA.name,
+    images: samples.length,
+  });
   byId("lead").textContent = !trained() ? about : DATA.trained ? lead : `${lead} ${w.fresh}`;
-  byId("made").textContent = filled(w.made, { version: DATA.version }) + (DATA.half ? ` ${filled(w.rounding, { change: DATA.rounding.toExponential(0) })}` : "");
+  byId("made").textContent =
+    filled(w.made, { version: DATA.version }) +
+    (DATA.half ? ` ${filled(w.rounding, { change: DATA.rounding.toExponential(0) })}` : "");
   byId("theme").textContent = w[`theme_${state.theme}`];
   byId("theme").setAttribute("aria-label", `${w.theme}: ${w[`theme_${state.theme}`]}`);
   byId("languages").setAttribute("role", "group");
   byId("languages").setAttribute("aria-label", w.languages);
-  for (const button of document.querySelectorAll("[data-language]")) button.setAttribute("aria-pressed", String(button.dataset.language === state.language));
+  for (const button of document.querySelectorAll("[data-language]"))
+    button.setAttribute("aria-pressed", String(button.dataset.language === state.language));
   byId("pad").setAttribute("aria-label", pad.enabled ? w.pad : w.image);
   byId("hint").textContent = pad.enabled ? w.hint_draw : recorded ? w.hint_recorded : w.hint_drop;
   for (const [i, button] of [...byId("samples").children].entries()) {
@@ -318,80 +588,193 @@ function parametersOf(c) {
 
 function drawAnswer(c) {
   const w = c.words;
-  if (!trace) return byId("answer").replaceChildren(element("h2", {}, w.answer), element("p", { class: "note" }, w.shapes_only));
-  const p = probabilities(trace.logits), order = best(trace.logits), [top] = order, rows = DATA.labels.length <= 10 ? [...DATA.labels.keys()] : order.slice(0, 6);
-  const before = unchanged && probabilities(unchanged.logits), [was] = unchanged ? best(unchanged.logits) : [];
+  if (!trace)
+    return byId("answer").replaceChildren(
+      element("h2", {}, w.answer),
+      element("p", { class: "note" }, w.shapes_only),
+    );
+  const p = probabilities(trace.logits),
+    order = best(trace.logits),
+    [top] = order,
+    rows = DATA.labels.length <= 10 ? [...DATA.labels.keys()] : order.slice(0, 6);
+  const before = unchanged && probabilities(unchanged.logits),
+    [was] = unchanged ? best(unchanged.logits) : [];
   byId("answer").replaceChildren(
-    element("h2", {}, w.answer, element("output", {}, trained() ? `${DATA.labels[top]} · ${percent(p[top])}` : w.untrained)),
-    bars(rows.map((k) => ({ name: DATA.labels[k], share: p[k], text: percent(p[k]), strong: k === top, ghost: before?.[k] }))),
-    ...(before ? [element("p", { class: "note" }, filled(w.unchanged, { label: DATA.labels[was], share: percent(before[was]) }))] : []),
+    element(
+      "h2",
+      {},
+      w.answer,
+      element("output", {}, trained() ? `${DATA.labels[top]} · ${percent(p[top])}` : w.untrained),
+    ),
+    bars(
+      rows.map((k) => ({
+        name: DATA.labels[k],
+        share: p[k],
+        text: percent(p[k]),
+        strong: k === top,
+        ghost: before?.[k],
+      })),
+    ),
+    ...(before
+      ? [
+          element(
+            "p",
+            { class: "note" },
+            filled(w.unchanged, { label: DATA.labels[was], share: percent(before[was]) }),
+          ),
+        ]
+      : []),
   );
 }
 
 // A choice to step through: layer, head, token. values: the numbers that it may have.
 function stepper(name, values, text) {
-  const w = words(), at = values.indexOf(state[name]), step = (by) => () => update({ [name]: values[(at + by + values.length) % values.length] });
-  return div("stepper", element("span", {}, w[name]),
-    element("button", { type: "button", id: `${name}-less`, "aria-label": `${w[name]} −1`, onclick: step(-1) }, "‹"), element("output", {}, text),
-    element("button", { type: "button", id: `${name}-more`, "aria-label": `${w[name]} +1`, onclick: step(1) }, "›"));
+  const w = words(),
+    at = values.indexOf(state[name]),
+    step = (by) => () => update({ [name]: values[(at + by + values.length) % values.length] });
+  return div(
+    "stepper",
+    element("span", {}, w[name]),
+    element(
+      "button",
+      { type: "button", id: `${name}-less`, "aria-label": `${w[name]} −1`, onclick: step(-1) },
+      "‹",
+    ),
+    element("output", {}, text),
+    element(
+      "button",
+      { type: "button", id: `${name}-more`, "aria-label": `${w[name]} +1`, onclick: step(1) },
+      "›",
+    ),
+  );
 }
 
 function drawSteppers(c) {
   if (!trace) return byId("steppers").replaceChildren();
-  const focus = document.activeElement?.id, upTo = (count) => [...Array(count).keys()];
+  const focus = document.activeElement?.id,
+    upTo = (count) => [...Array(count).keys()];
   byId("steppers").replaceChildren(
-    stepper("layer", c.detailed, `${state.layer + 1} / ${c.L}`), stepper("head", upTo(c.K), `${state.head + 1} / ${c.K}`),
+    stepper("layer", c.detailed, `${state.layer + 1} / ${c.L}`),
+    stepper("head", upTo(c.K), `${state.head + 1} / ${c.K}`),
     stepper("token", upTo(c.T), c.tokenName(state.token)),
   );
   if (/-(less|more)$/.test(focus ?? "")) byId(focus)?.focus();
 }
 
 function drawSwitches(c) {
-  const w = c.words, fixed = !trace || (trained() && recorded), key = `${state.layer}.${state.head}`;
-  const toggle = (id, text, checked, change, disabled = fixed) => element("label", { class: "switch" }, element("input", { type: "checkbox", id, checked, disabled, onchange: change }), element("span", {}, text));
+  const w = c.words,
+    fixed = !trace || (trained() && recorded),
+    key = `${state.layer}.${state.head}`;
+  const toggle = (id, text, checked, change, disabled = fixed) =>
+    element(
+      "label",
+      { class: "switch" },
+      element("input", { type: "checkbox", id, checked, disabled, onchange: change }),
+      element("span", {}, text),
+    );
   const focus = document.activeElement?.id;
   byId("switches").replaceChildren(
-    toggle("without-positions", w.without_positions, state.withoutPositions, (event) => change({ withoutPositions: event.target.checked }), fixed || model.config.position.kind === "none"),
+    toggle(
+      "without-positions",
+      w.without_positions,
+      state.withoutPositions,
+      (event) => change({ withoutPositions: event.target.checked }),
+      fixed || model.config.position.kind === "none",
+    ),
     toggle("shuffled", w.shuffle, state.shuffled, (event) => change({ shuffled: event.target.checked })),
-    toggle("without-head", c.t("zero_head", { layer: state.layer + 1, head: state.head + 1 }), state.without.has(key), (event) => {
-      const without = new Set(state.without);
-      event.target.checked ? without.add(key) : without.delete(key);
-      change({ without });
-    }),
-    element("p", { class: "note" }, fixed ? (trace ? w.switches_recorded : "") : state.withoutPositions && state.shuffled && model.config.pooling !== "none" ? w.equivariance : ""),
+    toggle(
+      "without-head",
+      c.t("zero_head", { layer: state.layer + 1, head: state.head + 1 }),
+      state.without.has(key),
+      (event) => {
+        const without = new Set(state.without);
+        event.target.checked ? without.add(key) : without.delete(key);
+        change({ without });
+      },
+    ),
+    element(
+      "p",
+      { class: "note" },
+      fixed
+        ? trace
+          ? w.switches_recorded
+          : ""
+        : state.withoutPositions && state.shuffled && model.config.pooling !== "none"
+          ? w.equivariance
+          : "",
+    ),
   );
   if (focus) byId(focus)?.focus({ preventScroll: true });
 }
 
 function drawModels(c) {
-  const w = c.words, focus = document.activeElement?.id, own = state.own, select = byId("model");
-  const options = { trained: DATA.trained ? w.model_trained : DATA.name, textbook: w.model_textbook, cifar: w.model_cifar, base: w.model_base, ...(state.preset === "own" ? { own: w.model_own } : {}) };
-  select.replaceChildren(...Object.entries(options).map(([value, text]) => element("option", { value, selected: value === state.preset }, text)));
+  const w = c.words,
+    focus = document.activeElement?.id,
+    own = state.own,
+    select = byId("model");
+  const options = {
+    trained: DATA.trained ? w.model_trained : DATA.name,
+    textbook: w.model_textbook,
+    cifar: w.model_cifar,
+    base: w.model_base,
+    ...(state.preset === "own" ? { own: w.model_own } : {}),
+  };
+  select.replaceChildren(
+    ...Object.entries(options).map(([value, text]) =>
+      element("option", { value, selected: value === state.preset }, text),
+    ),
+  );
   const current = own ?? { ...DATA.config, patch_size: DATA.config.patch_size };
   const field = (name, label, value) => {
-    const values = [...new Set([...CHOICES[name], value])].sort((a, b) => a - b).filter((each) => fits(current, name, each));
-    return element("label", { class: "field" }, element("span", {}, label), element("select", { id: `own-${name}`, onchange: (event) => chooseField(name, Number(event.target.value)) }, values.map((each) => element("option", { value: each, selected: each === value }, String(each)))));
+    const values = [...new Set([...CHOICES[name], value])]
+      .sort((a, b) => a - b)
+      .filter((each) => fits(current, name, each));
+    return element(
+      "label",
+      { class: "field" },
+      element("span", {}, label),
+      element(
+        "select",
+        { id: `own-${name}`, onchange: (event) => chooseField(name, Number(event.target.value)) },
+        values.map((each) => element("option", { value: each, selected: each === value }, String(each))),
+      ),
+    );
   };
-  byId("fields").replaceChildren(field("patch", "P", current.patch_size[0]), field("width", "D", current.width), field("heads", w.heads_field, current.heads), field("depth", w.depth_field, current.depth));
-  byId("about").textContent = c.t(trained() ? "about_trained" : "about_own", { parameters: parametersOf(c).toLocaleString("en") });
+  byId("fields").replaceChildren(
+    field("patch", "P", current.patch_size[0]),
+    field("width", "D", current.width),
+    field("heads", w.heads_field, current.heads),
+    field("depth", w.depth_field, current.depth),
+  );
+  byId("about").textContent = c.t(trained() ? "about_trained" : "about_own", {
+    parameters: parametersOf(c).toLocaleString("en"),
+  });
   if (focus) byId(focus)?.focus({ preventScroll: true });
 }
 
 // Whether a model with another value of a field is one that can be made.
 function fits(fields, name, value) {
   const [side, wide] = fields.image_size;
-  if (name === "patch") return side % value === 0 && wide % value === 0 && (side / value) * (wide / value) <= 1024;
-  if (name === "heads") return fields.head_dim && fields !== DATA.config && state.preset === "textbook" ? true : fields.width % value === 0;
-  if (name === "width") return value % fields.heads === 0 || Boolean(fields.head_dim && state.preset === "textbook");
+  if (name === "patch")
+    return side % value === 0 && wide % value === 0 && (side / value) * (wide / value) <= 1024;
+  if (name === "heads")
+    return fields.head_dim && fields !== DATA.config && state.preset === "textbook"
+      ? true
+      : fields.width % value === 0;
+  if (name === "width")
+    return value % fields.heads === 0 || Boolean(fields.head_dim && state.preset === "textbook");
   return true;
 }
 
 function chooseField(name, value) {
-  const { image_size, channels, patch_size, width, heads, head_dim, depth, mlp_dim } = state.own ?? { ...DATA.config, head_dim: null };
+  const { image_size, channels, patch_size, width, heads, head_dim, depth, mlp_dim } = state.own ?? {
+    ...DATA.config,
+    head_dim: null,
+  };
   const own = { image_size, channels, patch_size, width, heads, head_dim, depth, mlp_dim };
   if (name === "patch") own.patch_size = [value, value];
   else own[name] = value;
-  if (name === "width") own.mlp_dim = Math.round(value * mlp_dim / width);
+  if (name === "width") own.mlp_dim = Math.round((value * mlp_dim) / width);
   if (own.head_dim === null && own.width % own.heads) own.heads = 1;
   choosePreset("own", own);
 }
@@ -407,8 +790,10 @@ function choosePreset(preset, own = PRESETS[preset] ?? null) {
 // A gray sample becomes a color image for a model of one's own that takes colors, and comes back after it.
 function chooseImage() {
   const wanted = !trained() && model.config.channels === 3 && DATA.config.channels === 1;
-  if (wanted && state.sample >= 0) Object.assign(state, { source: landscape(), hidden: state.sample, sample: -1 });
-  else if (!wanted && state.hidden >= 0) Object.assign(state, { source: samples[state.hidden], sample: state.hidden, hidden: -1 });
+  if (wanted && state.sample >= 0)
+    Object.assign(state, { source: landscape(), hidden: state.sample, sample: -1 });
+  else if (!wanted && state.hidden >= 0)
+    Object.assign(state, { source: samples[state.hidden], sample: state.hidden, hidden: -1 });
   else return;
   pad.show(state.source);
 }
@@ -450,8 +835,11 @@ function useSample(i) {
 
 async function useFile(file) {
   if (!file?.type.startsWith("image/") || (trained() && recorded)) return;
-  const means = samples.map((each) => pixelsOf(each, DATA.config).data).map((data) => data.reduce((sum, value) => sum + value, 0) / data.length);
-  const dark = DATA.config.channels === 1 && means.reduce((sum, value) => sum + value, 0) / means.length < 0.4;
+  const means = samples
+    .map((each) => pixelsOf(each, DATA.config).data)
+    .map((data) => data.reduce((sum, value) => sum + value, 0) / data.length);
+  const dark =
+    DATA.config.channels === 1 && means.reduce((sum, value) => sum + value, 0) / means.length < 0.4;
   const canvas = await fileCanvas(file, DATA.config.image_size, DATA.resize, dark);
   pad.show(canvas);
   useCanvas(canvas);
@@ -473,10 +861,12 @@ document.addEventListener("drop", (event) => {
   event.preventDefault();
   useFile(event.dataTransfer.files[0]);
 });
-byId("samples").append(...samples.map((canvas, i) => {
-  const copy = canvasOf(canvas.width, canvas.height, (pen) => pen.drawImage(canvas, 0, 0));
-  return element("button", { type: "button", onclick: () => useSample(i) }, copy);
-}));
+byId("samples").append(
+  ...samples.map((canvas, i) => {
+    const copy = canvasOf(canvas.width, canvas.height, (pen) => pen.drawImage(canvas, 0, 0));
+    return element("button", { type: "button", onclick: () => useSample(i) }, copy);
+  }),
+);
 byId("model").onchange = (event) => choosePreset(event.target.value);
 for (const button of document.querySelectorAll("[data-language]")) {
   button.onclick = () => {
@@ -490,16 +880,22 @@ byId("theme").onclick = () => {
   draw();
 };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-addEventListener("scroll", () => {
-  drawNear();
-  follow();
-}, { passive: true });
+addEventListener(
+  "scroll",
+  () => {
+    drawNear();
+    follow();
+  },
+  { passive: true },
+);
 
 // What belongs together is lit together: in the equation, the shapes, the code and the drawing of a panel.
 function light(event) {
-  const at = event.target.closest?.("[data-k]"), panel = at?.closest(".panel");
+  const at = event.target.closest?.("[data-k]"),
+    panel = at?.closest(".panel");
   for (const each of document.querySelectorAll(".lit")) each.classList.remove("lit");
-  if (panel) for (const each of panel.querySelectorAll(`[data-k="${at.dataset.k}"]`)) each.classList.add("lit");
+  if (panel)
+    for (const each of panel.querySelectorAll(`[data-k="${at.dataset.k}"]`)) each.classList.add("lit");
 }
 document.addEventListener("pointerover", light);
 document.addEventListener("focusin", light);
@@ -507,7 +903,8 @@ document.addEventListener("focusin", light);
 // Alt with an arrow goes to the panel before or after.
 document.addEventListener("keydown", (event) => {
   if (!event.altKey || !["ArrowDown", "ArrowUp"].includes(event.key)) return;
-  const panels = [...document.querySelectorAll(".panel")], current = byId("path").querySelector("[aria-current]")?.hash.slice(1);
+  const panels = [...document.querySelectorAll(".panel")],
+    current = byId("path").querySelector("[aria-current]")?.hash.slice(1);
   const next = panels.findIndex((panel) => panel.id === current) + (event.key === "ArrowDown" ? 1 : -1);
   panels[Math.max(0, Math.min(panels.length - 1, next))].scrollIntoView();
   event.preventDefault();

@@ -1,10 +1,11 @@
 // --- The image: drawn by hand, chosen from the samples, or opened from a file. --------------------------------
 
-const FINE = 4;  // a drawing is reduced in blocks of 4x4, as the bundled digits were
+const FINE = 4; // a drawing is reduced in blocks of 4x4, as the bundled digits were
 
 // A canvas of another size with an image drawn over all of it.
 function canvasOf(width, height, draw) {
-  const canvas = element("canvas", { width, height }), pen = canvas.getContext("2d", { willReadFrequently: true });
+  const canvas = element("canvas", { width, height }),
+    pen = canvas.getContext("2d", { willReadFrequently: true });
   pen.imageSmoothingQuality = "high";
   draw(pen);
   return canvas;
@@ -12,16 +13,24 @@ function canvasOf(width, height, draw) {
 
 // The image of a canvas as a model takes it: (C, H, W) in 0 ... 1.
 function pixelsOf(canvas, config) {
-  const [height, width] = config.image_size, same = canvas.width === width && canvas.height === height;
-  const small = same ? canvas : canvasOf(width, height, (pen) => {
-    pen.fillRect(0, 0, width, height);
-    pen.drawImage(canvas, 0, 0, width, height);
-  });
-  const { data } = small.getContext("2d").getImageData(0, 0, width, height), plane = height * width, image = zeros(config.channels, height, width);
+  const [height, width] = config.image_size,
+    same = canvas.width === width && canvas.height === height;
+  const small = same
+    ? canvas
+    : canvasOf(width, height, (pen) => {
+        pen.fillRect(0, 0, width, height);
+        pen.drawImage(canvas, 0, 0, width, height);
+      });
+  const { data } = small.getContext("2d").getImageData(0, 0, width, height),
+    plane = height * width,
+    image = zeros(config.channels, height, width);
   for (let i = 0; i < plane; i++) {
     const [r, g, b] = data.subarray(4 * i, 4 * i + 3);
-    const colors = config.channels === 1 ? [r === g && g === b ? r : 0.299 * r + 0.587 * g + 0.114 * b] : [r, g, b];
-    colors.forEach((value, c) => { image.data[c * plane + i] = value / 255; });
+    const colors =
+      config.channels === 1 ? [r === g && g === b ? r : 0.299 * r + 0.587 * g + 0.114 * b] : [r, g, b];
+    colors.forEach((value, c) => {
+      image.data[c * plane + i] = value / 255;
+    });
   }
   return image;
 }
@@ -42,7 +51,14 @@ function sampleCanvas({ pixels }, [height, width], channels) {
 // A small color image, for models that take colors where the samples have none.
 function landscape() {
   return canvasOf(32, 32, (pen) => {
-    const shapes = [["#8ecdf0", "M0 0H32V32H0Z"], ["#f5c33b", "M21 6h6v6h-6z"], ["#6fae5a", "M0 24Q10 15 20 22T32 20V32H0Z"], ["#d8d0c0", "M6 17h10v9H6z"], ["#b8452f", "M4 17L11 10L18 17Z"], ["#4a3b32", "M10 21h3v5h-3z"]];
+    const shapes = [
+      ["#8ecdf0", "M0 0H32V32H0Z"],
+      ["#f5c33b", "M21 6h6v6h-6z"],
+      ["#6fae5a", "M0 24Q10 15 20 22T32 20V32H0Z"],
+      ["#d8d0c0", "M6 17h10v9H6z"],
+      ["#b8452f", "M4 17L11 10L18 17Z"],
+      ["#4a3b32", "M10 21h3v5h-3z"],
+    ];
     for (const [color, path] of shapes) {
       pen.fillStyle = color;
       pen.fill(new Path2D(path));
@@ -55,15 +71,24 @@ function landscape() {
 async function fileCanvas(file, [height, width], resize, dark) {
   const bitmap = await createImageBitmap(file);
   return canvasOf(width, height, (pen) => {
-    const grow = resize.kind === "fit" ? Math.min(width / bitmap.width, height / bitmap.height) : Math.max(width / bitmap.width, height / bitmap.height) / resize.fraction;
-    const [w, h] = resize.kind === "squash" ? [width / resize.fraction, height / resize.fraction] : [bitmap.width * grow, bitmap.height * grow];
+    const grow =
+      resize.kind === "fit"
+        ? Math.min(width / bitmap.width, height / bitmap.height)
+        : Math.max(width / bitmap.width, height / bitmap.height) / resize.fraction;
+    const [w, h] =
+      resize.kind === "squash"
+        ? [width / resize.fraction, height / resize.fraction]
+        : [bitmap.width * grow, bitmap.height * grow];
     const channels = Array.from({ length: 3 }, (_, c) => 255 * (resize.mean[c] ?? resize.mean[0]));
     pen.fillStyle = resize.kind === "fit" ? `rgb(${channels})` : "#fff";
     pen.fillRect(0, 0, width, height);
     pen.drawImage(bitmap, (width - w) / 2, (height - h) / 2, w, h);
-    const image = pen.getImageData(0, 0, width, height), mean = image.data.reduce((sum, value, i) => sum + (i % 4 < 3 ? value : 0), 0) / (3 * width * height);
+    const image = pen.getImageData(0, 0, width, height),
+      mean = image.data.reduce((sum, value, i) => sum + (i % 4 < 3 ? value : 0), 0) / (3 * width * height);
     if (dark && mean > 128) {
-      image.data.forEach((value, i, data) => { if (i % 4 < 3) data[i] = 255 - value; });
+      image.data.forEach((value, i, data) => {
+        if (i % 4 < 3) data[i] = 255 - value;
+      });
       pen.putImageData(image, 0, 0);
     }
   });
@@ -81,14 +106,19 @@ class Pad {
       canvas.setPointerCapture(event.pointerId);
       this.begin(this.place(event));
     });
-    canvas.addEventListener("pointermove", (event) => { if (this.last) this.stroke(this.place(event)); });
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { this.last = null; });
+    canvas.addEventListener("pointermove", (event) => {
+      if (this.last) this.stroke(this.place(event));
+    });
+    for (const name of ["pointerup", "pointercancel"])
+      canvas.addEventListener(name, () => {
+        this.last = null;
+      });
     canvas.addEventListener("keydown", (event) => this.key(event));
   }
 
   place(event) {
     const box = this.canvas.getBoundingClientRect();
-    return [(event.clientX - box.left) / box.width * 256, (event.clientY - box.top) / box.height * 256];
+    return [((event.clientX - box.left) / box.width) * 256, ((event.clientY - box.top) / box.height) * 256];
   }
 
   begin(at) {
@@ -110,7 +140,9 @@ class Pad {
   }
 
   key(event) {
-    const step = { ArrowUp: [0, -12], ArrowDown: [0, 12], ArrowLeft: [-12, 0], ArrowRight: [12, 0] }[event.key];
+    const step = { ArrowUp: [0, -12], ArrowDown: [0, 12], ArrowLeft: [-12, 0], ArrowRight: [12, 0] }[
+      event.key
+    ];
     if (!this.enabled || !(step || event.key === " " || event.key === "Delete")) return;
     event.preventDefault();
     if (step) {
@@ -135,23 +167,46 @@ class Pad {
   show(canvas) {
     this.clear();
     this.pen.imageSmoothingEnabled = canvas.width > 64;
-    const grow = 256 / Math.max(canvas.width, canvas.height), w = canvas.width * grow, h = canvas.height * grow;
+    const grow = 256 / Math.max(canvas.width, canvas.height),
+      w = canvas.width * grow,
+      h = canvas.height * grow;
     this.pen.drawImage(canvas, (256 - w) / 2, (256 - h) / 2, w, h);
   }
 
   // The ink fills the height in the middle, as in the bundled digits; then blocks are averaged.
   reduced() {
-    const { data } = this.pen.getImageData(0, 0, 256, 256), [tall, wide] = this.size;
+    const { data } = this.pen.getImageData(0, 0, 256, 256),
+      [tall, wide] = this.size;
     let [left, top, right, bottom] = [256, 256, -1, -1];
     for (let i = 0; i < 256 * 256; i++) {
       if (data[4 * i] < 128) continue;
-      const x = i % 256, y = i >> 8;
-      [left, right, top, bottom] = [Math.min(left, x), Math.max(right, x), Math.min(top, y), Math.max(bottom, y)];
+      const x = i % 256,
+        y = i >> 8;
+      [left, right, top, bottom] = [
+        Math.min(left, x),
+        Math.max(right, x),
+        Math.min(top, y),
+        Math.max(bottom, y),
+      ];
     }
-    const w = right - left + 1, h = bottom - top + 1, [W, H] = [wide * FINE, tall * FINE], grow = Math.min(W / w, H / h);
+    const w = right - left + 1,
+      h = bottom - top + 1,
+      [W, H] = [wide * FINE, tall * FINE],
+      grow = Math.min(W / w, H / h);
     const fine = canvasOf(W, H, (pen) => {
       pen.fillRect(0, 0, W, H);
-      if (right >= 0) pen.drawImage(this.canvas, left, top, w, h, (W - w * grow) / 2, (H - h * grow) / 2, w * grow, h * grow);
+      if (right >= 0)
+        pen.drawImage(
+          this.canvas,
+          left,
+          top,
+          w,
+          h,
+          (W - w * grow) / 2,
+          (H - h * grow) / 2,
+          w * grow,
+          h * grow,
+        );
     });
     const ink = fine.getContext("2d").getImageData(0, 0, W, H).data;
     return canvasOf(wide, tall, (pen) => {
@@ -159,7 +214,8 @@ class Pad {
       for (let n = 0; n < wide * tall; n++) {
         let sum = 0;
         for (let i = 0; i < FINE * FINE; i++) {
-          const y = Math.floor(n / wide) * FINE + Math.floor(i / FINE), x = (n % wide) * FINE + i % FINE;
+          const y = Math.floor(n / wide) * FINE + Math.floor(i / FINE),
+            x = (n % wide) * FINE + (i % FINE);
           sum += ink[4 * (y * W + x)] / (FINE * FINE);
         }
         out.data.set([sum, sum, sum, 255], 4 * n);

@@ -18,12 +18,20 @@ function row(matrix, index) {
 
 // x W^T + b for each row of x; W is (out, in), as in torch.nn.Linear.
 function linear(x, weight, bias) {
-  const [rows, width] = x.shape, out = weight.shape[0], y = zeros(rows, out), input = x.data, factors = weight.data;
+  const [rows, width] = x.shape,
+    out = weight.shape[0],
+    y = zeros(rows, out),
+    input = x.data,
+    factors = weight.data;
   for (let t = 0; t < rows; t++) {
     for (let e = 0; e < out; e++) {
-      const from = t * width, at = e * width;
-      let sum = bias ? bias.data[e] : 0, second = 0, d = 0;
-      for (; d + 1 < width; d += 2) {  // two sums at a time are faster than one
+      const from = t * width,
+        at = e * width;
+      let sum = bias ? bias.data[e] : 0,
+        second = 0,
+        d = 0;
+      for (; d + 1 < width; d += 2) {
+        // two sums at a time are faster than one
         sum += input[from + d] * factors[at + d];
         second += input[from + d + 1] * factors[at + d + 1];
       }
@@ -35,16 +43,19 @@ function linear(x, weight, bias) {
 }
 
 function moments(values) {
-  let mean = 0, variance = 0;
+  let mean = 0,
+    variance = 0;
   for (const value of values) mean += value / values.length;
   for (const value of values) variance += (value - mean) ** 2 / values.length;
   return { mean, variance };
 }
 
 function layerNorm(x, gamma, beta, eps) {
-  const y = zeros(...x.shape), width = x.shape[1];
+  const y = zeros(...x.shape),
+    width = x.shape[1];
   for (let t = 0; t < x.shape[0]; t++) {
-    const { mean, variance } = moments(row(x, t)), scale = 1 / Math.sqrt(variance + eps);
+    const { mean, variance } = moments(row(x, t)),
+      scale = 1 / Math.sqrt(variance + eps);
     for (let d = 0; d < width; d++) {
       y.data[t * width + d] = (x.data[t * width + d] - mean) * scale * gamma.data[d] + beta.data[d];
     }
@@ -54,20 +65,27 @@ function layerNorm(x, gamma, beta, eps) {
 
 // Convolution of an image (C, H, W) without bias; weight (out, C, k, k). Each weight meets a row at a time.
 function convolution(x, weight, stride, padding) {
-  const [channels, height, width] = x.shape, [out, , size] = weight.shape;
+  const [channels, height, width] = x.shape,
+    [out, , size] = weight.shape;
   const rows = Math.floor((height + 2 * padding - size) / stride) + 1;
   const columns = Math.floor((width + 2 * padding - size) / stride) + 1;
-  const y = zeros(out, rows, columns), sums = new Float64Array(rows * columns), input = x.data;
+  const y = zeros(out, rows, columns),
+    sums = new Float64Array(rows * columns),
+    input = x.data;
   for (let k = 0, at = 0; k < out; k++) {
     sums.fill(0);
     for (let c = 0; c < channels; c++) {
       for (let tap = 0; tap < size * size; tap++, at++) {
-        const up = Math.floor(tap / size) - padding, left = tap % size - padding, factor = weight.data[at];
-        const first = Math.max(0, Math.ceil(-left / stride)), end = Math.min(columns, Math.ceil((width - left) / stride));
+        const up = Math.floor(tap / size) - padding,
+          left = (tap % size) - padding,
+          factor = weight.data[at];
+        const first = Math.max(0, Math.ceil(-left / stride)),
+          end = Math.min(columns, Math.ceil((width - left) / stride));
         for (let i = 0; i < rows; i++) {
           const r = i * stride + up;
           if (r < 0 || r >= height) continue;
-          const from = (c * height + r) * width + left, to = i * columns;
+          const from = (c * height + r) * width + left,
+            to = i * columns;
           for (let j = first; j < end; j++) sums[to + j] += factor * input[from + j * stride];
         }
       }
@@ -79,7 +97,10 @@ function convolution(x, weight, stride, padding) {
 
 // GroupNorm with one group ("layer") or one for each channel ("instance"), then ReLU.
 function groupNormReLU(x, gamma, beta, kind) {
-  const channels = x.shape[0], each = x.data.length / channels, y = zeros(...x.shape), all = moments(x.data);
+  const channels = x.shape[0],
+    each = x.data.length / channels,
+    y = zeros(...x.shape),
+    all = moments(x.data);
   for (let c = 0; c < channels; c++) {
     const { mean, variance } = kind === "layer" ? all : moments(x.data.subarray(c * each, (c + 1) * each));
     const scale = 1 / Math.sqrt(variance + 1e-5);
@@ -91,7 +112,10 @@ function groupNormReLU(x, gamma, beta, kind) {
 }
 
 function add(x, y) {
-  return tensor(x.data.map((value, i) => value + y.data[i]), ...x.shape);
+  return tensor(
+    x.data.map((value, i) => value + y.data[i]),
+    ...x.shape,
+  );
 }
 
 // The error function: Abramowitz and Stegun 7.1.26, at most 1.5e-7 off.
@@ -110,20 +134,24 @@ const ACTIVATIONS = {
 };
 
 function softmax(values) {
-  const most = Math.max(...values), powers = Array.from(values, (value) => Math.exp(value - most));
+  const most = Math.max(...values),
+    powers = Array.from(values, (value) => Math.exp(value - most));
   const sum = powers.reduce((total, power) => total + power, 0);
   return Float32Array.from(powers, (power) => power / sum);
 }
 
 // Flat patches in raster order, each (row, column, channel): layers/stems.py, to_patches.
 function toPatches(image, [p, q]) {
-  const [channels, height, width] = image.shape, columns = width / q, count = (height / p) * columns;
+  const [channels, height, width] = image.shape,
+    columns = width / q,
+    count = (height / p) * columns;
   const flat = zeros(count, p * q * channels);
   for (let n = 0, at = 0; n < count; n++) {
     for (let i = 0; i < p; i++) {
       for (let j = 0; j < q; j++) {
         for (let c = 0; c < channels; c++, at++) {
-          const y = Math.floor(n / columns) * p + i, x = (n % columns) * q + j;
+          const y = Math.floor(n / columns) * p + i,
+            x = (n % columns) * q + j;
           flat.data[at] = image.data[(c * height + y) * width + x];
         }
       }
@@ -133,7 +161,9 @@ function toPatches(image, [p, q]) {
 }
 
 function padded(image, [p, q]) {
-  const [channels, height, width] = image.shape, tall = Math.ceil(height / p) * p, wide = Math.ceil(width / q) * q;
+  const [channels, height, width] = image.shape,
+    tall = Math.ceil(height / p) * p,
+    wide = Math.ceil(width / q) * q;
   if (tall === height && wide === width) return image;
   const out = zeros(channels, tall, wide);
   for (let c = 0; c < channels; c++) {
@@ -149,7 +179,8 @@ function padded(image, [p, q]) {
 function projectionMatrix(config, tensors) {
   const weight = tensors["stem.projection.weight"];
   if (weight.shape.length === 2) return weight;
-  const [width, channels, p, q] = weight.shape, matrix = zeros(width, p * q * channels);
+  const [width, channels, p, q] = weight.shape,
+    matrix = zeros(width, p * q * channels);
   for (let d = 0; d < width; d++) {
     for (let c = 0; c < channels; c++) {
       for (let k = 0; k < p * q; k++) {
@@ -189,7 +220,8 @@ class ViT {
   // recorded: the results of the matrix products of this image, where the page does not have the matrices.
   run(pixels, changes = {}, recorded = null) {
     this.recorded = recorded;
-    const { config, tensors } = this, trace = { pixels };
+    const { config, tensors } = this,
+      trace = { pixels };
     this.embed(padded(pixels, config.patch_size), trace, changes);
     let z = trace.z0;
     trace.layers = [];
@@ -205,20 +237,26 @@ class ViT {
 
   // Eq. 1: patches, projection, class token, positions.
   embed(image, trace, changes) {
-    const { config, tensors, count, prefix } = this, width = config.width;
+    const { config, tensors, count, prefix } = this,
+      width = config.width;
     trace.flat = toPatches(image, config.patch_size);
     if (config.stem.kind === "convolution") {
       trace.maps = [];
       let x = image;
       config.stem.strides.forEach((stride, i) => {
-        const at = `stem.convolutions.${3 * i}`, norm = `stem.convolutions.${3 * i + 1}`;
+        const at = `stem.convolutions.${3 * i}`,
+          norm = `stem.convolutions.${3 * i + 1}`;
         x = convolution(x, tensors[`${at}.weight`], stride, 1);
         x = groupNormReLU(x, tensors[`${norm}.weight`], tensors[`${norm}.bias`], config.stem.norm);
         trace.maps.push(x);
       });
       trace.cells = toPatches(x, [1, 1]);
       const matrix = tensors["stem.projection.weight"];
-      trace.patches = linear(trace.cells, tensor(matrix.data, width, x.shape[0]), tensors["stem.projection.bias"]);
+      trace.patches = linear(
+        trace.cells,
+        tensor(matrix.data, width, x.shape[0]),
+        tensors["stem.projection.bias"],
+      );
     } else {
       let flat = trace.flat;
       if (config.stem.norm_before) flat = trace.flatNormed = this.norm("stem.norm_before", flat);
@@ -226,7 +264,8 @@ class ViT {
       if (config.stem.norm_after) trace.patches = this.norm("stem.norm_after", trace.patches);
     }
     const shuffled = zeros(count, width);
-    for (let n = 0; n < count; n++) shuffled.data.set(row(trace.patches, changes.order ? changes.order[n] : n), n * width);
+    for (let n = 0; n < count; n++)
+      shuffled.data.set(row(trace.patches, changes.order ? changes.order[n] : n), n * width);
     trace.tokens = zeros(this.length, width);
     if (prefix) trace.tokens.data.set(tensors.prefix.data);
     trace.tokens.data.set(shuffled.data, prefix * width);
@@ -238,7 +277,10 @@ class ViT {
   positions(name) {
     const table = this.tensors[`${name}.rows`];
     if (!table) return null;
-    const { config, length } = this, width = config.width, extra = Number(config.class_token), full = zeros(length, width);
+    const { config, length } = this,
+      width = config.width,
+      extra = Number(config.class_token),
+      full = zeros(length, width);
     full.data.set(table.data.subarray(0, extra * width));
     full.data.set(table.data.subarray(extra * width), (extra + config.registers) * width);
     return full;
@@ -251,7 +293,8 @@ class ViT {
 
   // Eq. 2 and 3: a layer of the encoder.
   block(l, input, changes) {
-    const name = `blocks.${l}`, z = this.positioned(input, `${name}.position`, changes);
+    const name = `blocks.${l}`,
+      z = this.positioned(input, `${name}.position`, changes);
     const layer = { input: z, normed: this.norm(`${name}.attention_norm`, z) };
     this.attention(l, layer, changes);
     layer.middle = add(z, this.scaled(layer.msa, `${name}.attention_branch.scale.gamma`));
@@ -267,12 +310,19 @@ class ViT {
   // LayerScale, where the model has it.
   scaled(branch, name) {
     const gamma = this.tensors[name]?.data;
-    return gamma ? tensor(branch.data.map((value, i) => value * gamma[i % gamma.length]), ...branch.shape) : branch;
+    return gamma
+      ? tensor(
+          branch.data.map((value, i) => value * gamma[i % gamma.length]),
+          ...branch.shape,
+        )
+      : branch;
   }
 
   // Eq. 5 to 8: multi-head self-attention.
   attention(l, layer, changes) {
-    const { config, headDim, length } = this, name = `blocks.${l}.attention`, inner = config.heads * headDim;
+    const { config, headDim, length } = this,
+      name = `blocks.${l}.attention`,
+      inner = config.heads * headDim;
     const qkv = this.apply(`${name}.qkv`, layer.normed);
     layer.heads = [];
     layer.joined = zeros(length, inner);
@@ -285,7 +335,11 @@ class ViT {
         }
         return each;
       });
-      const head = { query: this.positionedHead(query, l, "query", changes), key: this.positionedHead(key, l, "key", changes), value };
+      const head = {
+        query: this.positionedHead(query, l, "query", changes),
+        key: this.positionedHead(key, l, "key", changes),
+        value,
+      };
       this.attend(head, this.tensors[`${name}.position.table`], changes);
       if (changes.without?.has(`${l}.${k}`)) head.output = zeros(length, headDim);
       for (let t = 0; t < length; t++) layer.joined.data.set(row(head.output, t), t * inner + k * headDim);
@@ -296,9 +350,11 @@ class ViT {
 
   // LayerNorm of queries and keys and rotary positions, where the model has them.
   positionedHead(x, l, which, changes) {
-    const name = `blocks.${l}.attention`, { tensors } = this;
+    const name = `blocks.${l}.attention`,
+      { tensors } = this;
     if (this.config.qk_norm) x = this.norm(`${name}.${which}_norm`, x);
-    const cos = tensors[`${name}.position.cos`], sin = tensors[`${name}.position.sin`];
+    const cos = tensors[`${name}.position.cos`],
+      sin = tensors[`${name}.position.sin`];
     if (!cos || changes.withoutPositions) return x;
     const y = zeros(...x.shape);
     for (let i = 0; i < x.data.length; i += 2) {
@@ -310,12 +366,14 @@ class ViT {
 
   // Logits, softmax row by row, and the weighted sum of the values. offsets: relative positions (appendix D.4).
   attend(head, offsets, changes) {
-    const { headDim, length } = this, scale = headDim ** -0.5;
+    const { headDim, length } = this,
+      scale = headDim ** -0.5;
     head.logits = zeros(length, length);
     for (let i = 0; i < length; i++) {
       const query = row(head.query, i);
       for (let j = 0; j < length; j++) {
-        const key = row(head.key, j), offset = offsets && !changes.withoutPositions ? row(offsets, i - j + length - 1) : null;
+        const key = row(head.key, j),
+          offset = offsets && !changes.withoutPositions ? row(offsets, i - j + length - 1) : null;
         let sum = 0;
         for (let e = 0; e < headDim; e++) sum += query[e] * (key[e] + (offset ? offset[e] : 0));
         head.logits.data[i * length + j] = sum * scale;
@@ -336,7 +394,8 @@ class ViT {
 
   // Eq. 4 and the head: from the tokens after a layer to class logits.
   answer(z) {
-    const { config } = this, normed = config.final_norm === "tokens" ? this.norm("norm", z) : z;
+    const { config } = this,
+      normed = config.final_norm === "tokens" ? this.norm("norm", z) : z;
     let pooled = this.pool(normed);
     if (config.final_norm === "pooled") pooled = this.norm("pool.norm", pooled);
     let features = pooled;
@@ -348,20 +407,27 @@ class ViT {
   }
 
   pool(z) {
-    const { config, prefix } = this, width = config.width, token = row(z, 0);
+    const { config, prefix } = this,
+      width = config.width,
+      token = row(z, 0);
     if (config.pooling === "class") return tensor(token.slice(), 1, width);
-    const first = config.pooling === "mean-all" ? 0 : prefix, mean = zeros(1, width);
+    const first = config.pooling === "mean-all" ? 0 : prefix,
+      mean = zeros(1, width);
     for (let t = first; t < z.shape[0]; t++) {
       for (let d = 0; d < width; d++) mean.data[d] += z.data[t * width + d] / (z.shape[0] - first);
     }
-    return config.pooling === "class+mean" ? tensor(Float32Array.from([...token, ...mean.data]), 1, 2 * width) : mean;
+    return config.pooling === "class+mean"
+      ? tensor(Float32Array.from([...token, ...mean.data]), 1, 2 * width)
+      : mean;
   }
 }
 
 // --- Weights: those of the page, as float32 or float16 in base64; and fresh ones, for models of one's own. ----
 
 function fromHalf(bits) {
-  const sign = bits >> 15 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  const sign = bits >> 15 ? -1 : 1,
+    exponent = (bits >> 10) & 31,
+    fraction = bits & 1023;
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24);
 }
 
@@ -376,7 +442,7 @@ function unpacked(index, numbers) {
   let at = 0;
   for (const [name, ...shape] of index) {
     const size = shape.reduce((product, side) => product * side, 1);
-    tensors[name] = tensor(numbers.subarray(at, at += size), ...shape);
+    tensors[name] = tensor(numbers.subarray(at, (at += size)), ...shape);
   }
   return tensors;
 }
@@ -393,12 +459,18 @@ function generator(seed) {
 
 // Fresh weights of a plain ViT, which has learned nothing.
 function freshTensors(config, seed = 1) {
-  const uniform = generator(seed), { width, mlp_dim: hidden, channels } = config, tensors = {};
-  const inner = config.heads * (config.head_dim ?? width / config.heads), [p, q] = config.patch_size;
+  const uniform = generator(seed),
+    { width, mlp_dim: hidden, channels } = config,
+    tensors = {};
+  const inner = config.heads * (config.head_dim ?? width / config.heads),
+    [p, q] = config.patch_size;
   const count = Math.ceil(config.image_size[0] / p) * Math.ceil(config.image_size[1] / q);
   const fill = (name, std, ...shape) => {
     tensors[name] = zeros(...shape);
-    if (std) tensors[name].data.forEach((_, i, data) => { data[i] = std * (uniform() + uniform() + uniform() + uniform() - 2) * Math.sqrt(3); });
+    if (std)
+      tensors[name].data.forEach((_, i, data) => {
+        data[i] = std * (uniform() + uniform() + uniform() + uniform() - 2) * Math.sqrt(3);
+      });
   };
   const matrix = (name, out, wide) => {
     fill(`${name}.weight`, Math.sqrt(2 / (out + wide)), out, wide);
