@@ -211,6 +211,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "qkv_bias": False,
         "mlp": "quick_gelu",
     },
+    "pixels that fill no patch are dropped": {"image_size": (9, 11), "drop_remainder": True, "depth": 1},
     "norm of the embedding, representation": {
         "embedding_norm": True,
         "representation_size": 7,

@@ -95,6 +95,7 @@ function plainConfig(fields) {
     class_token: true,
     registers: 0,
     pad: false,
+    drop_remainder: false,
     embedding_norm: false,
     pooling: "class",
     final_norm: "tokens",
@@ -112,7 +113,7 @@ function plainConfig(fields) {
 function stagesOf(config) {
   const [p, q] = config.patch_size,
     w = words(),
-    [rows, columns] = [0, 1].map((i) => Math.ceil(config.image_size[i] / config.patch_size[i]));
+    [rows, columns] = gridOf(config);
   const N = rows * columns,
     D = config.width,
     T = N + Number(config.class_token) + config.registers,
@@ -253,7 +254,7 @@ function context() {
     w = words(),
     [p, q] = config.patch_size,
     image = trace && pixelsOf(state.source, config);
-  const padded_ = image && padded(image, config.patch_size),
+  const whole = image && wholePatches(image, config),
     convolutional = config.stem.kind === "convolution";
   const detailed = trace ? [...trace.layers.keys()].filter((l) => trace.layers[l].heads) : [];
   if (trace && !detailed.includes(state.layer))
@@ -269,7 +270,7 @@ function context() {
     trace,
     prefix: model.prefix,
     grid: [model.rows, model.columns],
-    image: padded_,
+    image: whole,
     order: state.shuffled ? orderOf(model.count) : null,
     N: model.count,
     T: model.length,
@@ -322,12 +323,12 @@ function context() {
     const top = Math.floor(n / model.columns) * p,
       left = (n % model.columns) * q,
       out = zeros(config.channels, p, q),
-      [, height, width] = padded_.shape;
+      [, height, width] = whole.shape;
     for (let i = 0; i < out.data.length; i++) {
       const channel = Math.floor(i / (p * q)),
         y = top + (Math.floor(i / q) % p),
         x = left + (i % q);
-      out.data[i] = padded_.data[(channel * height + y) * width + x];
+      out.data[i] = whole.data[(channel * height + y) * width + x];
     }
     return out;
   };

@@ -118,11 +118,16 @@ function add(x, y) {
   );
 }
 
-// The error function: Abramowitz and Stegun 7.1.26, at most 1.5e-7 off.
+// The error function by its series exp(-x^2) x (1 + 2 x^2 / 3 + ...), whose terms are all positive.
 function erf(x) {
-  const t = 1 / (1 + 0.3275911 * Math.abs(x));
-  const sum = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t;
-  return Math.sign(x) * (1 - sum * Math.exp(-x * x));
+  if (Math.abs(x) > 6) return Math.sign(x);
+  let term = x,
+    sum = x;
+  for (let n = 1; Math.abs(term) > 1e-12 * Math.abs(sum); n++) {
+    term *= (2 * x * x) / (2 * n + 1);
+    sum += term;
+  }
+  return (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x) * sum;
 }
 
 const ACTIVATIONS = {
@@ -160,16 +165,21 @@ function toPatches(image, [p, q]) {
   return flat;
 }
 
-function padded(image, [p, q]) {
+// [rows, columns] of patches: the last may be padded, or left out.
+function gridOf({ image_size, patch_size, drop_remainder }) {
+  return image_size.map((side, i) => (drop_remainder ? Math.floor : Math.ceil)(side / patch_size[i]));
+}
+
+// The image padded with zeros, or cropped, to whole patches.
+function wholePatches(image, config) {
   const [channels, height, width] = image.shape,
-    tall = Math.ceil(height / p) * p,
-    wide = Math.ceil(width / q) * q;
+    [tall, wide] = gridOf(config).map((count, i) => count * config.patch_size[i]);
   if (tall === height && wide === width) return image;
   const out = zeros(channels, tall, wide);
   for (let c = 0; c < channels; c++) {
-    for (let y = 0; y < height; y++) {
+    for (let y = 0; y < Math.min(height, tall); y++) {
       const from = (c * height + y) * width;
-      out.data.set(image.data.subarray(from, from + width), (c * tall + y) * wide);
+      out.data.set(image.data.subarray(from, from + Math.min(width, wide)), (c * tall + y) * wide);
     }
   }
   return out;
@@ -195,8 +205,7 @@ class ViT {
   // tensors: parameters and fixed tables by the names of the PyTorch model's state dict.
   constructor(config, tensors) {
     Object.assign(this, { config, tensors });
-    this.rows = Math.ceil(config.image_size[0] / config.patch_size[0]);
-    this.columns = Math.ceil(config.image_size[1] / config.patch_size[1]);
+    [this.rows, this.columns] = gridOf(config);
     this.count = this.rows * this.columns;
     this.prefix = Number(config.class_token) + config.registers;
     this.length = this.prefix + this.count;
@@ -222,7 +231,7 @@ class ViT {
     this.recorded = recorded;
     const { config, tensors } = this,
       trace = { pixels };
-    this.embed(padded(pixels, config.patch_size), trace, changes);
+    this.embed(wholePatches(pixels, config), trace, changes);
     let z = trace.z0;
     trace.layers = [];
     for (let l = 0; l < config.depth; l++) {
@@ -464,7 +473,8 @@ function freshTensors(config, seed = 1) {
     tensors = {};
   const inner = config.heads * (config.head_dim ?? width / config.heads),
     [p, q] = config.patch_size;
-  const count = Math.ceil(config.image_size[0] / p) * Math.ceil(config.image_size[1] / q);
+  const [rows, columns] = gridOf(config),
+    count = rows * columns;
   const fill = (name, std, ...shape) => {
     tensors[name] = zeros(...shape);
     if (std)
