@@ -1,5 +1,6 @@
-"""The one error that a user can cause and fix."""
+"""The one error that a user can cause and fix; what is installed, and where caches are."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -61,3 +62,10 @@ def is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ValueError:  # it is imported, and without a spec: a stand-in
         return True
+
+
+def cache_folder() -> Path:
+    """$VITREOUS_CACHE, or `vitreous` in $XDG_CACHE_HOME or ~/.cache: all that `vitreous cache` shows."""
+    if own := os.environ.get("VITREOUS_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitreous"

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from vitreous.checkpoints.whole_files import whole
+from vitreous.data.sources.folders import cache_file
+from vitreous.errors import cache_folder
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -32,3 +34,14 @@ def test_of_several_none_takes_its_name_before_all_are_complete(tmp_path: Path) 
         one.write_text("3")  # and nothing for the second
     assert first.read_text() == "1"
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_all_that_is_cached_is_in_one_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So that `vitreous cache` shows and clears all of it: indexes of folders were in another one."""
+    monkeypatch.delenv("VITREOUS_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "vitreous"
+    assert cache_file(tmp_path, ()).is_relative_to(cache_folder())
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "own"))
+    assert cache_folder() == tmp_path / "own"
+    assert cache_file(tmp_path, ()).is_relative_to(cache_folder())

@@ -38,7 +38,7 @@ def data_source(data: Any, *, numbers: bool = False) -> str:
         return str(data)
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
-    from vitreous.evaluation.features import cache_folder
+    from vitreous.errors import cache_folder
 
     whole = DataConfig(test_fraction=0.0, validation_fraction=0.0)
     splits = open_data(data, whole, "numbers" if numbers else "classes")

@@ -233,7 +233,7 @@ class CacheUse(Result):
 
 def cache_use() -> CacheUse:
     """Measure what the cache ($VITREOUS_CACHE, or ~/.cache/vitreous) holds."""
-    from vitreous.evaluation.features import cache_folder
+    from vitreous.errors import cache_folder
 
     folder = cache_folder()
     files = {kind: [file for file in (folder / kind).rglob("*") if file.is_file()] for kind in KINDS}

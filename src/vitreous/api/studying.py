@@ -53,7 +53,7 @@ def study(
         Interrupted: Ctrl-C; the same call resumes.
     """
     require_packages("matplotlib", "scipy", extra="train", what="a study")
-    from vitreous.evaluation.features import cache_folder
+    from vitreous.errors import cache_folder
     from vitreous.studies import complexity
     from vitreous.studies.experiments import study_named
     from vitreous.studies.findings import refuse_overwritten, run_variants

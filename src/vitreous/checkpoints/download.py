@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import urllib.error
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, cache_folder, require_packages
 
 DESCRIPTIONS = ["config.json", "preprocessor_config.json", "processor_config.json"]
 FILES = [*DESCRIPTIONS, "README.md", "*.safetensors", "*.safetensors.index.json"]
@@ -67,9 +66,8 @@ def from_hub(name: str, patterns: Sequence[str] = ()) -> Path:
 
 def from_address(address: str) -> Path:
     """A file at an `https:` address, cached."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitreous"
     name = re.sub(r"[^\w.-]", "_", address.split("?")[0].rsplit("/", 1)[-1]) or "checkpoint"
-    target = cache / hashlib.sha256(address.encode()).hexdigest()[:16] / name
+    target = cache_folder() / hashlib.sha256(address.encode()).hexdigest()[:16] / name
     if target.is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

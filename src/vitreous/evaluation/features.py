@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -19,7 +17,7 @@ from vitreous.checkpoints.whole_files import whole
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import Batch
-from vitreous.errors import InputError
+from vitreous.errors import InputError, cache_folder
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
 from vitreous.models.names import Runnable
 from vitreous.training.precision import answering_precision, computing
@@ -31,11 +29,6 @@ class Features:
 
     values: Float[np.ndarray, "N D"]
     targets: Int[np.ndarray, " N"]
-
-
-def cache_folder() -> Path:
-    """$VITREOUS_CACHE, or ~/.cache/vitreous."""
-    return Path(os.environ.get("VITREOUS_CACHE") or Path.home() / ".cache" / "vitreous")
 
 
 def cached_features(

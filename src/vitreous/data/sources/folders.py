@@ -25,7 +25,7 @@ from vitreous.data.dataset import VALIDATION, ImageDataset, Parts, check_classes
 from vitreous.data.decoding import EXTENSIONS, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import in_threads
-from vitreous.errors import InputError
+from vitreous.errors import InputError, cache_folder
 
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
 SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification times in steps of two seconds
@@ -150,9 +150,8 @@ def unchanged(root: Path, index: FolderIndex) -> bool:
 
 def cache_file(root: Path, classes: Sequence[str]) -> Path:
     """Where the index of a folder with these classes is kept."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     key = "\0".join([str(root.resolve()), *classes, *EXTENSIONS]).encode("utf-8", "surrogateescape")
-    return home / "vitreous" / "index" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
+    return cache_folder() / "index" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
 
 
 def load_index(file: Path) -> FolderIndex | None:
