@@ -240,7 +240,7 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
         (("evaluate", run, "photos"), "not a folder of images and masks"),
         (
             ("predict", "runs/mine", "photo.jpg", "--out", tmp_path),
-            "--out does not apply to --task classification",
+            "answers are written as .csv, .jsonl or .parquet",
         ),
         (("inspect", run, "photo.jpg", "--label", "car"), "--label does not apply to --task segmentation"),
         (

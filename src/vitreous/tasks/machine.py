@@ -25,7 +25,8 @@ WARMING, TIMED = 3, 8  # steps that measure how long one takes
 
 def with_precision(config: Any, device: torch.device) -> Any:
     """Return a configuration whose precision is decided: by the device, and by the model's width."""
-    width = getattr(config.model, "width", WIDE)
+    encoder = getattr(config.model, "encoder", config.model)  # a captioner has one
+    width = getattr(encoder, "width", WIDE)
     return with_training(config, precision=pick_precision(config.training.precision, device, width))
 
 

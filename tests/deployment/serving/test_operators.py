@@ -170,7 +170,8 @@ def test_each_request_is_a_line_of_json(classifier: Classifier, caplog: pytest.L
             app_of(classifier), "/v1/predict", **form(("x.png", image())), headers={"x-request-id": "mine-7"}
         )
     assert told.headers["x-request-id"] == "mine-7"
-    line = json.loads(caplog.records[-1].getMessage())
+    (record,) = (record for record in caplog.records if record.name == "vitreous.access")
+    line = json.loads(record.getMessage())
     assert (line["id"], line["method"], line["path"], line["status"]) == (
         "mine-7",
         "POST",

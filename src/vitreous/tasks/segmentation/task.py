@@ -273,7 +273,7 @@ def segmentation(config: TrainingConfig) -> Objective:
         right = wanted[wanted == found]
         hits, present, claimed = (torch.bincount(each, minlength=IGNORED) for each in (right, wanted, found))
         union = present + claimed - hits
-        count = max(len(wanted), 1)  # 0 where every pixel is ignored
+        count = known.sum().clamp_min(1)  # none where every pixel is ignored
         # Over the classes that the batch shows or that were found in it: a rough, early measure.
         miou = (hits / union.clamp_min(1)).sum() / (union > 0).sum().clamp_min(1)
         return total / count, {"accuracy": hits.sum() / count, "miou": miou}
