@@ -93,6 +93,10 @@ def test_the_names_that_transformers_has_in_memory(name: str, tmp_path: Path) ->
     peer.save_pretrained(tmp_path / "m")
     torch.save(peer.state_dict(), tmp_path / "m.pth")
     images = torch.randn(2, 3, 32, 32)
+    if fields.get("use_swiglu_ffn"):
+        with pytest.raises(vt.InputError, match="save_pretrained"):
+            vt.load(tmp_path / "m.pth", like=str(tmp_path / "m"))
+        return
     bare = vt.load(tmp_path / "m.pth", like=str(tmp_path / "m"))
     assert torch.equal(bare(images), vt.load(tmp_path / "m")(images))
 

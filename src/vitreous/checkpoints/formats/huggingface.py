@@ -108,7 +108,16 @@ SIGLIP = CLIP._replace(
     activation="gelu_pytorch_tanh",
 )
 
-TOWERS = ("vit", "deit", "dinov2", "dinov2_with_registers", "vision_model", "vision_tower", "encoder")
+TOWERS = (
+    "vit",
+    "deit",
+    "dinov2",
+    "dinov2_with_registers",
+    "ijepa",
+    "vision_model",
+    "vision_tower",
+    "encoder",
+)
 PREFIXES = ("", *(f"{name}." for name in TOWERS))
 # The other half of a model with two towers or a decoder, and buffers.
 OTHERS = ("text_model.", "text_projection.", "logit_scale", "logit_bias", "decoder.")
@@ -145,6 +154,11 @@ def read_huggingface(source: Source) -> Reading:
     source = source.renamed(lambda name: None if name.startswith(OTHERS) else name.removeprefix(prefix))
     if "embeddings.patch_embeddings.projection.weight" in source.tensors:
         source = source.renamed(published_name)
+    if "encoder.layer.0.mlp.gate_proj.weight" in source.tensors:
+        raise InputError(
+            f"{source.where}: the halves of a SwiGLU are apart, as transformers 5 has them in memory: write "
+            "the model with its save_pretrained, or give it to vt.load as it is"
+        )
     if isinstance(vision := source.config.get("vision_config"), dict):
         source = replace(source, config=source.config | vision)
     family = family_of(source)
