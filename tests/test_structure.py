@@ -15,10 +15,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "vitreous"
 
-# Limits only fall: when you make the package smaller, lower the number.
+# What the package has reached: lower a number when you make it smaller; a capability may raise the lines.
 MOST_LINES = 38118  # on the way to 33,000
-MOST_FILES = 229
-MOST_IN_TRAINING = 25
+MOST_FILES = 222
+MOST_IN_TRAINING = 19
 MOST_IN_A_FOLDER = 25
 MOST_LINES_IN_A_MODULE = 350
 # Files on the way from a folder of images to changed weights, and from a timm folder to a model.
@@ -27,6 +27,25 @@ MOST_CALLED = {"train": 25, "load": 15}
 
 def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
+
+
+def test_every_name_is_defined() -> None:
+    """ruff and mypy ignore undefined names, for jaxtyping's axes: here only those in strings are ignored."""
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821"]
+    places = ["--output-format", "json", "src", "tests", "benchmarks", "docs", "examples"]
+    found = subprocess.run([*command, *places], cwd=ROOT, capture_output=True, check=False)
+    undefined = []
+    for each in json.loads(found.stdout):
+        path = Path(each["filename"])
+        place = each["location"]["row"], each["location"]["column"] - 1
+        strings = [
+            ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        if not any(start <= place < end for start, end in strings):
+            undefined.append(f"{path}:{place[0]}: {each['message']}")
+    assert undefined == []
 
 
 def test_each_layer_imports_only_from_those_below() -> None:

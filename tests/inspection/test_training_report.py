@@ -18,6 +18,7 @@ from vitreous.data.image_samples import ContactSheet
 from vitreous.data.image_samples import target_in_words as label_of
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
+from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.learn_page import reason_against
