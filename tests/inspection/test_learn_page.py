@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import re
 from pathlib import Path
@@ -211,7 +212,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "qkv_bias": False,
         "mlp": "quick_gelu",
     },
-    "pixels that fill no patch are dropped": {"image_size": (9, 11), "drop_remainder": True, "depth": 1},
+    "pixels that fill no patch are dropped": {"image_size": (9, 11), "drop_remainder": True},
     "norm of the embedding, representation": {
         "embedding_norm": True,
         "representation_size": 7,
@@ -243,8 +244,9 @@ TRACE = """() => {
 
 @torch.inference_mode()
 def expected(model: ViT, image: Image.Image) -> dict[str, torch.Tensor]:
-    """Every tensor that the page shows, from PyTorch."""
-    images, found = model.preprocessing([image]), {}
+    """Every tensor that the page shows, from PyTorch in float64: in float32 its own rounding passes 1e-5."""
+    images, found = model.preprocessing([image]).double(), {}
+    model = copy.deepcopy(model).double()
     for name, module in model.named_modules():
         module.register_forward_hook(lambda _, __, out, name=name: found.update({name: out}))
     logits = model(images)
@@ -301,7 +303,7 @@ def test_the_model_in_the_page_equals_pytorch(browser: Any, tmp_path: Path, vari
     with Visit(browser, page) as tab:
         found = tab.evaluate(TRACE)
     tensors = expected(model, make_images(model)[0][0])
-    assert len(found) > 12 * model.config.depth
+    assert len(found) > 30
     for name, numbers in found.items():
         np.testing.assert_allclose(
             numbers, tensors[name].flatten().numpy(), rtol=0, atol=1e-5, err_msg=f"{variant}: {name}"

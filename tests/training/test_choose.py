@@ -61,7 +61,7 @@ def test_several_labels_are_so_many_questions() -> None:
 def test_what_the_user_set_is_told_beside_the_recipe() -> None:
     own = {"training": {"epochs": 2, "schedule": {"warmup": 0.2}}}
     assert task_named("classification").plan("digits", own).reasons[-1] == (
-        "over all this your own settings: training.epochs=2, training.schedule.warmup=0.2"
+        "your own settings, which take precedence: training.epochs=2, training.schedule.warmup=0.2"
     )
     assert len(task_named("classification").plan("digits", {}).reasons) == 1
 

@@ -103,6 +103,8 @@ def print_result(result: RunResult) -> None:
     print(f"run     {result.run.path}")
     if result.report:
         print(f"report  {result.report}")
+    if (page := result.run.path / "learn.html").is_file():
+        print(f"learn   {page}  (the model runs in this page)")
 
 
 class TrainOptions(ImageRunOptions, total=False):

@@ -290,11 +290,14 @@ def check_data_settings(command: str, settings: Tree) -> None:
 
 def overruled(settings: Tree) -> tuple[str, ...]:
     """Return a sentence about what the user set, where something was."""
-    own = [f"{name}={value}" for name, value in leaves(settings).items()]
+    own = [
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in leaves(settings).items()
+    ]
     if not own:
         return ()
     more = f", and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else ""
-    return (f"over all this your own settings: {', '.join(own[:MOST_NAMED])}{more}",)
+    return (f"your own settings, which take precedence: {', '.join(own[:MOST_NAMED])}{more}",)
 
 
 def readable_images(images: ImageDataset, rows: Iterable[int]) -> Iterator[tuple[Image.Image, str]]:
