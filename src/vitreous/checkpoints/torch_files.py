@@ -113,3 +113,9 @@ def write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
             raise
         code = int(number[1])
         raise OSError(code, os.strerror(code), str(path)) from error
+
+
+def write_state_dict(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """A state dict alone: safetensors where the ending says so, PyTorch's own file otherwise."""
+    tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+    (write_safetensors if path.suffix == ".safetensors" else write_torch)(tensors, path)

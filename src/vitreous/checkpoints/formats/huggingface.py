@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, NamedTuple
+from math import isqrt, prod
+from typing import Any
 
-from vitreous.checkpoints.files import Source
+from einops import rearrange
+
+from vitreous.checkpoints.files import Entry, Source, Tensors
 from vitreous.checkpoints.format import (
     POSITIONED,
     Reading,
@@ -18,95 +21,11 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
+from vitreous.checkpoints.formats.huggingface_families import CLIP, DINOV2, SIGLIP, VIT, Family
 from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, preprocessing_of, task_of
 from vitreous.checkpoints.weights import Row, packed, pairs, query_and_key_value, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-
-
-class Family(NamedTuple):
-    """What tells one family's layout from another's."""
-
-    names: dict[str, str]  # of parts
-    layer: str
-    layer_names: dict[str, str]
-    attention: tuple[str, str, str]  # q, k, v
-    tokens: dict[str, str]
-    positions: str
-    eps: float  # where config.json does not tell, as the activation
-    activation: str = "gelu"
-    token_axes: int = 3
-    table_axes: int = 3
-
-
-VIT = Family(
-    names={
-        "stem.projection": "embeddings.patch_embeddings.projection",
-        "norm": "layernorm",
-        "representation.linear": "pooler.dense",
-        "head": "classifier",
-        "head.classes": "cls_classifier",
-        "head.distillation": "distillation_classifier",
-    },
-    layer="encoder.layer.{}.",
-    layer_names={
-        "attention_norm": "layernorm_before",
-        "attention.out": "attention.output.dense",
-        "mlp_norm": "layernorm_after",
-        "mlp.expand": "intermediate.dense",
-        "mlp.contract": "output.dense",
-    },
-    attention=("attention.attention.query", "attention.attention.key", "attention.attention.value"),
-    # the registers of DeiT without its second head: its distillation token, which is not read
-    tokens={
-        "class_token": "embeddings.cls_token",
-        "distillation_token": "embeddings.distillation_token",
-        "registers": "embeddings.distillation_token",
-    },
-    positions="embeddings.position_embeddings",
-    eps=1e-12,
-)
-DINOV2 = VIT._replace(
-    layer_names=VIT.layer_names
-    | {"attention_norm": "norm1", "mlp_norm": "norm2", "mlp.expand": "mlp.fc1", "mlp.contract": "mlp.fc2"},
-    tokens=VIT.tokens | {"registers": "embeddings.register_tokens"},
-    eps=1e-6,
-)
-CLIP = Family(
-    names={
-        "stem.projection": "embeddings.patch_embedding",
-        "embedding_norm": "pre_layrnorm",
-        "norm": "post_layernorm",
-        "head": "visual_projection",
-    },
-    layer="encoder.layers.{}.",
-    layer_names={
-        "attention_norm": "layer_norm1",
-        "attention.out": "self_attn.out_proj",
-        "mlp_norm": "layer_norm2",
-        "mlp.expand": "mlp.fc1",
-        "mlp.contract": "mlp.fc2",
-    },
-    attention=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    tokens={"class_token": "embeddings.class_embedding"},
-    positions="embeddings.position_embedding.weight",
-    eps=1e-5,
-    activation="quick_gelu",
-    token_axes=1,
-    table_axes=2,
-)
-SIGLIP = CLIP._replace(
-    names=CLIP.names
-    | {
-        "head": "classifier",
-        "pool.attention.out": "head.attention.out_proj",
-        "pool.norm": "head.layernorm",
-        "pool.mlp.expand": "head.mlp.fc1",
-        "pool.mlp.contract": "head.mlp.fc2",
-    },
-    eps=1e-6,
-    activation="gelu_pytorch_tanh",
-)
 
 TOWERS = (
     "vit",
@@ -128,7 +47,6 @@ UNUSED = ("embeddings.mask_token", "embeddings.position_ids")
 UNKNOWN_PARTS = {
     "tables of relative positions": ("beit", "data2vec-vision"),
     "rotary positions": ("dinov3_vit", "mlcd_vision_model", "pixtral"),
-    "sequences of any shape (NaFlex)": ("siglip2", "siglip2_vision_model"),
     "RMSNorm": ("aimv2", "aimv2_vision_model"),
     "detection tokens": ("yolos",),
     "windowed attention": ("vitdet", "sam", "sam_vision_model", "swin", "swinv2"),
@@ -161,6 +79,8 @@ def read_huggingface(source: Source) -> Reading:
         )
     if isinstance(vision := source.config.get("vision_config"), dict):
         source = replace(source, config=source.config | vision)
+    if naflex := "siglip2" in str(source.config.get("model_type")):
+        source = of_one_size(source)
     family = family_of(source)
     fields = huggingface_fields(source, family)
     config = configured(ViTConfig, source, fields)
@@ -176,7 +96,35 @@ def read_huggingface(source: Source) -> Reading:
         labels_of(source),
         tuple(unused),
         None if family is CLIP else task_of(source),
-        interpolation="timm" if family is DINOV2 and config.registers else None,
+        interpolation="flexivit" if naflex else "timm" if family is DINOV2 and config.registers else None,
+    )
+
+
+def of_one_size(source: Source) -> Source:
+    """A SigLIP 2 for images of any shape (NaFlex) as a SigLIP for those that its table of positions fits: its
+    flat patches (rows, columns, channels) as a convolution. Other sizes are resampled afterwards, as its own
+    code does."""
+    patches, positions = "embeddings.patch_embedding.weight", "embeddings.position_embedding.weight"
+    if len(source.shape(patches)) == 4:
+        return source
+    channels = source.config.get("num_channels", 3)
+    patch, side = isqrt(source.size(patches, 1, ndim=2) // channels), isqrt(source.positions(positions))
+    shape = (source.size(patches, 0, ndim=2), channels, patch, patch)
+    if prod(shape) != prod(source.shape(patches)) or side**2 != source.positions(positions):
+        raise InputError(f"{source.where}: its patches or its table of positions are not square")
+    if "image_size" not in source.overrides:
+        source.assumed.append(
+            f"images of {side * patch}x{side * patch}, one size for all (or pass image_size=)"
+        )
+    flat = source.tensors.entries[patches]
+    kernel = Entry(shape, lambda: rearrange(flat.read(), "D (p q C) -> D C p q", p=patch, q=patch))
+    # the table is square, whatever size is asked for
+    overrides = {name: value for name, value in source.overrides.items() if name != "image_size"}
+    return replace(
+        source,
+        tensors=Tensors(source.tensors.entries | {patches: kernel}),
+        config=source.config | {"image_size": side * patch},
+        overrides=overrides,
     )
 
 

@@ -20,6 +20,7 @@ CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.261302
 CONVENTIONS: dict[str, dict[str, Any]] = {
     "vit": {"resize": "squash", "interpolation": "bilinear"},
     "siglip": {"resize": "squash", "interpolation": "bicubic"},
+    "siglip2": {"resize": "squash", "interpolation": "bilinear"},
     "clip": {"mean": CLIP_MEAN, "std": CLIP_STD},
     "deit": {"resize": "squash", "crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
     "dinov2": {"crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},

@@ -17,16 +17,8 @@ from torch import Tensor
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
-from vitreous.checkpoints.formats.huggingface import (
-    CLIP,
-    DINOV2,
-    PREFIXES,
-    SIGLIP,
-    VIT,
-    Family,
-    huggingface_rows,
-    read_huggingface,
-)
+from vitreous.checkpoints.formats.huggingface import PREFIXES, huggingface_rows, read_huggingface
+from vitreous.checkpoints.formats.huggingface_families import CLIP, DINOV2, SIGLIP, VIT, Family
 from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
 from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.weights import write_rows

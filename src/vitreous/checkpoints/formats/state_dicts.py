@@ -206,9 +206,34 @@ def frankzvit_rows(config: ViTConfig) -> list[Row]:
     ]
 
 
+def apart_rows(config: ViTConfig) -> list[Row]:
+    """The same of the README's first form, whose queries, keys and values are apart: the scale behind the
+    softmax is 1/sqrt(D_h) there."""
+    factors = sqrt(config.resolved_head_dim), 1.0, 1 / sqrt(config.resolved_head_dim)
+
+    def read(*parts: Tensor) -> tuple[Tensor, ...]:
+        return (torch.cat([part * factor for part, factor in zip(parts, factors, strict=True)]),)
+
+    def write(t: Tensor) -> tuple[Tensor, ...]:
+        return tuple(part / factor for part, factor in zip(t.chunk(3), factors, strict=True))
+
+    names = [f"1.{{}}.0.fn.1.{part}" for part in ("queries", "keys", "values")]
+    return [
+        tokens_and_positions(config, {"class_token": "0.cls_token"}, "0.positions", table_axes=2),
+        *FRANKZVIT_ROWS,
+        *(
+            Row(
+                (f"blocks.{{}}.attention.qkv.{kind}",), tuple(f"{name}.{kind}" for name in names), read, write
+            )
+            for kind in ("weight", "bias")
+        ),
+    ]
+
+
 def read_frankzvit(source: Source) -> Reading:
     config = state_dict_config(source, FRANKZVIT_ROWS, "0.positions", **FRANKZVIT_FIELDS)
-    rows = frankzvit_rows(config)
+    apart = "1.0.0.fn.1.queries.weight" in source.tensors
+    rows = apart_rows(config) if apart else frankzvit_rows(config)
     return reading_as("the README", source, config, rows, resize="squash", interpolation="bilinear")
 
 

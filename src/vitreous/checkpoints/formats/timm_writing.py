@@ -12,7 +12,7 @@ from vitreous.checkpoints.canonicalize import held, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format
 from vitreous.checkpoints.formats.timm import CROP_MODES, PREFIXES, read_timm, timm_rows
-from vitreous.checkpoints.torch_files import write_safetensors, write_torch
+from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ResNetStemConfig, ViTConfig
@@ -56,16 +56,12 @@ def write_timm(model: Model, path: Path) -> None:
     if config.embedding_norm:
         config, weights = without_patch_bias(config, weights)
     tensors = write_rows(timm_rows(config), weights)
-    tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     if path.suffix in STATE_DICTS:
-        if path.suffix == ".safetensors":
-            write_safetensors(tensors, path)
-        else:
-            write_torch(tensors, path)
+        write_state_dict(tensors, path)
         return
     described = timm_description(config, model)
     path.mkdir(parents=True, exist_ok=True)
-    write_safetensors(tensors, path / "model.safetensors")
+    write_state_dict(tensors, path / "model.safetensors")
     write_json(described, path / "config.json")
 
 

@@ -15,7 +15,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.checkpoints.files import Tensors
-from vitreous.checkpoints.formats.huggingface import VIT, family_rows
+from vitreous.checkpoints.formats.huggingface import family_rows
+from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.loading import open_path
 from vitreous.checkpoints.weights import of_model, read_rows, same
 from vitreous.errors import InputError

@@ -1,0 +1,90 @@
+"""The layouts of transformers' Vision Transformers: what each family calls its parts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Family(NamedTuple):
+    """What tells one family's layout from another's."""
+
+    names: dict[str, str]  # of parts
+    layer: str
+    layer_names: dict[str, str]
+    attention: tuple[str, str, str]  # q, k, v
+    tokens: dict[str, str]
+    positions: str
+    eps: float  # where config.json does not tell, as the activation
+    activation: str = "gelu"
+    token_axes: int = 3
+    table_axes: int = 3
+
+
+VIT = Family(
+    names={
+        "stem.projection": "embeddings.patch_embeddings.projection",
+        "norm": "layernorm",
+        "representation.linear": "pooler.dense",
+        "head": "classifier",
+        "head.classes": "cls_classifier",
+        "head.distillation": "distillation_classifier",
+    },
+    layer="encoder.layer.{}.",
+    layer_names={
+        "attention_norm": "layernorm_before",
+        "attention.out": "attention.output.dense",
+        "mlp_norm": "layernorm_after",
+        "mlp.expand": "intermediate.dense",
+        "mlp.contract": "output.dense",
+    },
+    attention=("attention.attention.query", "attention.attention.key", "attention.attention.value"),
+    # the registers of DeiT without its second head: its distillation token, which is not read
+    tokens={
+        "class_token": "embeddings.cls_token",
+        "distillation_token": "embeddings.distillation_token",
+        "registers": "embeddings.distillation_token",
+    },
+    positions="embeddings.position_embeddings",
+    eps=1e-12,
+)
+DINOV2 = VIT._replace(
+    layer_names=VIT.layer_names
+    | {"attention_norm": "norm1", "mlp_norm": "norm2", "mlp.expand": "mlp.fc1", "mlp.contract": "mlp.fc2"},
+    tokens=VIT.tokens | {"registers": "embeddings.register_tokens"},
+    eps=1e-6,
+)
+CLIP = Family(
+    names={
+        "stem.projection": "embeddings.patch_embedding",
+        "embedding_norm": "pre_layrnorm",
+        "norm": "post_layernorm",
+        "head": "visual_projection",
+    },
+    layer="encoder.layers.{}.",
+    layer_names={
+        "attention_norm": "layer_norm1",
+        "attention.out": "self_attn.out_proj",
+        "mlp_norm": "layer_norm2",
+        "mlp.expand": "mlp.fc1",
+        "mlp.contract": "mlp.fc2",
+    },
+    attention=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    tokens={"class_token": "embeddings.class_embedding"},
+    positions="embeddings.position_embedding.weight",
+    eps=1e-5,
+    activation="quick_gelu",
+    token_axes=1,
+    table_axes=2,
+)
+SIGLIP = CLIP._replace(
+    names=CLIP.names
+    | {
+        "head": "classifier",
+        "pool.attention.out": "head.attention.out_proj",
+        "pool.norm": "head.layernorm",
+        "pool.mlp.expand": "head.mlp.fc1",
+        "pool.mlp.contract": "head.mlp.fc2",
+    },
+    eps=1e-6,
+    activation="gelu_pytorch_tanh",
+)

@@ -1,0 +1,187 @@
+"""The image tower of a CLIP under the names of OpenAI's code and of open_clip: `visual.*` of a state dict or
+of OpenAI's archives. Its projection, which maps an image among texts, is the head.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vitreous.checkpoints.canonicalize import held, without_patch_bias
+from vitreous.checkpoints.files import Source, read_json
+from vitreous.checkpoints.format import (
+    PLAIN_VIT,
+    Format,
+    Reading,
+    as_pair,
+    assumed_preprocessing,
+    configured,
+    image_size_of,
+    shape_fields,
+    tokens_and_positions,
+)
+from vitreous.checkpoints.formats.huggingface_preprocessing import CLIP_MEAN, CLIP_STD
+from vitreous.checkpoints.torch_files import write_state_dict
+from vitreous.checkpoints.weights import Row, converted, pairs, same, write_rows
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import Preprocessing
+
+TOWER = "visual."
+LAYER = f"{TOWER}transformer.resblocks.{{}}."
+LAYER_NAMES = {
+    "attention_norm": "ln_1",
+    "attention.out": "attn.out_proj",
+    "mlp_norm": "ln_2",
+    "mlp.expand": "mlp.c_fc",
+    "mlp.contract": "mlp.c_proj",
+}
+ROWS = [
+    same("stem.projection.weight", f"{TOWER}conv1.weight"),
+    *pairs({"embedding_norm": f"{TOWER}ln_pre", "norm": f"{TOWER}ln_post", "pool.norm": f"{TOWER}ln_post"}),
+    *pairs(LAYER_NAMES, "blocks.{}.", LAYER),
+    same("blocks.{}.attention.qkv.weight", f"{LAYER}attn.in_proj_weight"),
+    same("blocks.{}.attention.qkv.bias", f"{LAYER}attn.in_proj_bias"),
+    same("blocks.{}.attention_branch.scale.gamma", f"{LAYER}ls_1.gamma"),
+    same("blocks.{}.mlp_branch.scale.gamma", f"{LAYER}ls_2.gamma"),
+    converted("head.weight", f"{TOWER}proj", lambda t: t.T, lambda t: t.T.contiguous()),
+]
+LIMITS = PLAIN_VIT | {
+    "channels": (3,),
+    "mlp": ("quick_gelu", "gelu"),
+    "norm_eps": (1e-5,),
+    "embedding_norm": None,
+    "drop_remainder": None,
+    "pooling": ("class", "mean"),
+    "final_norm": ("tokens", "pooled"),
+}
+# Numbers beside the weights of OpenAI's archives, which only they have.
+ARCHIVE = ("input_resolution", "context_length", "vocab_size")
+# What open_clip's towers can have besides, by its name in a state dict or among the arguments of the tower.
+UNKNOWN_WEIGHTS = {
+    "visual.layer1.": "a ResNet instead of a ViT",
+    "visual.attn_pool.": "attention pooling of several queries (CoCa)",
+    "visual.transformer.resblocks.0.attn.ln_": "norms inside the attention",
+    "visual.transformer.resblocks.0.ln_attn.": "norms inside the attention",
+}
+UNKNOWN_ARGUMENTS = ("attentional_pool", "qk_norm", "scaled_cosine_attn", "scale_heads", "block_type")
+
+
+def open_clip_rows(config: ViTConfig) -> list[Row]:
+    tokens = {"class_token": f"{TOWER}class_embedding"}
+    position = f"{TOWER}positional_embedding"
+    return [tokens_and_positions(config, tokens, position, axes=1, table_axes=2), *ROWS]
+
+
+def read_open_clip(source: Source) -> Reading:
+    archive = all(name in source.tensors for name in ARCHIVE)
+    for name, part in UNKNOWN_WEIGHTS.items():
+        if any(each.startswith(name) for each in source.tensors):
+            raise InputError(f"{source.where}: this CLIP has a part that is not known here: {part}")
+    source = source.renamed(lambda name: name if name.startswith(TOWER) else None)
+    described = described_model(source)
+    vision = described.get("model_cfg", {}).get("vision_cfg", {})
+    for name in UNKNOWN_ARGUMENTS:
+        if vision.get(name):
+            raise InputError(f"{source.where}: {name}={vision[name]!r} of open_clip is not known here")
+    fields = shape_fields(source, ROWS)
+    positions = source.positions(f"{TOWER}positional_embedding") - 1
+    fields |= {
+        "image_size": image_size_of(
+            source, fields["patch_size"], positions, described=[vision.get("image_size")]
+        ),
+        "stem": {"kind": "patch", "bias": False},
+        "norm_eps": 1e-5,
+        "mlp": activation(source, described, archive=archive),
+        "head_bias": False,
+        "num_classes": source.size_if_there(f"{TOWER}proj", 1, ndim=2),
+        "pooling": {"tok": "class", "avg": "mean"}.get(vision.get("pool_type", "tok"), "none"),
+        "final_norm": "pooled" if vision.get("final_ln_after_pool") else "tokens",
+    }
+    if fields["pooling"] == "none":
+        raise InputError(f"{source.where}: pool_type={vision['pool_type']!r} of open_clip is not known here")
+    if vision or archive:
+        fields["heads"] = fields["width"] // vision.get("head_width", 64)
+    config = configured(ViTConfig, source, fields)
+    return Reading(
+        source, config, open_clip_rows(config), preprocessing(source, config, described), task=None
+    )
+
+
+def described_model(source: Source) -> dict[str, Any]:
+    """open_clip_config.json beside the weights, empty where there is none; or what `like` says."""
+    if "model_cfg" in source.config:
+        return source.config
+    folder = Path(source.where)
+    path = (folder if folder.is_dir() else folder.parent) / "open_clip_config.json"
+    described = read_json(path) if path.is_file() else {}
+    model = described.get("model_cfg", {})
+    if not (isinstance(model, dict) and isinstance(model.get("vision_cfg", {}), dict)):
+        raise InputError(f"{path} is not understood: it has no model_cfg with a vision_cfg")
+    return described
+
+
+def activation(source: Source, described: dict[str, Any], *, archive: bool) -> str:
+    """QuickGELU in OpenAI's models, and in those of open_clip that say so.
+
+    Raises:
+        InputError: nothing says it.
+    """
+    if described:
+        return "quick_gelu" if described["model_cfg"].get("quick_gelu") else "gelu"
+    if archive:
+        return "quick_gelu"
+    if "mlp" not in source.overrides:
+        raise InputError(
+            f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='quick_gelu' for "
+            "OpenAI's models, mlp='gelu' for most others, or keep its open_clip_config.json beside it"
+        )
+    return str(source.overrides["mlp"])
+
+
+def preprocessing(source: Source, config: ViTConfig, described: dict[str, Any]) -> Preprocessing:
+    """As open_clip_config.json says; without it, as both codebases do unless they are told otherwise."""
+    look = described.get("preprocess_cfg")
+    if not isinstance(look, dict) or not {"mean", "std"} <= set(look):
+        return assumed_preprocessing(source, config, "CLIP", mean=CLIP_MEAN, std=CLIP_STD)
+    modes = {"shortest": "crop", "squash": "squash", "longest": "fit"}
+    size = as_pair(look.get("size"))
+    if size not in (None, config.image_size):
+        source.assumed.append(f"images of {config.image_size}, not the {size} of preprocess_cfg")
+    try:
+        return Preprocessing(
+            size=config.image_size,
+            channels=config.channels,
+            resize=modes[look.get("resize_mode", "shortest")],
+            interpolation=look.get("interpolation", "bicubic"),
+            mean=tuple(look["mean"]),
+            std=tuple(look["std"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"{source.where}: preprocess_cfg of open_clip_config.json is not understood"
+        ) from None
+
+
+def write_open_clip(model: Model, path: Path) -> None:
+    config, weights = held(model, "open-clip", LIMITS, keep=("layer_scale",))
+    config, weights = without_patch_bias(config, weights)
+    bias = weights.pop("head.bias", None)
+    if bias is not None and bias.any():
+        raise InputError("open-clip cannot hold head_bias=True; drop the head with --drop head")
+    if config.num_classes is None:
+        raise InputError("open-clip cannot hold a model without a head: its towers end in a projection")
+    write_state_dict(write_rows(open_clip_rows(config), weights), path)
+
+
+OPEN_CLIP = Format(
+    name="open-clip",
+    about="the image tower of OpenAI's CLIP and of open_clip: a state dict or OpenAI's archive",
+    keys=(r"visual\.conv1\.weight",),
+    read=read_open_clip,
+    write=write_open_clip,
+    limits=LIMITS,
+    suffixes=(".pt", ".pth", ".safetensors"),
+    unsaid=("heads", "image_size", "mlp", "pooling", "final_norm"),
+)

@@ -1,0 +1,195 @@
+"""Tiny models of families of Vision Transformers, made by their own codebases.
+
+    python tests/checkpoints/peer_families.py [NAME ...]
+
+writes `tests/checkpoints/data/families/NAME/` again: the files that the codebase itself writes and, in
+expected.safetensors, what it computes. It needs the codebases, and nothing of vitreous.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+HERE = Path(__file__).parent
+FOLDER = HERE / "data" / "families"
+SIZE, PATCH, WIDTH, HEADS, HIDDEN, CLASSES = 12, 4, 16, 2, 32, 5
+
+
+class Case(NamedTuple):
+    """A module of a codebase, how that is written, and what it computes of images: "tokens", "output"."""
+
+    module: nn.Module
+    write: Callable[[Path], object]
+    compute: Callable[[Tensor], dict[str, Tensor]]
+
+
+def images(size: tuple[int, int] = (SIZE, SIZE)) -> Tensor:
+    """Two images that need no file: waves."""
+    count = torch.arange(2 * 3 * size[0] * size[1], dtype=torch.float64)
+    return (2 * torch.sin(0.37 * count + 0.0003 * count**2)).reshape(2, 3, *size).float()
+
+
+@torch.no_grad()
+def randomized(module: nn.Module) -> Any:
+    """Weights of a trained model's size, none of them zero, the same on every machine."""
+    rng = torch.Generator().manual_seed(0)
+    for name, parameter in module.named_parameters():
+        values = torch.randn(parameter.shape, generator=rng)
+        gain = parameter.ndim == 1 and name.endswith("weight")
+        parameter.copy_(1 + 0.3 * values if gain else 0.2 * values)
+    return module.eval()
+
+
+def import_beside(file: str) -> ModuleType:
+    """A program of this folder."""
+    spec = importlib.util.spec_from_file_location(file, HERE / f"{file}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def without_torchvision(package: str) -> ModuleType:
+    """A package that imports torchvision and whose models do without it."""
+    registry = import_beside("timm_registry")
+    registry.import_timm()
+    try:
+        return importlib.import_module(package)
+    except (ImportError, RuntimeError):
+        registry.forget(package, "torchvision")
+        sys.meta_path.append(registry.Finder)
+        try:
+            return importlib.import_module(package)
+        finally:
+            sys.meta_path.remove(registry.Finder)
+            registry.forget("torchvision")
+
+
+COMMON = {
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+    "intermediate_size": HIDDEN,
+    "patch_size": PATCH,
+}
+SIZED = COMMON | {"image_size": SIZE}
+
+
+def transformers_case(kind: str, config: str, output: str | None = "pooler_output", **fields: Any) -> Case:
+    """A model of transformers.
+
+    Args:
+        output: what it calls what our model gives; None for nothing but tokens.
+    """
+    import transformers
+
+    module = randomized(getattr(transformers, kind)(getattr(transformers, config)(**fields)))
+
+    def compute(pixels: Tensor) -> dict[str, Tensor]:
+        found = module(pixel_values=pixels)
+        tokens = {} if found.get("last_hidden_state") is None else {"tokens": found.last_hidden_state}
+        return tokens | ({} if output is None else {"output": found[output]})
+
+    return Case(module, module.save_pretrained, compute)
+
+
+def siglip2(**fields: Any) -> Case:
+    """NaFlex: flat patches and the shape of each image."""
+    case = transformers_case("Siglip2VisionModel", "Siglip2VisionConfig", **COMMON, num_patches=9, **fields)
+
+    def compute(pixels: Tensor) -> dict[str, Tensor]:
+        rows, columns = pixels.shape[2] // PATCH, pixels.shape[3] // PATCH
+        patches = pixels.reshape(2, 3, rows, PATCH, columns, PATCH).permute(0, 2, 4, 3, 5, 1)
+        mask = torch.ones(2, rows * columns, dtype=torch.long)
+        shapes = torch.tensor([[rows, columns]] * 2)
+        found = case.module(patches.reshape(2, rows * columns, -1), mask, shapes)
+        return {"tokens": found.last_hidden_state, "output": found.pooler_output}
+
+    return case._replace(compute=compute)
+
+
+def open_clip(*, quick_gelu: bool, **fields: Any) -> Case:
+    """The tower of open_clip or, by the same names, of OpenAI's code."""
+    package = without_torchvision("open_clip.transformer")
+    act = package.QuickGELU if quick_gelu else nn.GELU
+    module = randomized(
+        package.VisionTransformer(
+            SIZE, PATCH, WIDTH, 2, HEADS, 2.0, output_dim=CLASSES, act_layer=act, **fields
+        )
+    )
+
+    def write(folder: Path) -> None:
+        text = {"positional_embedding": torch.zeros(4, 8), "logit_scale": torch.ones(())}
+        tower = {f"visual.{name}": tensor for name, tensor in module.state_dict().items()}
+        save_file(text | tower, folder / "open_clip_model.safetensors")
+
+    return Case(module, write, lambda pixels: {"output": module(pixels)})
+
+
+def readme_of_vit(attention: int) -> Case:
+    """FrancescoSaverioZuppichini/ViT, whose code is the Python of its README (VIT_README: its path).
+
+    Args:
+        attention: which of the definitions of its attention: 0 has q, k and v apart, 1 has them in one matrix.
+    """
+    if "VIT_README" not in os.environ:
+        raise ImportError("VIT_README does not say where the README.md of FrancescoSaverioZuppichini/ViT is")
+    text = Path(os.environ["VIT_README"]).read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
+    chosen = [block for block in blocks if "class MultiHeadAttention" in block][attention]
+    code: dict[str, Any] = {}
+    exec("import torch, torch.nn.functional as F\nfrom torch import Tensor, nn", code)
+    exec(
+        "from einops import rearrange, reduce, repeat\nfrom einops.layers.torch import Rearrange, Reduce",
+        code,
+    )
+    for block in blocks:
+        if "class " in block:
+            block = chosen if "class MultiHeadAttention" in block else block
+            exec("\n".join(re.findall(r"(?m)^(?:class |    |$).*$", block)), code)
+    sizes = {"emb_size": WIDTH, "depth": 2, "num_heads": HEADS, "forward_expansion": 2}
+    module = randomized(
+        code["ViT"](
+            patch_size=PATCH, img_size=SIZE, n_classes=CLASSES, drop_p=0.0, forward_drop_p=0.0, **sizes
+        )
+    )
+    return Case(
+        module,
+        lambda folder: torch.save(module.state_dict(), folder / "model.pt"),
+        lambda pixels: {"output": module(pixels)},
+    )
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "frankzvit-apart": lambda: readme_of_vit(0),
+    "siglip2-naflex": siglip2,
+    "open-clip": lambda: open_clip(quick_gelu=False, ls_init_value=0.5),
+    "openai-clip": lambda: open_clip(quick_gelu=True),
+}
+
+
+@torch.no_grad()
+def write(name: str, folder: Path) -> None:
+    """The files of one case."""
+    folder.mkdir(parents=True, exist_ok=True)
+    case = CASES[name]()
+    case.write(folder)
+    expected = {key: value.contiguous().clone() for key, value in case.compute(images()).items()}
+    save_file(expected, folder / "expected.safetensors")
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or CASES:
+        write(chosen, FOLDER / chosen)

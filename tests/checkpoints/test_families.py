@@ -1,0 +1,100 @@
+"""Tiny models of each family of Vision Transformers, in the files of its own codebase, compute what that
+codebase computed (`peer_families.py` wrote both), and survive what a user does with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import vitreous as vt
+
+HERE = Path(__file__).parent
+TOLERANCE = 2e-5
+
+# What the files of a case do not tell: said by keyword, as a user would.
+TOLD: dict[str, dict[str, Any]] = {
+    "frankzvit-apart": {"heads": 2},
+    "siglip2-naflex": {},
+    "open-clip": {"heads": 2, "mlp": "gelu"},
+    "openai-clip": {"heads": 2, "mlp": "quick_gelu"},
+}
+
+
+@pytest.fixture(scope="session")
+def peer_families() -> ModuleType:
+    """The program that makes the golden models."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("peer_families", HERE / "peer_families.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert value.shape == other[name].shape, name
+    return max((value - other[name]).abs().max().item() for name, value in one.items())
+
+
+def computed(model: Any, images: torch.Tensor, names: Any) -> dict[str, torch.Tensor]:
+    ours = {"tokens": model.tokens, "output": model}
+    return {name: ours[name](images) for name in names}
+
+
+@pytest.mark.parametrize("name", TOLD)
+@torch.no_grad()
+def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path: Path) -> None:
+    folder = HERE / "data" / "families" / name
+    model, expected = vt.load(weights_of(folder), **TOLD[name]), load_file(folder / "expected.safetensors")
+    images = peer_families.images()
+    assert largest_difference(computed(model, images, expected), expected) < TOLERANCE
+
+    # what is written here is the same model
+    vt.save(model, tmp_path / "native")
+    again = vt.load(tmp_path / "native")
+    assert again.config == model.config
+    assert largest_difference(computed(again, images, expected), expected) < TOLERANCE
+
+    # another size
+    larger = vt.resize(model, image_size=16)
+    assert larger.tokens(peer_families.images((16, 16))).isfinite().all()
+
+    # attention
+    with vt.capture_attention(model) as attention:
+        model(images)
+    rows = attention.maps[0].sum(-1)
+    torch.testing.assert_close(rows, torch.ones_like(rows), atol=1e-5, rtol=0)
+
+
+def weights_of(folder: Path) -> Path:
+    """The folder, or the one file of weights in it where nothing describes it."""
+    if (folder / "config.json").is_file():
+        return folder
+    return next(path for path in sorted(folder.iterdir()) if path.name != "expected.safetensors")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOLD)
+@torch.no_grad()
+def test_the_golden_files_are_those_of_the_installed_codebase(
+    name: str, peer_families: ModuleType, tmp_path: Path
+) -> None:
+    try:
+        peer_families.write(name, tmp_path)
+    except ImportError as error:
+        pytest.skip(str(error))
+    expected = load_file(tmp_path / "expected.safetensors")
+    kept = load_file(HERE / "data" / "families" / name / "expected.safetensors")
+    assert largest_difference(expected, kept) < 1e-6
+    model = vt.load(weights_of(tmp_path), **TOLD[name])
+    images = peer_families.images()
+    assert largest_difference(computed(model, images, expected), expected) < TOLERANCE
