@@ -120,6 +120,11 @@ def siglip2(**fields: Any) -> Case:
     return case._replace(compute=compute)
 
 
+def beit(kind: str, **fields: Any) -> Case:
+    config = "BeitConfig" if kind.startswith("Beit") else "Data2VecVisionConfig"
+    return transformers_case(kind, config, "logits", **SIZED, num_labels=CLASSES, **fields)
+
+
 def open_clip(*, quick_gelu: bool, **fields: Any) -> Case:
     """The tower of open_clip or, by the same names, of OpenAI's code."""
     package = without_torchvision("open_clip.transformer")
@@ -142,7 +147,7 @@ def readme_of_vit(attention: int) -> Case:
     """FrancescoSaverioZuppichini/ViT, whose code is the Python of its README (VIT_README: its path).
 
     Args:
-        attention: which of the definitions of its attention: 0 has q, k and v apart, 1 has them in one matrix.
+        attention: which definition of its attention: 0 has q, k and v apart, 1 has them in one matrix.
     """
     if "VIT_README" not in os.environ:
         raise ImportError("VIT_README does not say where the README.md of FrancescoSaverioZuppichini/ViT is")
@@ -175,6 +180,16 @@ def readme_of_vit(attention: int) -> Case:
 CASES: dict[str, Callable[[], Case]] = {
     "frankzvit-apart": lambda: readme_of_vit(0),
     "siglip2-naflex": siglip2,
+    "beit": lambda: beit("BeitForImageClassification", use_relative_position_bias=True),
+    "beit-pretrained": lambda: transformers_case(
+        "BeitModel",
+        "BeitConfig",
+        **SIZED,
+        use_shared_relative_position_bias=True,
+        use_mask_token=True,
+        use_mean_pooling=False,
+    ),
+    "data2vec": lambda: beit("Data2VecVisionForImageClassification", use_relative_position_bias=True),
     "open-clip": lambda: open_clip(quick_gelu=False, ls_init_value=0.5),
     "openai-clip": lambda: open_clip(quick_gelu=True),
 }

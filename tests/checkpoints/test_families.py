@@ -20,6 +20,9 @@ TOLERANCE = 2e-5
 TOLD: dict[str, dict[str, Any]] = {
     "frankzvit-apart": {"heads": 2},
     "siglip2-naflex": {},
+    "beit": {},
+    "beit-pretrained": {},
+    "data2vec": {},
     "open-clip": {"heads": 2, "mlp": "gelu"},
     "openai-clip": {"heads": 2, "mlp": "quick_gelu"},
 }

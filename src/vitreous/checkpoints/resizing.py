@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 # Weights that are tables of positions, of a ViT or of the one inside a segmenter.
 POSITION_TABLE = re.compile(r"(encoder\.)?(blocks\.\d+\.)?position\.")
+BIAS_TABLE = re.compile(r"attention\.position\.table$")
 
 
 def interpolate_as_dinov2(
@@ -132,6 +133,13 @@ def resized_positions(
                 for name, tensor in weights.items()
                 if POSITION_TABLE.match(name)
             }
+        case "relative-bias":
+            one, other = ((2 * rows - 1, 2 * columns - 1) for rows, columns in (old.grid, config.grid))
+            return {
+                name: resize_bias(tensor, one, other, interpolation)
+                for name, tensor in weights.items()
+                if BIAS_TABLE.search(name)
+            }
         case "learned-2d":
             axes = {"x": config.grid[1], "y": config.grid[0]}
             return {
@@ -152,6 +160,18 @@ def resize_table(
     grid = rearrange(rows, "(h w) D -> 1 D h w", h=old[0])
     resampled = INTERPOLATIONS[interpolation](grid.double(), new).to(table.dtype)
     return torch.cat([extra, rearrange(resampled, "1 D h w -> (h w) D")])
+
+
+def resize_bias(
+    table: Float[Tensor, "rows K"], old: tuple[int, int], new: tuple[int, int], interpolation: str
+) -> Float[Tensor, "rows2 K"]:
+    """A table of relative position biases for the spans `new` of offsets; the rows behind them, for prefix
+    tokens, are kept as they are."""
+    count = old[0] * old[1]
+    behind = table[count:]
+    moved = torch.cat([behind, table[:count]])
+    resized = resize_table(moved, old, new, interpolation)
+    return torch.cat([resized[len(behind) :], behind])
 
 
 def resize_axis(table: Float[Tensor, "n D"], length: int) -> Float[Tensor, "m D"]:

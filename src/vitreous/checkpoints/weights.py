@@ -106,6 +106,20 @@ def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
     ]
 
 
+def without_key_bias(ours: str, query: str, value: str) -> Row:
+    """The biases of q and v alone. That of k adds the same number to all logits of a query, which the softmax
+    does not see."""
+
+    def read(query: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        return (torch.cat([query, torch.zeros_like(query), value]),)
+
+    def write(bias: Tensor) -> tuple[Tensor, ...]:
+        query, _, value = bias.chunk(3)
+        return query, value
+
+    return Row((f"{ours}.bias",), (query, value), read, write)
+
+
 def query_and_key_value(ours: str, theirs: str) -> list[Row]:
     """The packed in-projection (rows q, k, v) of torch's MultiheadAttention, of which ours holds q and (k, v)
     apart."""
@@ -253,8 +267,11 @@ def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> N
     for part in model.modules():
         if isinstance(part, ViT):
             config, tokens = part.config, part.config.sequence_length
-            numbers = tokens * (tokens if config.position.kind == "relative" else config.width)
-            if config.position.kind in ("sincos-2d", "rotary-2d", "relative") and numbers > LARGEST_TABLE:
+            pairs_of_tokens = config.position.kind in ("relative", "relative-bias")
+            numbers = tokens * (tokens if pairs_of_tokens else config.width)
+            if (pairs_of_tokens or config.position.kind in ("sincos-2d", "rotary-2d")) and (
+                numbers > LARGEST_TABLE
+            ):
                 raise InputError(f"positions of {tokens} tokens are refused: they would not fit into memory")
     compute_buffers(model, device)
 

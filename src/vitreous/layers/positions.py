@@ -1,7 +1,7 @@
 """Position embeddings: where a patch is in the image, in one of the ways of appendix D.4, or rotary.
 
-`AddedPositions` are summed to the tokens, at the stem or in every layer. `RotaryPositions2d` and
-`RelativePositions` act inside the attention, on queries and keys.
+`AddedPositions` are summed to the tokens, at the stem or in every layer. `RotaryPositions2d`,
+`RelativePositions` and `RelativePositionBias` act inside the attention, on queries and keys.
 
 A table holds `extra` rows before the patches (the class token, and a distillation token). Register
 tokens are between these and the patches and have no position (arXiv 2309.16588).
@@ -171,3 +171,39 @@ class RelativePositions(nn.Module):
         every_offset = query @ self.table.T * query.shape[-1] ** -0.5  # (B, K, T, 2T-1)
         bias = every_offset.gather(-1, self.offset.expand(*query.shape[:2], -1, -1))
         return query, key, bias
+
+
+class RelativePositionBias(nn.Module):
+    """Biases of T5 and BEiT (arXiv 2106.08254): each head has a number for each offset on the grid, query
+    minus key, that is added to the logits of the attention. Three more are for prefix tokens, which have no
+    place on the grid: what they ask of patches, what patches ask of them, and what they ask of each other.
+    """
+
+    offset: Tensor
+
+    def __init__(self, grid: Grid, heads: int, *, num_prefix_tokens: int, init_std: float = 0.02) -> None:
+        super().__init__()
+        self.grid, self.num_prefix_tokens, self.init_std = grid, num_prefix_tokens, init_std
+        offsets = (2 * grid[0] - 1) * (2 * grid[1] - 1)
+        self.table = nn.Parameter(torch.zeros(offsets + 3 * bool(num_prefix_tokens), heads))
+        self.register_buffer("offset", None, persistent=False)
+        self.compute_buffers(torch.get_default_device())
+
+    def reset(self, init: GoogleInit) -> None:
+        init.table(self.table, self.init_std)
+
+    def compute_buffers(self, device: torch.device) -> None:
+        (rows, columns), prefix = self.grid, self.num_prefix_tokens
+        tokens, offsets = prefix + rows * columns, (2 * rows - 1) * (2 * columns - 1)
+        with device:
+            y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+            y, x = y.flatten(), x.flatten()
+            vertical, horizontal = y[:, None] - y + rows - 1, x[:, None] - x + columns - 1
+            offset = torch.full((tokens, tokens), offsets + 2)  # prefix tokens among themselves
+            offset[:prefix, prefix:] = offsets
+            offset[prefix:, :prefix] = offsets + 1
+            offset[prefix:, prefix:] = vertical * (2 * columns - 1) + horizontal
+        self.offset = offset  # (T, T): rows of the table
+
+    def forward(self, query: Heads, key: Heads) -> tuple[Heads, Heads, Float[Tensor, "1 K T T"]]:
+        return query, key, self.table[self.offset].permute(2, 0, 1)[None]

@@ -176,9 +176,12 @@ Stem = Annotated[
 class PositionConfig(Config):
     """How and where positions are encoded (appendix D.4)."""
 
-    kind: Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "rotary-2d"] = Field(
-        default="learned",
-        description="learned in 1-D (the paper) or 2-D, computed, relative, rotary, or none",
+    kind: Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "relative-bias", "rotary-2d"] = (
+        Field(
+            default="learned",
+            description="learned in 1-D (the paper) or 2-D, computed, relative, a bias for each offset (BEiT), "
+            "rotary, or none",
+        )
     )
     where: Literal["stem", "every-layer", "every-layer-shared"] = Field(
         default="stem", description="relative and rotary positions live in the attention: of every layer"

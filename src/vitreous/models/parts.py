@@ -21,6 +21,7 @@ from vitreous.layers.pooling import (
 from vitreous.layers.positions import (
     LearnedPositions,
     LearnedPositions2d,
+    RelativePositionBias,
     RelativePositions,
     RotaryPositions2d,
     SinCosPositions2d,
@@ -96,6 +97,13 @@ def attention_position(config: ViTConfig) -> nn.Module | None:
     match config.position.kind:
         case "relative":
             return RelativePositions(config.sequence_length, head_dim, init_std=config.position.init_std)
+        case "relative-bias":
+            return RelativePositionBias(
+                config.grid,
+                config.heads,
+                num_prefix_tokens=config.num_prefix_tokens,
+                init_std=config.position.init_std,
+            )
         case "rotary-2d":
             temperature = config.position.temperature or 100.0
             return RotaryPositions2d(

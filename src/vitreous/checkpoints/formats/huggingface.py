@@ -21,9 +21,26 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
-from vitreous.checkpoints.formats.huggingface_families import CLIP, DINOV2, SIGLIP, VIT, Family
+from vitreous.checkpoints.formats.huggingface_families import (
+    BEIT,
+    BIAS,
+    CLIP,
+    DINOV2,
+    SHARED_BIAS,
+    SIGLIP,
+    VIT,
+    Family,
+)
 from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, preprocessing_of, task_of
-from vitreous.checkpoints.weights import Row, packed, pairs, query_and_key_value, same
+from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
+from vitreous.checkpoints.weights import (
+    Row,
+    packed,
+    pairs,
+    query_and_key_value,
+    same,
+    without_key_bias,
+)
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 
@@ -33,6 +50,8 @@ TOWERS = (
     "dinov2",
     "dinov2_with_registers",
     "ijepa",
+    "beit",
+    "data2vec_vision",
     "vision_model",
     "vision_tower",
     "encoder",
@@ -40,12 +59,12 @@ TOWERS = (
 PREFIXES = ("", *(f"{name}." for name in TOWERS))
 # The other half of a model with two towers or a decoder, and buffers.
 OTHERS = ("text_model.", "text_projection.", "logit_scale", "logit_bias", "decoder.")
+MASKED_MODELING = ("lm_head.", "layernorm.")  # the head of BEiT's pre-training
 UNUSED = ("embeddings.mask_token", "embeddings.position_ids")
 
 
 # Of transformers' other models of images: the part that is not known here, and their model_types.
 UNKNOWN_PARTS = {
-    "tables of relative positions": ("beit", "data2vec-vision"),
     "rotary positions": ("dinov3_vit", "mlcd_vision_model", "pixtral"),
     "RMSNorm": ("aimv2", "aimv2_vision_model"),
     "detection tokens": ("yolos",),
@@ -69,7 +88,8 @@ def check_family(source: Source) -> None:
 def read_huggingface(source: Source) -> Reading:
     patches = (f"{family.names['stem.projection']}.weight" for family in (VIT, CLIP))
     prefix = source.prefix("a transformers checkpoint of a ViT", PREFIXES, *patches)
-    source = source.renamed(lambda name: None if name.startswith(OTHERS) else name.removeprefix(prefix))
+    others = MASKED_MODELING if "lm_head.weight" in source.tensors else OTHERS
+    source = source.renamed(lambda name: None if name.startswith(others) else name.removeprefix(prefix))
     if "embeddings.patch_embeddings.projection.weight" in source.tensors:
         source = source.renamed(published_name)
     if "encoder.layer.0.mlp.gate_proj.weight" in source.tensors:
@@ -96,8 +116,15 @@ def read_huggingface(source: Source) -> Reading:
         labels_of(source),
         tuple(unused),
         None if family is CLIP else task_of(source),
-        interpolation="flexivit" if naflex else "timm" if family is DINOV2 and config.registers else None,
+        interpolation="flexivit" if naflex else own_interpolation(family, config),
     )
+
+
+def own_interpolation(family: Family, config: ViTConfig) -> str | None:
+    """How a family resamples its positions, where not as the others do."""
+    if config.position.kind == "relative-bias":
+        return "timm-npz"
+    return "timm" if family is DINOV2 and config.registers else None
 
 
 def of_one_size(source: Source) -> Source:
@@ -151,6 +178,8 @@ def family_of(source: Source) -> Family:
     """The family, from the names of the weights."""
     if "embeddings.patch_embedding.weight" in source.tensors:
         return CLIP if "embeddings.class_embedding" in source.tensors else SIGLIP
+    if any(name.endswith((".lambda_1", "relative_position_bias_table")) for name in source.tensors):
+        return BEIT
     return DINOV2 if "encoder.layer.0.norm1.weight" in source.tensors else VIT
 
 
@@ -173,11 +202,7 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
     class_token, second = (name in tensors for name in map(family.tokens.get, POSITIONED))
     distilled = "distillation_classifier.weight" in tensors
     registers = source.size_if_there("embeddings.register_tokens", 1, ndim=3) or 0
-    positions = source.positions(family.positions) - class_token - second
-    fields |= {
-        "image_size": image_size_of(
-            source, fields["patch_size"], positions, described=[described.get("image_size")]
-        ),
+    fields |= positions_of(source, family, fields["patch_size"], class_token + second) | {
         "norm_eps": described.get("layer_norm_eps", family.eps),
         "stem": {"kind": "patch", "bias": f"{family.names['stem.projection']}.bias" in tensors},
         "qkv_bias": f"{layer}{family.attention[0]}.bias" in tensors,
@@ -187,9 +212,34 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
         "head_bias": fields["num_classes"] is None or family is not CLIP,
         "pooling": pooling_of(source, family, fields["width"], distilled=distilled),
     }
+    if family is BEIT:
+        norms = {"tokens": "layernorm.weight", "pooled": "pooler.layernorm.weight"}
+        fields["final_norm"] = next((where for where, name in norms.items() if name in tensors), "none")
     if not defaults and "layer_norm_eps" not in described:
         source.assumed.append(f"LayerNorm eps {family.eps} and GELU, as no config.json says")
     return fields
+
+
+def positions_of(source: Source, family: Family, patch: tuple[int, int], tokens: int) -> dict[str, Any]:
+    """The positions and the image size that they tell.
+
+    Args:
+        tokens: before the patches, that have a position.
+    """
+    size = source.config.get("image_size", 224 if "model_type" in source.config else None)
+    biased = bias_fields(source, patch, BIAS, SHARED_BIAS, described=[size])
+    if family is not BEIT or (biased is None and family.positions in source.tensors):
+        positions = source.positions(family.positions) - tokens
+        return {"image_size": image_size_of(source, patch, positions, described=[size])}
+    if biased is None:
+        return {"image_size": size, "position": {"kind": "none"}}
+    rows, columns = (side // p for side, p in zip(biased["image_size"], patch, strict=True))
+    if family.positions in source.tensors or rows != columns:
+        raise InputError(
+            f"{source.where}: tables of relative positions are known here without other positions, and of "
+            "transformers for square images"
+        )
+    return biased
 
 
 def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -> str:
@@ -200,8 +250,8 @@ def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -
         return "attention" if "head.probe" in source.tensors and not classifier else "mean"
     # Dinov2ForImageClassification sees the class token and the mean of the patches.
     wide = classifier and source.size("classifier.weight", 1, ndim=2) == 2 * width
-    if family.tokens["class_token"] not in source.tensors:
-        return "mean"  # I-JEPA
+    if family.tokens["class_token"] not in source.tensors or "pooler.layernorm.weight" in source.tensors:
+        return "mean"  # I-JEPA, BEiT
     return "class+mean" if wide else "class"
 
 
@@ -213,12 +263,22 @@ def family_rows(family: Family, *, swiglu: bool) -> list[Row]:
     return [
         *pairs(family.names),
         *pairs(layer_names, ours, theirs),
-        *packed(f"{ours}attention.qkv", [theirs + part for part in family.attention]),
-        same(f"{ours}attention_branch.scale.gamma", f"{theirs}layer_scale1.lambda1"),
-        same(f"{ours}mlp_branch.scale.gamma", f"{theirs}layer_scale2.lambda1"),
+        *qkv_rows(family),
+        same(f"{ours}attention_branch.scale.gamma", f"{theirs}{family.scales[0]}"),
+        same(f"{ours}mlp_branch.scale.gamma", f"{theirs}{family.scales[1]}"),
         same("pool.probe", "head.probe"),
         *query_and_key_value("pool.attention", "head.attention"),
     ]
+
+
+def qkv_rows(family: Family) -> list[Row]:
+    ours, theirs = "blocks.{}.attention.qkv", [family.layer + part for part in family.attention]
+    rows = packed(ours, theirs)
+    return (
+        rows
+        if family.key_bias
+        else [rows[0], without_key_bias(ours, f"{theirs[0]}.bias", f"{theirs[2]}.bias")]
+    )
 
 
 def huggingface_rows(config: ViTConfig, family: Family) -> list[Row]:
@@ -230,4 +290,5 @@ def huggingface_rows(config: ViTConfig, family: Family) -> list[Row]:
         table_axes=family.table_axes,
         positioned=POSITIONED if family is DINOV2 else family.tokens,
     )
-    return [tokens, *family_rows(family, swiglu=config.mlp == "swiglu")]
+    biases = bias_rows(config, BIAS, SHARED_BIAS)
+    return [tokens, *biases, *family_rows(family, swiglu=config.mlp == "swiglu")]

@@ -18,6 +18,8 @@ class Family(NamedTuple):
     activation: str = "gelu"
     token_axes: int = 3
     table_axes: int = 3
+    scales: tuple[str, str] = ("layer_scale1.lambda1", "layer_scale2.lambda1")  # of the two branches
+    key_bias: bool = True
 
 
 VIT = Family(
@@ -53,6 +55,14 @@ DINOV2 = VIT._replace(
     tokens=VIT.tokens | {"registers": "embeddings.register_tokens"},
     eps=1e-6,
 )
+BEIT = VIT._replace(
+    names=VIT.names | {"pool.norm": "pooler.layernorm"},
+    scales=("lambda_1", "lambda_2"),
+    key_bias=False,
+)
+# Tables of relative positions: of a layer, and of all.
+BIAS = "encoder.layer.{}.attention.attention.relative_position_bias.relative_position_bias_table"
+SHARED_BIAS = "encoder.relative_position_bias.relative_position_bias_table"
 CLIP = Family(
     names={
         "stem.projection": "embeddings.patch_embedding",

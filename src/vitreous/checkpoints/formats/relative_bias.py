@@ -1,0 +1,71 @@
+"""Tables of relative position biases as BEiT's descendants store them: one in each layer, or one for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isqrt
+from typing import Any
+
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import as_pair
+from vitreous.checkpoints.weights import Row, same
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+
+PREFIX_ROWS = 3  # of the class token, after those of the offsets
+
+
+def bias_fields(
+    source: Source, patch: tuple[int, int], own: str, shared: str, described: Sequence[Any] = ()
+) -> dict[str, Any] | None:
+    """The positions and the image size of a file with such tables; None where it has none.
+
+    Args:
+        own: their name of layer 0's table, with braces for the number; `shared`: of the table of all layers.
+        described: image sizes that its descriptions tell.
+
+    Raises:
+        InputError: it has both, or its table is not of a grid that is known.
+    """
+    layers, everywhere = own.format(0) in source.tensors, shared in source.tensors
+    if not (layers or everywhere):
+        return None
+    if layers and everywhere:
+        raise InputError(
+            f"{source.where}: tables of relative positions in each layer and for all are not known"
+        )
+    offsets = source.size(own.format(0) if layers else shared, 0, ndim=2) - PREFIX_ROWS
+    where = "every-layer" if layers else "every-layer-shared"
+    return {
+        "position": {"kind": "relative-bias", "where": where},
+        "image_size": size_of_offsets(source, patch, offsets, described),
+    }
+
+
+def size_of_offsets(
+    source: Source, patch: tuple[int, int], offsets: int, described: Sequence[Any]
+) -> tuple[int, int]:
+    """The image size whose grid has so many offsets: the user's, or what is described; otherwise a square."""
+    for size in (source.overrides.get("image_size"), *described):
+        height, width = as_pair(size) or (0, 0)
+        rows, columns = height // patch[0], width // patch[1]
+        if rows and columns and (2 * rows - 1) * (2 * columns - 1) == offsets:
+            return height, width
+    span = isqrt(max(offsets, 0))
+    if span**2 != offsets or span % 2 == 0:
+        raise InputError(
+            f"{source.where}: {offsets} offsets of relative positions are not those of a square grid: pass "
+            "image_size=(height, width) of the images that it was made for"
+        )
+    square = (span + 1) // 2 * patch[0], (span + 1) // 2 * patch[1]
+    source.assumed.append(f"images of {square[0]}x{square[1]}, a square of patches (or pass image_size=)")
+    return square
+
+
+def bias_rows(config: ViTConfig, own: str, shared: str) -> list[Row]:
+    """The tables of a model; layers that share one keep it in the first."""
+    if config.position.kind != "relative-bias":
+        return []
+    if config.position.where == "every-layer-shared":
+        return [same("blocks.0.attention.position.table", shared)]
+    return [same("blocks.{}.attention.position.table", own)]
