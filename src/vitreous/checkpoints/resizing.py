@@ -165,13 +165,13 @@ def resize_table(
 def resize_bias(
     table: Float[Tensor, "rows K"], old: tuple[int, int], new: tuple[int, int], interpolation: str
 ) -> Float[Tensor, "rows2 K"]:
-    """A table of relative position biases for the spans `new` of offsets; the rows behind them, for prefix
+    """A table of relative position biases for the spans `new` of offsets; the rows after them, for prefix
     tokens, are kept as they are."""
     count = old[0] * old[1]
-    behind = table[count:]
-    moved = torch.cat([behind, table[:count]])
+    extra = table[count:]
+    moved = torch.cat([extra, table[:count]])
     resized = resize_table(moved, old, new, interpolation)
-    return torch.cat([resized[len(behind) :], behind])
+    return torch.cat([resized[len(extra) :], extra])
 
 
 def resize_axis(table: Float[Tensor, "n D"], length: int) -> Float[Tensor, "m D"]:

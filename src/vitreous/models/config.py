@@ -179,7 +179,7 @@ class PositionConfig(Config):
     kind: Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "relative-bias", "rotary-2d"] = (
         Field(
             default="learned",
-            description="learned in 1-D (the paper) or 2-D, computed, relative, a bias for each offset (BEiT), "
+            description="learned in 1-D (the paper) or 2-D, computed, relative, a bias per offset (BEiT), "
             "rotary, or none",
         )
     )

@@ -141,7 +141,7 @@ def activation(source: Source, described: dict[str, Any], *, archive: bool) -> s
 
 
 def preprocessing(source: Source, config: ViTConfig, described: dict[str, Any]) -> Preprocessing:
-    """As open_clip_config.json says; without it, as both codebases do unless they are told otherwise."""
+    """As open_clip_config.json says; without it, as both codebases do unless another is given."""
     look = described.get("preprocess_cfg")
     if not isinstance(look, dict) or not {"mean", "std"} <= set(look):
         return assumed_preprocessing(source, config, "CLIP", mean=CLIP_MEAN, std=CLIP_STD)

@@ -207,7 +207,7 @@ def frankzvit_rows(config: ViTConfig) -> list[Row]:
 
 
 def apart_rows(config: ViTConfig) -> list[Row]:
-    """The same of the README's first form, whose queries, keys and values are apart: the scale behind the
+    """The same of the README's first form, whose queries, keys and values are apart: the scale after the
     softmax is 1/sqrt(D_h) there."""
     factors = sqrt(config.resolved_head_dim), 1.0, 1 / sqrt(config.resolved_head_dim)
 
