@@ -8,6 +8,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ["LC_ALL"] = "C.UTF-8"  # pages are in English unless a test says otherwise, wherever it runs
 
 import importlib.util
+import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ from PIL import Image
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# PyTorch's checkpoints say two lines about each tensor, which pytest would keep for a test that fails.
+logging.getLogger("c10d-NullHandler-dcp_logger").disabled = True
 
 LONGEST = {"test_demo.py", "test_readme.py", "test_examples.py", "test_dependencies.py", "test_types.py"}
 

@@ -13,7 +13,6 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.cli import run
-from vitreous.deployment.engines import open_image_model
 from vitreous.errors import InputError
 from vitreous.tasks.serving import open_served
 
@@ -125,15 +124,6 @@ def test_what_a_program_cannot_do(
     }
     assert run([each.format(**names) for each in arguments]) == 2
     assert words in capsys.readouterr().err
-
-
-def test_an_exported_segmenter_says_so(tmp_path: Path) -> None:
-    config = vt.SegmenterConfig(
-        image_size=16, patch_size=8, width=16, depth=1, heads=2, mlp_dim=16, num_classes=2
-    )
-    vt.export(vt.Segmenter(config).eval(), tmp_path / "segmenter.onnx", progress=False)
-    with pytest.raises(InputError, match="exported segmenter"):
-        open_image_model(tmp_path / "segmenter.onnx")
 
 
 def test_the_command_line_takes_a_program(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.deployment import exporting
-from vitreous.deployment.engines import ENGINES
+from vitreous.deployment.engines import ENGINES, open_image_model
 from vitreous.deployment.exporting import export
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
@@ -70,7 +70,12 @@ def model_of(kind: str) -> Model:
     return model.eval()
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+def some(*fast: str) -> list[Any]:
+    """All kinds of models; those that are not named run with `make test-slow`: a program takes seconds."""
+    return [pytest.param(kind, marks=() if kind in fast else pytest.mark.slow) for kind in CONFIGS]
+
+
+@pytest.mark.parametrize("kind", some("plain", "no head, oblong", "padded, distilled", "BiT"))
 def test_torch_programs(kind: str, tmp_path: Path) -> None:
     model = model_of(kind)
     written = export(model, tmp_path / "model.pt2")
@@ -82,13 +87,7 @@ def test_torch_programs(kind: str, tmp_path: Path) -> None:
     assert json.loads(told["preprocessing.json"])["size"] == list(model.preprocessing.size)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=() if kind in ("plain", "Segmenter") else pytest.mark.slow)
-        for kind in CONFIGS
-    ],
-)
+@pytest.mark.parametrize("kind", some("plain", "Segmenter"))
 def test_onnx_programs(kind: str, tmp_path: Path) -> None:
     model = model_of(kind)
     written = export(model, tmp_path / "model.onnx")
@@ -105,6 +104,9 @@ def test_onnx_programs(kind: str, tmp_path: Path) -> None:
     assert json.loads(about["labels"])[2] == "Vögel"
     assert json.loads(about["task"]) == model.task
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
+    if kind == "Segmenter":
+        with pytest.raises(InputError, match="exported segmenter"):
+            open_image_model(written.path)
 
 
 def test_a_program_that_computes_something_else_is_not_written(

@@ -1,14 +1,11 @@
 """Pre-training by two processes over gloo."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 
 import vitreous as vt
+from forked import run_group
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.tasks import task_named
@@ -39,12 +36,7 @@ with process_group(torch.device("cpu")) as (world, device):
 def launch(folder, *runs):
     """Two processes bring each of the runs to its end."""
     (folder / "driver.py").write_text(DRIVER)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    subprocess.run(
-        [sys.executable, *launcher, str(folder / "driver.py"), *(str(run.path) for run in runs)],
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    run_group(folder / "driver.py", *(run.path for run in runs))
 
 
 def settings(**training):

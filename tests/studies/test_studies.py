@@ -45,7 +45,13 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("data-size", "self-supervised") else pytest.mark.slow)
+        for name in STUDIES
+    ],
+)
 def test_every_study_runs_and_is_written(
     name: str, shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

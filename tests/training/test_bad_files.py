@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from forked import run_group
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
@@ -81,13 +79,7 @@ def test_the_list_has_those_of_every_process_and_all_of_them_count(tiny: RunConf
     complete, stopped = Run.create(tmp_path / "few", few), Run.create(tmp_path / "many", many)
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    subprocess.run(
-        [sys.executable, *launcher, str(script), str(complete.path), str(stopped.path)],
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=None if "SHOW" in os.environ else subprocess.DEVNULL,
-    )
+    run_group(script, complete.path, stopped.path)
     for run, count in ((complete, 4), (stopped, 6)):
         listed = (run.path / "bad_files.txt").read_text().splitlines()
         assert [Path(line.split("\t")[0]).name for line in sorted(listed)] == [

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from forked import run_group
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
@@ -28,7 +26,6 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.tasks.running import learn
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import process_group
@@ -48,20 +45,7 @@ def train(processes: int, config: RunConfig, folder: Path, *, resume: bool = Fal
     script, description = folder.parent / "driver.py", folder.parent / "config.json"
     script.write_text(DRIVER)
     description.write_text(config.model_dump_json())
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    subprocess.run(
-        [
-            sys.executable,
-            *launch,
-            str(script),
-            str(description),
-            str(folder),
-            *(["resume"] if resume else []),
-        ],
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.DEVNULL,
-    )
+    run_group(script, description, folder, *(["resume"] if resume else []), processes=processes)
     return read_metrics(folder / "metrics.jsonl")
 
 

@@ -25,6 +25,7 @@ def accuracy_of(source: str, folder: Path, settings: dict[str, Any]) -> float:
     return evaluate(model, planned.data.test).accuracy
 
 
+@pytest.mark.slow  # test_demo.py trains to the end
 def test_four_epochs_tell_most_digits_apart(tmp_path: Path) -> None:
     assert accuracy_of("digits", tmp_path, {"training": {"epochs": 4}}) > 0.5
 

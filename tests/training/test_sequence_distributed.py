@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from forked import run_group
 from vitreous.data.text.captions import open_captions
 from vitreous.data.text.parallel import Parallel, number_pairs, open_parallel
 from vitreous.tasks.running import learn, open_run
@@ -92,13 +93,7 @@ def data_of(config: Config) -> Any:
 def launch(folder: Path, *arguments: str | Path, processes: int = 2) -> None:
     script = folder / "driver.py"
     script.write_text(DRIVER)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
-    subprocess.run(
-        [sys.executable, *launcher, str(script), str(Path(__file__).parent), *map(str, arguments)],
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=None if "SHOW" in os.environ else subprocess.DEVNULL,
-    )
+    run_group(script, Path(__file__).parent, *arguments, processes=processes)
 
 
 def alone(config: Config, path: Path) -> Run:

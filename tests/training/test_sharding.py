@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from forked import run_group
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
@@ -65,21 +66,10 @@ with process_group(torch.device("cpu")) as (world, device):
 Config = dict[str, Any]
 
 
-def torchrun(folder: Path, *arguments: str | Path, processes: int) -> list[str]:
-    """The command that brings each of the runs to its end, or to where it is stopped."""
-    script = folder / "driver.py"
-    script.write_text(DRIVER)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
-    return [sys.executable, *launcher, str(script), *map(str, arguments)]
-
-
 def launch(folder: Path, *arguments: str | Path, processes: int = 2, **environment: str) -> None:
-    subprocess.run(
-        torchrun(folder, *arguments, processes=processes),
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stderr=None if "SHOW" in os.environ else subprocess.DEVNULL,
-    )
+    """Bring each of the runs to its end, or to where it is stopped."""
+    (folder / "driver.py").write_text(DRIVER)
+    run_group(folder / "driver.py", *arguments, processes=processes, environment=environment)
 
 
 def curve(run: Run) -> list[float]:
@@ -238,11 +228,14 @@ def test_kill_nine_while_shares_are_written(config: RunConfig, splits: Splits, t
     """Every process at once, as a power cut does."""
     config = configure(config, {"training": {"steps": 200, "log_every": 5, "save_every": 0}})
     run = Run.create(tmp_path / "run", config)
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     chance, during = random.Random(0), 0
     for _ in range(4):
         begun = max(run.states.steps(), default=-1)
         process = subprocess.Popen(
-            torchrun(tmp_path, run.path, processes=2),
+            [*torchrun, str(script), str(run.path)],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stderr=subprocess.DEVNULL,
         )
