@@ -17,7 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 import vitreous
 from vitreous.cli import COMMANDS, app
 from vitreous.models.bit import BiTConfig
-from vitreous.models.config import Config
+from vitreous.models.config_parts import Config
 from vitreous.tasks import TASKS, task_named
 from vitreous.training.recipes import NAMES, recipe
 

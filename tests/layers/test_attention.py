@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from vitreous.layers.attention import Attention, CrossAttention
-from vitreous.layers.positions import RelativePositions, RotaryPositions2d
+from vitreous.layers.positions import RelativePositions
+from vitreous.layers.rotary import RotaryPositions2d
 
 
 def by_hand(attention: Attention, z: torch.Tensor) -> torch.Tensor:

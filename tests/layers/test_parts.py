@@ -1,6 +1,7 @@
 """Stems, positions, pooling, branches: each against what it says it is."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -8,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitreous.layers.block import MLP, LayerScale, StochasticDepth, SwiGLU
+from vitreous.layers.initialization import GoogleInit
 from vitreous.layers.pooling import AttentionPooling, ClassAndMeanPooling, MeanPooling
 from vitreous.layers.positions import (
     LearnedPositions,
     LearnedPositions2d,
     RelativePositions,
-    RotaryPositions2d,
     SinCosPositions2d,
 )
+from vitreous.layers.rotary import MixedRotaryPositions2d, RotaryPositions2d
 from vitreous.layers.stems import LinearPatchStem, PatchStem, from_patches, to_multiple, to_patches
 
 sizes = st.integers(1, 4)
@@ -91,6 +93,52 @@ def test_rotary_logits_depend_on_offsets_alone() -> None:
     torch.testing.assert_close(logits[0, 0, 1, 2], logits[2, 1, 3, 3])
     torch.testing.assert_close(logits[3, 4, 0, 1], logits[3, 3, 0, 0])
     torch.testing.assert_close(q[:, :, :1], same)  # the prefix does not turn
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [  # the two coordinates of the patch in row 2, column 1 of a grid of 3 x 5
+        ({"axes": "yx"}, (2.0, 1.0)),
+        ({"offset": 1.0}, (2.0, 3.0)),
+        ({"offset": 1.0, "reference": (6, 10)}, (4.0, 6.0)),
+        ({"coordinates": "centered", "axes": "yx"}, (2 / 3, -0.4)),
+        ({"coordinates": "centered-max", "axes": "yx"}, (0.0, -0.4)),
+        ({"coordinates": "centered-min"}, (0.0, 2 / 3)),
+    ],
+)
+@pytest.mark.parametrize("pairs", ["interleaved", "halves"])
+def test_rotary_angles(options: dict[str, Any], place: tuple[float, float], pairs: Any) -> None:
+    """Of one patch, as complex numbers that are multiplied by exp(i angle)."""
+    rotary = RotaryPositions2d((3, 5), 8, num_prefix_tokens=2, temperature=50.0, pairs=pairs, **options)
+    turn = 2 * math.pi if "coordinates" in options else 1.0
+    angles = torch.tensor([where * turn * 50.0 ** -(i / 2) for where in place for i in range(2)])
+    x = torch.randn(1, 1, 17, 8)
+    first, second = (x[..., 0::2], x[..., 1::2]) if pairs == "interleaved" else x.chunk(2, dim=-1)
+    expected = torch.complex(first, second)[0, 0, 2 + 11] * torch.exp(1j * angles)
+    rotated = rotary.rotate(x)
+    first, second = (
+        (rotated[..., 0::2], rotated[..., 1::2]) if pairs == "interleaved" else rotated.chunk(2, dim=-1)
+    )
+    torch.testing.assert_close(torch.complex(first, second)[0, 0, 2 + 11], expected)
+
+
+def test_periods_are_full_turns() -> None:
+    rotary = RotaryPositions2d((1, 9), 4, num_prefix_tokens=0, periods=(4.0,))
+    torch.testing.assert_close(rotary.cos[8], rotary.cos[4])
+    torch.testing.assert_close(rotary.cos[2, 0], torch.tensor(-1.0))
+
+
+def test_mixed_rotary_positions_turn_each_head_by_both_axes() -> None:
+    rotary = MixedRotaryPositions2d((3, 5), 8, heads=2, num_prefix_tokens=1)
+    rotary.reset(GoogleInit(torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(rotary.frequencies.norm(dim=0)[0], torch.tensor([1, 10**-0.5, 1, 10**-0.5]))
+    x = torch.randn(1, 2, 16, 8)
+    query, key, _ = rotary(x, x)
+    angles = 1 * rotary.frequencies[0] + 2 * rotary.frequencies[1]  # column 1, row 2
+    pairs = torch.view_as_complex(x[0, :, 12].reshape(2, 4, 2)) * torch.exp(1j * angles)
+    torch.testing.assert_close(query[0, :, 12], torch.view_as_real(pairs).flatten(1))
+    torch.testing.assert_close(query, key)
+    torch.testing.assert_close(query[:, :, 0], x[:, :, 0])
 
 
 def test_relative_bias_by_hand() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from vitreous.models.config import Config, ViTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config
 from vitreous.models.description import Description, describe, layer_costs
 from vitreous.models.names import build_model, config_of
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig

@@ -66,15 +66,26 @@ positions = st.fixed_dictionaries(
         "where": st.sampled_from(["stem", "every-layer", "every-layer-shared"]),
     }
 )
+rotary = st.sampled_from(
+    [
+        {"pairs": "halves", "axes": "yx", "coordinates": "centered"},
+        {"periods": (3.0,), "offset": 1.0, "reference": (4, 4)},
+        {"kind": "mixed"},
+    ]
+)
 
 
 @st.composite
 def configurations(draw: st.DrawFn) -> ViTConfig:
     """Small Vision Transformers over every variant of the configuration."""
     pooling = draw(
-        st.sampled_from(["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"])
+        st.sampled_from(
+            ["class", "mean", "mean-all", "attention", "attention-all", "class+mean", "class+distillation"]
+        )
     )
     distilled = pooling == "class+distillation"
+    position, attention = draw(positions), pooling.startswith("attention")
+    turned = position["kind"] not in ("none", "relative") and draw(st.booleans())
     return ViTConfig(
         image_size=draw(st.sampled_from([(8, 8), (8, 12), (7, 9)])),
         pad=True,
@@ -84,16 +95,21 @@ def configurations(draw: st.DrawFn) -> ViTConfig:
         width=16,
         depth=draw(st.integers(1, 2)),
         heads=draw(st.sampled_from([1, 2])),
-        head_dim=draw(st.sampled_from([None, 4])),
+        head_dim=4 if turned else draw(st.sampled_from([None, 4])),
         mlp_dim=8,
         stem=draw(stems),
-        position=draw(positions),
+        position=position,
+        rotary=draw(rotary) if turned else None,
         class_token=pooling.startswith("class") or draw(st.booleans()),
         distillation_token=distilled,
         registers=draw(st.integers(0, 2)),
         embedding_norm=draw(st.booleans()),
         pooling=pooling,
-        norm=draw(st.sampled_from(["pre", "post"])),
+        pool_heads=draw(st.sampled_from([None, 4])) if attention else None,
+        pool_mlp_dim=draw(st.sampled_from([None, 12])) if attention else None,
+        norm=draw(st.sampled_from(["pre", "post", "post-branch"])),
+        attention_sub_norm=draw(st.booleans()),
+        mlp_sub_norm=draw(st.booleans()),
         final_norm="tokens" if distilled else draw(st.sampled_from(["tokens", "pooled", "none"])),
         qkv_bias=draw(st.booleans()),
         qk_norm=draw(st.booleans()),

@@ -91,7 +91,8 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
         if allowed is None or value in allowed or (value is None and "." in field):
             continue
         part = "head" if field == "num_classes" else field
-        known = "" if part == "head" else f"={value}, only {' or '.join(str(each) for each in allowed)}"
+        whole = part in ("head", "rotary")
+        known = "" if whole else f"={value}, only {' or '.join(str(each) for each in allowed)}"
         hint = f"; drop it with drop=({part!r},) or --drop {part}" if part in DROPPABLE else ""
         raise InputError(f"{format} cannot hold {part}{known}{hint}")
 

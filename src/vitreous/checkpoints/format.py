@@ -38,6 +38,7 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
     "norm": ("pre",),
     "position.where": ("stem",),
     "position.kind": ("learned",),
+    "rotary": (None,),
     "stem.kind": ("patch",),
     "stem.norm_before": (False,),
     "stem.norm_after": (False,),
@@ -50,6 +51,10 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
     "pooling": ("class",),
     "final_norm": ("tokens",),
     "qk_norm": (False,),
+    "attention_sub_norm": (False,),
+    "mlp_sub_norm": (False,),
+    "pool_heads": (None,),
+    "pool_mlp_dim": (None,),
     "head_dim": (None,),
     "representation_size": (None,),
 }

@@ -269,9 +269,8 @@ def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> N
             config, tokens = part.config, part.config.sequence_length
             pairs_of_tokens = config.position.kind in ("relative", "relative-bias")
             numbers = tokens * (tokens if pairs_of_tokens else config.width)
-            if (pairs_of_tokens or config.position.kind in ("sincos-2d", "rotary-2d")) and (
-                numbers > LARGEST_TABLE
-            ):
+            computed = pairs_of_tokens or config.resolved_rotary or config.position.kind == "sincos-2d"
+            if computed and numbers > LARGEST_TABLE:
                 raise InputError(f"positions of {tokens} tokens are refused: they would not fit into memory")
     compute_buffers(model, device)
 

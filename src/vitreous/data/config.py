@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from vitreous.models.config import Config, Positive, Probability
+from vitreous.models.config_parts import Config, Positive, Probability
 
 Targets = Literal["classes", "numbers"]  # what the labels of a source are
 Fraction = Annotated[float, Field(ge=0, le=1)]

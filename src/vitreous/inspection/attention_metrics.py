@@ -37,7 +37,7 @@ def readout_weights(config: ViTConfig) -> Float[Tensor, "T"]:
         case "class+mean":
             weights[0] = 0.5
             weights = weights + patches / 2
-        case "mean-all":
+        case "mean-all" | "attention-all":
             weights[:] = 1 / config.sequence_length
         case "mean" | "attention":
             weights = patches

@@ -135,11 +135,14 @@ def reason_against(model: nn.Module) -> str | None:
         return "it shows how the answer for a class forms, and this model predicts a number"
     if config.num_classes is None:
         return "it shows how an answer forms, and this model has no head"
+    rotary = config.resolved_rotary
     unsupported = {
         "a ResNet before the patches": config.stem.kind == "resnet",
-        "LayerNorm after each branch (post-norm)": config.norm == "post",
+        "LayerNorm after each branch (post-norm)": config.norm != "pre",
+        "LayerNorm inside attention or MLP": config.attention_sub_norm or config.mlp_sub_norm,
+        "rotary positions with learned frequencies": rotary is not None and rotary.kind == "mixed",
         "a SwiGLU MLP": config.mlp == "swiglu",
-        "attention pooling": config.pooling == "attention",
+        "attention pooling": config.pooling.startswith("attention"),
         "a distillation token": config.distillation_token,
     }
     found = [part for part, present in unsupported.items() if present]

@@ -68,6 +68,7 @@ class Attention(nn.Module):
         head_dim: D_h. The paper sets D_h = D / k; it is free here.
         qkv_bias: whether q, k and v have a bias.
         norm: makes the LayerNorm of each head's q and k ("qk-norm"), from its width; None for none.
+        sub_norm: makes the LayerNorm before the projection ("sub-LN", arXiv 2210.06423); None for none.
         position: maps (q, k) to (q, k, attention bias): rotary or relative positions; None for neither.
         dropout: of the attention weights.
     """
@@ -82,6 +83,7 @@ class Attention(nn.Module):
         head_dim: int,
         qkv_bias: bool = True,
         norm: Callable[[int], nn.Module] | None = None,
+        sub_norm: Callable[[int], nn.Module] | None = None,
         position: nn.Module | None = None,
         dropout: float = 0.0,
     ) -> None:
@@ -92,6 +94,7 @@ class Attention(nn.Module):
         self.key_norm = norm(head_dim) if norm else nn.Identity()
         self.position = position or NoAttentionPositions()
         self.dropout = dropout
+        self.sub_norm = sub_norm(heads * head_dim) if sub_norm else nn.Identity()
         self.out = nn.Linear(heads * head_dim, width)  # U_msa
 
     def reset(self, init: GoogleInit) -> None:
@@ -115,7 +118,7 @@ class Attention(nn.Module):
             key, value = past.extend(key, value)
         dropout = self.dropout if self.training else 0.0
         attended = F.scaled_dot_product_attention(query, key, value, add_biases(bias, mask), dropout)
-        return self.out(join_heads(attended))
+        return self.out(self.sub_norm(join_heads(attended)))
 
     def attention_weights(
         self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None, past: KeyValues | None = None

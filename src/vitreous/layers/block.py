@@ -33,38 +33,55 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 class MLP(nn.Module):
-    """D -> mlp_dim -> D with one non-linearity between: MLP(z) of Eq. 3."""
+    """D -> mlp_dim -> D with one non-linearity between: MLP(z) of Eq. 3.
+
+    Args:
+        sub_norm: LayerNorm before the last matrix ("sub-LN", arXiv 2210.06423); None for none.
+    """
 
     described: ClassVar = {"expand": ("MLP, wide", "MLP, Eq. 3"), "contract": ("MLP, back", "MLP, Eq. 3")}
 
-    def __init__(self, width: int, hidden: int, *, activation: str = "gelu", dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        *,
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        sub_norm: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.expand = nn.Linear(width, hidden)
         self.activation = ACTIVATIONS[activation]()
         self.dropout = nn.Dropout(dropout)
+        self.sub_norm = sub_norm or nn.Identity()
         self.contract = nn.Linear(hidden, width)
 
     def forward(self, z: Float[Tensor, "*B T D"]) -> Float[Tensor, "*B T D"]:
-        return self.contract(self.dropout(self.activation(self.expand(z))))
+        return self.contract(self.sub_norm(self.dropout(self.activation(self.expand(z)))))
 
 
 class SwiGLU(nn.Module):
-    """contract(silu(gate(z)) * expand(z)); gate and expand share one matrix, gate's rows first."""
+    """contract(silu(gate(z)) * expand(z)); gate and expand share one matrix, gate's rows first. `sub_norm`
+    as in `MLP` (EVA-02, arXiv 2303.11331)."""
 
     described: ClassVar = {
         "gate_expand": ("MLP, wide", "MLP, Eq. 3"),
         "contract": ("MLP, back", "MLP, Eq. 3"),
     }
 
-    def __init__(self, width: int, hidden: int, *, dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, hidden: int, *, dropout: float = 0.0, sub_norm: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.gate_expand = nn.Linear(width, 2 * hidden)
         self.dropout = nn.Dropout(dropout)
+        self.sub_norm = sub_norm or nn.Identity()
         self.contract = nn.Linear(hidden, width)
 
     def forward(self, z: Float[Tensor, "*B T D"]) -> Float[Tensor, "*B T D"]:
         gate, expanded = self.gate_expand(z).chunk(2, dim=-1)
-        return self.contract(self.dropout(F.silu(gate) * expanded))
+        return self.contract(self.sub_norm(self.dropout(F.silu(gate) * expanded)))
 
 
 class LayerScale(nn.Module):
@@ -173,6 +190,21 @@ class PostNormBlock(EncoderBlock):
         z = self.position(z)
         z = self.attention_norm(z + self.attention_branch(self.attention(z, mask)))
         return self.mlp_norm(z + self.mlp_branch(self.mlp(z)))
+
+
+class PostBranchNormBlock(EncoderBlock):
+    """Swin v2's block. z' = z + LN(MSA(z));  z = z' + LN(MLP(z')) (arXiv 2111.09883, section 3.2)."""
+
+    described: ClassVar = {
+        **EncoderBlock.described,
+        "attention_norm": ("LayerNorm", "LN, 2111.09883"),
+        "mlp_norm": ("LayerNorm", "LN, 2111.09883"),
+    }
+
+    def forward(self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None) -> Float[Tensor, "B T D"]:
+        z = self.position(z)
+        z = z + self.attention_branch(self.attention_norm(self.attention(z, mask)))
+        return z + self.mlp_branch(self.mlp_norm(self.mlp(z)))
 
 
 class DecoderPast(NamedTuple):

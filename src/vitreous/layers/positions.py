@@ -1,7 +1,7 @@
 """Position embeddings: where a patch is in the image, in one of the ways of appendix D.4, or rotary.
 
-`AddedPositions` are summed to the tokens, at the stem or in every layer. `RotaryPositions2d`,
-`RelativePositions` and `RelativePositionBias` act inside the attention, on queries and keys.
+`AddedPositions` are summed to the tokens, at the stem or in every layer. `RelativePositions` and
+`RelativePositionBias` act inside the attention, on queries and keys, as the rotary ones of `layers/rotary.py`.
 
 A table holds `extra` rows before the patches (the class token, and a distillation token). Register
 tokens are between these and the patches and have no position (arXiv 2309.16588).
@@ -102,45 +102,6 @@ def sincos_2d(grid: Grid, width: int, temperature: float) -> Float[Tensor, "N D"
     y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
     x_angle, y_angle = x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega
     return torch.cat([x_angle.sin(), x_angle.cos(), y_angle.sin(), y_angle.cos()], dim=-1)
-
-
-class RotaryPositions2d(nn.Module):
-    """Rotary positions on a grid (RoFormer, arXiv 2104.09864, one half of each head for each axis).
-
-    Every pair of channels of q and k is rotated by an angle proportional to the patch's column (first half
-    of the head) or row (second half), so that q k^T depends on offsets only. Prefix tokens are not rotated.
-    """
-
-    cos: Tensor
-    sin: Tensor
-
-    def __init__(
-        self, grid: Grid, head_dim: int, *, num_prefix_tokens: int, temperature: float = 100.0
-    ) -> None:
-        super().__init__()
-        self.grid, self.head_dim, self.temperature = grid, head_dim, temperature
-        self.num_prefix_tokens = num_prefix_tokens
-        self.register_buffer("cos", None, persistent=False)
-        self.register_buffer("sin", None, persistent=False)
-        self.compute_buffers(torch.get_default_device())
-
-    def compute_buffers(self, device: torch.device) -> None:
-        quarter, (rows, columns) = self.head_dim // 4, self.grid
-        with device:
-            omega = self.temperature ** -(torch.arange(quarter, dtype=torch.float32) / quarter)
-            y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-            angles = torch.cat([x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega], dim=-1)  # (N, D_h / 2)
-            angles = torch.cat([torch.zeros(self.num_prefix_tokens, 2 * quarter), angles])
-        angles = angles.repeat_interleave(2, dim=-1)
-        self.cos, self.sin = angles.cos(), angles.sin()
-
-    def forward(self, query: Heads, key: Heads) -> tuple[Heads, Heads, None]:
-        return self.rotate(query), self.rotate(key), None
-
-    def rotate(self, x: Heads) -> Heads:
-        even, odd = x[..., 0::2], x[..., 1::2]
-        rotated = torch.stack([-odd, even], dim=-1).flatten(-2)
-        return x * self.cos.to(x.dtype) + rotated * self.sin.to(x.dtype)
 
 
 class RelativePositions(nn.Module):

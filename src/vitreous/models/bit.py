@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.layers.resnet import PostActivationResNet, PreActivationResNet, ResNet
-from vitreous.models.config import Origin, Positive, ResNetConfig, Sides
+from vitreous.models.config import Origin
+from vitreous.models.config_parts import Positive, ResNetConfig, Sides
 from vitreous.models.parts import build_resnet
 from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.stems import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
-from vitreous.models.config import Config
+from vitreous.models.config_parts import Config
 from vitreous.models.memory import Memory, memory_of
 from vitreous.models.names import build_model
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig

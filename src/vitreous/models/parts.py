@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from vitreous.layers.attention import Attention
-from vitreous.layers.block import MLP, Branch, PostNormBlock, PreNormBlock, SwiGLU
+from vitreous.layers.block import MLP, Branch, PostBranchNormBlock, PostNormBlock, PreNormBlock, SwiGLU
 from vitreous.layers.pooling import (
     AttentionPooling,
     ClassAndMeanPooling,
@@ -23,12 +23,15 @@ from vitreous.layers.positions import (
     LearnedPositions2d,
     RelativePositionBias,
     RelativePositions,
-    RotaryPositions2d,
     SinCosPositions2d,
 )
 from vitreous.layers.resnet import PostActivationResNet, ResNet, ResNetStem
+from vitreous.layers.rotary import MixedRotaryPositions2d, RotaryPositions2d
 from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
-from vitreous.models.config import ResNetConfig, ViTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import ResNetConfig
+
+BLOCKS = {"pre": PreNormBlock, "post": PostNormBlock, "post-branch": PostBranchNormBlock}
 
 
 def build_norm(config: ViTConfig, width: int | None = None) -> nn.LayerNorm:
@@ -93,27 +96,42 @@ def stem_position(config: ViTConfig) -> nn.Module:
 
 def attention_position(config: ViTConfig) -> nn.Module | None:
     """Positions that act on queries and keys."""
-    head_dim = config.resolved_head_dim
+    init_std = config.position.init_std
     match config.position.kind:
         case "relative":
-            return RelativePositions(config.sequence_length, head_dim, init_std=config.position.init_std)
+            return RelativePositions(config.sequence_length, config.resolved_head_dim, init_std=init_std)
         case "relative-bias":
+            prefix = config.num_prefix_tokens
             return RelativePositionBias(
-                config.grid,
-                config.heads,
-                num_prefix_tokens=config.num_prefix_tokens,
-                init_std=config.position.init_std,
-            )
-        case "rotary-2d":
-            temperature = config.position.temperature or 100.0
-            return RotaryPositions2d(
-                config.grid,
-                head_dim,
-                num_prefix_tokens=config.num_prefix_tokens,
-                temperature=temperature,
+                config.grid, config.heads, num_prefix_tokens=prefix, init_std=init_std
             )
         case _:
-            return None
+            return rotary_position(config)
+
+
+def rotary_position(config: ViTConfig) -> nn.Module | None:
+    """Rotary positions, alone or beside added ones; None for none."""
+    rotary, head_dim = config.resolved_rotary, config.resolved_head_dim
+    if rotary is None:
+        return None
+    options: dict[str, Any] = {
+        "num_prefix_tokens": config.num_prefix_tokens,
+        "pairs": rotary.pairs,
+        "axes": rotary.axes,
+        "offset": rotary.offset,
+    }
+    if rotary.kind == "mixed":
+        options["temperature"] = rotary.temperature or 10.0
+        return MixedRotaryPositions2d(config.grid, head_dim, heads=config.heads, **options)
+    return RotaryPositions2d(
+        config.grid,
+        head_dim,
+        temperature=rotary.temperature or 100.0,
+        periods=rotary.periods,
+        coordinates=rotary.coordinates,
+        reference=rotary.reference,
+        **options,
+    )
 
 
 def build_blocks(config: ViTConfig) -> nn.ModuleList:
@@ -143,10 +161,11 @@ def build_block(
         head_dim=config.resolved_head_dim,
         qkv_bias=config.qkv_bias,
         norm=partial(build_norm, config) if config.qk_norm else None,
+        sub_norm=partial(build_norm, config) if config.attention_sub_norm else None,
         position=inner,
         dropout=config.attention_dropout,
     )
-    return (PreNormBlock if config.norm == "pre" else PostNormBlock)(
+    return BLOCKS[config.norm](
         attention=attention,
         mlp=build_mlp(config),
         norms=(build_norm(config), build_norm(config)),
@@ -155,10 +174,12 @@ def build_block(
     )
 
 
-def build_mlp(config: ViTConfig) -> nn.Module:
+def build_mlp(config: ViTConfig, hidden: int | None = None) -> nn.Module:
+    hidden = hidden or config.mlp_dim
+    sub_norm = build_norm(config, hidden) if config.mlp_sub_norm else None
     if config.mlp == "swiglu":
-        return SwiGLU(config.width, config.mlp_dim, dropout=config.dropout)
-    return MLP(config.width, config.mlp_dim, activation=config.mlp, dropout=config.dropout)
+        return SwiGLU(config.width, hidden, dropout=config.dropout, sub_norm=sub_norm)
+    return MLP(config.width, hidden, activation=config.mlp, dropout=config.dropout, sub_norm=sub_norm)
 
 
 def build_pooling(config: ViTConfig) -> nn.Module:
@@ -171,13 +192,13 @@ def build_pooling(config: ViTConfig) -> nn.Module:
             pool = MeanPooling(skip=config.num_prefix_tokens)
         case "mean-all":
             pool = MeanPooling(skip=None)
-        case "attention":
+        case "attention" | "attention-all":
             pool = AttentionPooling(
                 config.width,
-                heads=config.heads,
-                mlp=build_mlp(config),
+                heads=config.pool_heads or config.heads,
+                mlp=build_mlp(config, config.pool_mlp_dim),
                 norm=build_norm(config),
-                skip=config.num_prefix_tokens,
+                skip=config.num_prefix_tokens if config.pooling == "attention" else 0,
                 dropout=config.attention_dropout,
             )
         case "class+mean":

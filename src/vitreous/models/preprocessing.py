@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from vitreous.errors import InputError
-from vitreous.models.config import Config, Positive, Sides
+from vitreous.models.config_parts import Config, Positive, Sides
 
 ImageLike = Image.Image | str | Path | np.ndarray | Tensor
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]

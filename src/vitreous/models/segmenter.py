@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from vitreous.layers.initialization import fresh_weights
 from vitreous.layers.segmentation import LinearMasks, MaskTransformer
 from vitreous.models import parts
-from vitreous.models.config import Origin, Positive, ViTConfig
+from vitreous.models.config import Origin, ViTConfig
+from vitreous.models.config_parts import Positive
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import Images, ViT
 

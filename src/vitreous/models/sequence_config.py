@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from vitreous.models.config import Config, Positive, Probability, ViTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config, Positive, Probability
 
 
 class DecoderConfig(Config):

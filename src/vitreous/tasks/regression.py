@@ -33,7 +33,7 @@ from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
 from vitreous.languages import phrase
-from vitreous.models.config import Config
+from vitreous.models.config_parts import Config
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask

@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.layers.initialization import Scheme
 from vitreous.models.bit import BiTConfig
-from vitreous.models.config import Config, Positive, Probability, ViTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config, Positive, Probability
 from vitreous.models.preprocessing import Preprocessing
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -15,7 +15,8 @@ from vitreous.checkpoints.formats.timm import CROP_MODES, PREFIXES, read_timm, t
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
-from vitreous.models.config import ResNetStemConfig, ViTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import ResNetStemConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 

@@ -39,7 +39,7 @@ from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import data_uri, rgb
 from vitreous.inspection.relevance import relevance
 from vitreous.languages import phrase
-from vitreous.models.config import Config
+from vitreous.models.config_parts import Config
 from vitreous.models.names import Runnable
 from vitreous.models.program import Program
 from vitreous.models.vit import ViT

@@ -16,7 +16,7 @@ from torch import Tensor
 from vitreous.data.decoding import BadImage, EncodedImage, load_pixels, open_image, plain_size
 from vitreous.errors import InputError, nearest
 from vitreous.inspection.images import enlarged, overlay, png, rgb
-from vitreous.models.config import Config
+from vitreous.models.config_parts import Config
 from vitreous.models.settings import explain
 
 MOST_BEAMS = 16

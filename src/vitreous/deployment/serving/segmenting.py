@@ -14,7 +14,7 @@ from vitreous.data.segmentation.masked import mask_image, palette
 from vitreous.deployment.predictor import class_shares, output_labels
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Question, ServedImages
 from vitreous.evaluation.segmentation import masks_of
-from vitreous.models.config import Config
+from vitreous.models.config_parts import Config
 from vitreous.models.segmenter import Segmenter
 
 MOST_PIXELS = 16_000_000  # every pixel is answered for, which costs more than a label for them all

@@ -24,7 +24,8 @@ from vitreous.checkpoints.weights import compute_positions, meta_model
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
-from vitreous.models.config import Config, Positive, ViTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config, Positive
 from vitreous.models.names import Model, build
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator

@@ -22,7 +22,8 @@ from vitreous.checkpoints.weights import of_model, read_rows, same
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
-from vitreous.models.config import Config, Positive, Probability, ViTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config, Positive, Probability
 from vitreous.models.names import Model
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, take
@@ -107,7 +108,8 @@ class MAE(MaskedPrediction):
         super().__init__(model)
         self.config = config or MAEConfig()
         position = self.model.config.position
-        if position.where != "stem" or position.kind in ("relative", "rotary-2d"):
+        rotary = self.model.config.resolved_rotary
+        if position.where != "stem" or position.kind == "relative" or rotary:
             raise InputError(
                 f"MAE removes tokens, and {position.kind} positions ({position.where}) count all of them: "
                 "use learned or sincos-2d positions at the stem, or another --objective"

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
-from vitreous.models.config import Config, Probability
+from vitreous.models.config_parts import Config, Probability
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator

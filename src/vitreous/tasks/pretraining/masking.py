@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.layers.stems import from_patches, to_patches
-from vitreous.models.config import Config, Positive, Probability
+from vitreous.models.config_parts import Config, Positive, Probability
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator

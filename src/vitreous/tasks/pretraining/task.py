@@ -21,7 +21,8 @@ from vitreous.data.sources.folders import FileImages, index_folder, subfolders
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation, Metric
-from vitreous.models.config import Config, ViTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config
 from vitreous.models.names import Model, build_model
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice, packaged_config

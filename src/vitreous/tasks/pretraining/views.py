@@ -12,7 +12,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from vitreous.models.config import Config, Probability, ViTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config, Probability
 from vitreous.models.names import Model
 
 Share = tuple[float, float]

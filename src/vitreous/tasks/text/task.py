@@ -17,7 +17,7 @@ from vitreous.data.text.batches import CaptionBatch, TextBatch
 from vitreous.data.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.errors import InputError
 from vitreous.evaluation.text_models import TextModel
-from vitreous.models.config import Config, Positive, Probability
+from vitreous.models.config_parts import Config, Positive, Probability
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.tasks.choose import packaged_config

@@ -365,10 +365,15 @@ class ViT {
     const cos = tensors[`${name}.position.cos`],
       sin = tensors[`${name}.position.sin`];
     if (!cos || changes.withoutPositions) return x;
-    const y = zeros(...x.shape);
-    for (let i = 0; i < x.data.length; i += 2) {
-      y.data[i] = x.data[i] * cos.data[i] - x.data[i + 1] * sin.data[i];
-      y.data[i + 1] = x.data[i + 1] * cos.data[i + 1] + x.data[i] * sin.data[i + 1];
+    // A pair of channels: neighbors, or i and i + D_h / 2.
+    const halves = this.config.rotary?.pairs === "halves",
+      half = this.headDim / 2,
+      y = zeros(...x.shape);
+    for (let p = 0; p < x.data.length / 2; p++) {
+      const i = halves ? Math.floor(p / half) * this.headDim + (p % half) : 2 * p,
+        j = halves ? i + half : i + 1;
+      y.data[i] = x.data[i] * cos.data[i] - x.data[j] * sin.data[i];
+      y.data[j] = x.data[j] * cos.data[j] + x.data[i] * sin.data[j];
     }
     return y;
   }
