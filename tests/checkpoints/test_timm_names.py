@@ -27,9 +27,7 @@ def described(model: vt.ViT, folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("vit_pe_core_base_patch16_224", "rotary positions"),
-        ("vit_base_patch16_rpn_224", "LayerNorm after each branch"),
-        ("test_vit3", "attention pooling over the prefix tokens"),
+        ("vit_large_patch16_sapiens2", "grouped-query attention"),
         ("vit_base_patch16_xp_224", "attention and MLP in parallel"),
         ("naflexvit_base_patch16_gap", "NaFlex"),
     ],

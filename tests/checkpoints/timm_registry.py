@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from vitreous.checkpoints.live import ROPES, eva_arguments
+
 TABLE = Path(__file__).parents[2] / "src/vitreous/checkpoints/formats/timm_architectures.json"
 MODULES = (
     "vision_transformer",
@@ -38,9 +40,6 @@ UNKNOWN = {
     "NaFlexVit": "sequences of any shape (NaFlex)",
     "VisionTransformerRelPos": "relative positions",
     "VisionTransformerSAM": "windowed attention",
-    "Eva": "biases of the queries and values alone",
-    "ResPostBlock": "LayerNorm after each branch",
-    "EvaBlockPostNorm": "LayerNorm after each branch",
     "ParallelScalingBlock": "attention and MLP in parallel",
     "DiffParallelScalingBlock": "attention and MLP in parallel",
     "ParallelThingsBlock": "parallel branches",
@@ -104,25 +103,22 @@ def forget(*packages: str) -> None:
 
 def unknown_part(model: Any) -> str | None:
     """The part of a model that is not known here; None if there is none."""
-    if type(getattr(model, "rope", None)).__name__ != "NoneType":
-        return "rotary positions"
     block = model.blocks[0]
+    rope = type(getattr(model, "rope", None)).__name__
+    if rope not in ("NoneType", *ROPES):
+        return "rotary positions of another kind"
+    if any(getattr(each.attn, "num_kv_groups", 1) > 1 for each in model.blocks if hasattr(each, "attn")):
+        return "grouped-query attention"
     backbone = getattr(getattr(model, "patch_embed", None), "backbone", None)
     parts = (model, block, getattr(block, "attn", None), getattr(block, "norm1", None), backbone)
     for part in (*parts, getattr(model, "attn_pool", None)):
         if found := UNKNOWN.get(type(part).__name__):
             return found
-    if any(name.endswith((".attn.norm.weight", ".mlp.norm.weight")) for name in block_names(model)):
-        return "LayerNorms inside attention and MLP"
-    if model.attn_pool is not None and model.pool_include_prefix and model.num_prefix_tokens:
-        return "attention pooling over the prefix tokens"
+    if (getattr(block, "gamma_1", None) is None) != (getattr(block, "gamma_2", None) is None):
+        return "LayerScale of the attention alone"
     if model.global_pool not in ("", "token", "avg", "map"):
         return f"pooling {model.global_pool!r}"
     return None
-
-
-def block_names(model: Any) -> list[str]:
-    return [f"block.{name}" for name, _ in model.blocks[0].named_parameters()]
 
 
 def facts(model: Any) -> dict[str, Any]:
@@ -138,9 +134,9 @@ def facts(model: Any) -> dict[str, Any]:
     if type(block.mlp).__name__ == "Mlp":
         found["act_layer"] = activation
     for name in ("no_embed_class", "pool_include_prefix"):
-        if getattr(model, name):
+        if getattr(model, name, False):
             found[name] = True
-    return found
+    return found | eva_arguments(model)
 
 
 def preprocessing_of(cfg: Any) -> dict[str, Any]:

@@ -50,11 +50,8 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
     "embedding_norm": (False,),
     "pooling": ("class",),
     "final_norm": ("tokens",),
-    "qk_norm": (False,),
-    "attention_sub_norm": (False,),
-    "mlp_sub_norm": (False,),
-    "pool_heads": (None,),
-    "pool_mlp_dim": (None,),
+    **dict.fromkeys(("qk_norm", "attention_sub_norm", "mlp_sub_norm"), (False,)),
+    **dict.fromkeys(("pool_heads", "pool_mlp_dim"), (None,)),
     "head_dim": (None,),
     "representation_size": (None,),
 }

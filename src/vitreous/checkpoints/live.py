@@ -65,12 +65,38 @@ def timm_config(module: Any, cfg: dict[str, Any]) -> dict[str, Any]:
         "act_layer": next((name for name in parts if name in ACTIVATION_NAMES), None),
         "no_embed_class": getattr(module, "no_embed_class", None),
         "pool_include_prefix": getattr(module, "pool_include_prefix", None),
-    }
+    } | eva_arguments(module)
     return {
         "architecture": cfg.get("architecture", ""),
         "global_pool": getattr(module, "global_pool", None),
         "model_args": {name: value for name, value in args.items() if value is not None},
         "pretrained_cfg": {name: value for name, value in cfg.items() if value is not None},
+    }
+
+
+# By the name of a class of timm: the argument for it.
+ROPES = {"RotaryEmbeddingCat": "cat", "RotaryEmbeddingDinoV3": "dinov3", "RotaryEmbeddingMixed": "mixed"}
+
+
+def eva_arguments(module: Any) -> dict[str, Any]:
+    """The arguments of timm's Eva that no weight shows; empty for its VisionTransformer."""
+    block = type(module.blocks[0]).__name__
+    found: dict[str, Any] = {"use_post_norm": True} if block in ("ResPostBlock", "EvaBlockPostNorm") else {}
+    if type(module).__name__ != "Eva":
+        return found
+    found["use_rot_pos_emb"] = module.rope is not None
+    if module.attn_pool is not None:
+        found["attn_pool_num_heads"] = module.attn_pool.num_heads
+    if (rope := module.rope) is None:
+        return found
+    reference = getattr(rope, "ref_feat_shape", None)
+    return found | {
+        "rope_type": ROPES.get(type(rope).__name__, type(rope).__name__),
+        "rope_temperature": rope.temperature,
+        "rope_grid_indexing": rope.grid_indexing,
+        "rope_rotate_half": getattr(rope, "rotate_half", False),
+        "rope_grid_offset": getattr(rope, "grid_offset", 0.0),
+        "ref_feat_shape": None if reference is None else list(reference),
     }
 
 

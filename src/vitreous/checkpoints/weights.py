@@ -89,21 +89,27 @@ def fixed(ours: str, value: Tensor, *, part: str) -> Row:
     return Row((ours,), (), lambda: (value.clone(),), write)
 
 
-def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
-    """Weight and bias of one projection of ours, stacked from several of theirs: q, k and v."""
+def stacked(ours: str, theirs: Sequence[str | None]) -> Row:
+    """One weight of ours whose rows are those of several of theirs; None for one that they do not have,
+    because it is zero."""
+    stored = tuple(each for each in theirs if each is not None)
+
+    def read(*parts: Tensor) -> tuple[Tensor, ...]:
+        given = iter(parts)
+        return (torch.cat([torch.zeros_like(parts[0]) if each is None else next(given) for each in theirs]),)
 
     def write(weight: Tensor) -> tuple[Tensor, ...]:
-        return weight.chunk(len(theirs))
+        parts = weight.chunk(len(theirs))
+        if any(each is None and part.any() for each, part in zip(theirs, parts, strict=True)):
+            raise InputError("the format cannot hold a bias of the keys")
+        return tuple(part for each, part in zip(theirs, parts, strict=True) if each is not None)
 
-    return [
-        Row(
-            (f"{ours}.{kind}",),
-            tuple(f"{each}.{kind}" for each in theirs),
-            lambda *parts: (torch.cat(parts),),
-            write,
-        )
-        for kind in ("weight", "bias")
-    ]
+    return Row((ours,), stored, read, write)
+
+
+def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
+    """Weight and bias of one projection of ours, stacked from several of theirs: q, k and v."""
+    return [stacked(f"{ours}.{kind}", [f"{each}.{kind}" for each in theirs]) for kind in ("weight", "bias")]
 
 
 def without_key_bias(ours: str, query: str, value: str) -> Row:

@@ -26,7 +26,7 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
-from vitreous.checkpoints.formats.timm import block_rows
+from vitreous.checkpoints.formats.timm_layers import FUSED, Layers
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, converted, pairs, query_and_key_value, same, write_rows
 from vitreous.models.config import ViTConfig
@@ -123,7 +123,8 @@ DINOV2_TOKENS = {"class_token": "cls_token", "registers": "register_tokens"}
 
 def dinov2_layers(*, swiglu: bool) -> list[Row]:
     names = {"stem.projection": "patch_embed.proj", "norm": "norm"}
-    return [*pairs(names), *(block_rows(["w12"], "w3") if swiglu else block_rows())]
+    layers = Layers(gates=("w12",), contract="w3") if swiglu else FUSED
+    return [*pairs(names), *layers.rows()]
 
 
 def dinov2_rows(config: ViTConfig) -> list[Row]:

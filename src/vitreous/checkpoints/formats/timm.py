@@ -6,7 +6,6 @@ registers and the class token have position rows unless `no_embed_class`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,18 @@ from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     Reading,
     activation_of,
+    as_pair,
+    asked_image_size,
     assumed_preprocessing,
     configured,
     image_size_of,
     shape_fields,
     tokens_and_positions,
 )
-from vitreous.checkpoints.weights import Row, packed, pairs, same
+from vitreous.checkpoints.formats.timm_eva import ARGUMENTS as EVA_ARGUMENTS
+from vitreous.checkpoints.formats.timm_eva import frequencies_row, rotary_fields
+from vitreous.checkpoints.formats.timm_layers import FUSED, Layers, layers_of
+from vitreous.checkpoints.weights import Row, pairs, same
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
@@ -36,17 +40,6 @@ ROWS = pairs(
         "head.distillation": "head_dist",
     }
 )
-# Both sides call their encoder layers blocks.N.
-BLOCK = "blocks.{}."
-BLOCK_NAMES = {
-    "attention_norm": "norm1",
-    "attention.qkv": "attn.qkv",
-    "attention.out": "attn.proj",
-    "attention.query_norm": "attn.q_norm",
-    "attention.key_norm": "attn.k_norm",
-    "mlp_norm": "norm2",
-    "mlp.expand": "mlp.fc1",
-}
 ATTENTION_POOL = {
     "attention.query": "q",
     "attention.key_value": "kv",
@@ -77,7 +70,7 @@ ARGUMENTS = (
     *("mlp_ratio", "qkv_bias", "qk_norm", "proj_bias", "init_values", "class_token", "no_embed_class"),
     *("reg_tokens", "pre_norm", "final_norm", "fc_norm", "pool_include_prefix", "act_layer", "weight_init"),
     *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
-    *("dynamic_img_size", "strict_img_size", "fix_init"),
+    *("dynamic_img_size", "strict_img_size", "fix_init", "use_post_norm"),
 )
 
 
@@ -87,7 +80,7 @@ def read_timm(source: Source) -> Reading:
     known = facts(source)
     fields, embedded = timm_fields(source, known)
     config = configured(ViTConfig, source, fields)
-    rows = timm_rows(config, embedded=embedded, gates=gates_of(source))
+    rows = timm_rows(config, embedded=embedded, layers=layers_of(source))
     labels = source.config.get("label_names")
     names = [str(name) for name in labels] if isinstance(labels, list) else None
     return Reading(source, config, rows, timm_preprocessing(source, config), names)
@@ -133,11 +126,13 @@ def facts(source: Source) -> dict[str, Any]:
         )
     args = source.config.get("model_args")
     args = args if isinstance(args, dict) else {}
+    row = table["read"].get(name, {})
+    allowed = (*ARGUMENTS, *EVA_ARGUMENTS) if "use_rot_pos_emb" in row else ARGUMENTS
     for key, value in args.items():
-        if value and key not in ARGUMENTS:
+        if value and key not in allowed:
             raise InputError(f"{source.where}: {key}={value!r} of config.json's model_args is not known here")
     given = {"global_pool": source.config.get("global_pool")} | args
-    return table["read"].get(name, {}) | {key: v for key, v in given.items() if v not in (None, "")}
+    return row | {key: v for key, v in given.items() if v not in (None, "") or key in EVA_ARGUMENTS}
 
 
 def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -147,7 +142,8 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
         known: as `facts` returns it.
     """
     tensors = source.tensors
-    fields = shape_fields(source, [*ROWS, *block_rows(gates_of(source))])
+    layers = layers_of(source)
+    fields = shape_fields(source, [*ROWS, *layers.rows()])
     stem: dict[str, Any] = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}
     if any(f"{root}.conv.weight" in tensors for root in ROOTS):
         stem = resnet_stem(source)
@@ -156,22 +152,22 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
         fields["channels"] = source.size(f"{root_of(stem['layers'])}.conv.weight", 1, ndim=4)
     class_token, distilled = "cls_token" in tensors, "dist_token" in tensors
     registers = source.size_if_there("reg_token", 1, ndim=3) or 0
-    table = source.size("pos_embed", 1, ndim=3)
-    with_rows, without = table - int(class_token) - int(distilled) - registers, table
-    rowless = known.get("no_embed_class", False if "architecture" in source.config else None)
-    counts = [with_rows, without] if rowless is None else [without if rowless else with_rows]
-    patch, sizes = (
-        fields["patch_size"],
-        [known.get("img_size"), input_size(source), known.get("default_size")],
-    )
-    size = image_size_of(source, patch, *counts, described=sizes)
+    prefix = int(class_token) + int(distilled) + registers
+    size, embedded = size_and_rows(source, known, fields["patch_size"], prefix)
     if isinstance(known.get("num_heads"), int):
         fields["heads"] = known["num_heads"]
+    if (rotary := rotary_fields(source, known)) is not None:
+        fields["rotary"] = rotary
+    if "pos_embed" not in tensors:
+        fields["position"] = {"kind": "rotary-2d"}
     last_norms = {"tokens": "norm.weight", "pooled": "fc_norm.weight"}
     fields |= {
         "image_size": size,
         "stem": stem,
-        "qkv_bias": "blocks.0.attn.qkv.bias" in tensors,
+        "norm": "post-branch" if known.get("use_post_norm") else "pre",
+        "qkv_bias": any(f"blocks.0.attn.{each}" in tensors for each in layers.biases),
+        "attention_sub_norm": "blocks.0.attn.norm.weight" in tensors,
+        "mlp_sub_norm": "blocks.0.mlp.norm.weight" in tensors,
         "class_token": class_token,
         "distillation_token": distilled,
         "registers": registers,
@@ -179,12 +175,50 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
         "final_norm": next((where for where, name in last_norms.items() if name in tensors), "none"),
         "pooling": timm_pooling(source, known, class_token=class_token, distilled=distilled),
     }
+    if fields["pooling"].startswith("attention"):
+        fields["pool_heads"] = known.get("attn_pool_num_heads")
+        hidden = source.size("attn_pool.mlp.fc1.weight", 0, ndim=2)
+        fields["pool_mlp_dim"] = None if hidden == fields["mlp_dim"] else hidden
     if fields["mlp"] != "swiglu":
         fields["mlp"] = activation_of(source, "act_layer", known.get("act_layer", "gelu"))
     fields["norm_eps"] = known.get("norm_eps", 1e-5 if fields["embedding_norm"] else 1e-6)
     if not known:
+        check_bare(source, fields)
         assume(source, fields)
-    return fields, (size[0] // patch[0]) * (size[1] // patch[1]) == with_rows
+    return fields, embedded
+
+
+def size_and_rows(
+    source: Source, known: dict[str, Any], patch: tuple[int, int], prefix: int
+) -> tuple[tuple[int, int], bool]:
+    """The image size, and whether the prefix tokens have rows among the positions."""
+    sizes = [known.get("img_size"), input_size(source), known.get("default_size")]
+    if "pos_embed" not in source.tensors and known.get("use_rot_pos_emb"):
+        given = (as_pair(size) for size in (source.overrides.get("image_size"), *sizes))
+        return next((size for size in given if size), None) or asked_image_size(source), False
+    table = source.size("pos_embed", 1, ndim=3)
+    rowless = known.get("no_embed_class", False if "architecture" in source.config else None)
+    counts = [table - prefix, table] if rowless is None else [table if rowless else table - prefix]
+    size = image_size_of(source, patch, *counts, described=sizes)
+    return size, (size[0] // patch[0]) * (size[1] // patch[1]) == table - prefix
+
+
+def check_bare(source: Source, fields: dict[str, Any]) -> None:
+    """Refuse a state dict alone whose names are those of timm's Eva, or of a Perception Encoder.
+
+    Raises:
+        InputError: such a model has rotary positions, which no weight shows.
+    """
+    names = layers_of(source)
+    inner = fields["attention_sub_norm"] or fields["mlp_sub_norm"]
+    encoder = fields["embedding_norm"] and (
+        fields["final_norm"] == "none" or fields["pooling"].startswith("attention")
+    )
+    if names.scales != FUSED.scales or names.biases != FUSED.biases or inner or encoder:
+        raise InputError(
+            f"{source.where}: a state dict of timm's Eva does not tell its rotary positions: pass "
+            "like='timm:NAME' with the architecture's name"
+        )
 
 
 def assume(source: Source, fields: dict[str, Any]) -> None:
@@ -203,11 +237,6 @@ def assume(source: Source, fields: dict[str, Any]) -> None:
         source.assumed.append(f"{guessed} (or pass like='timm:NAME' with the architecture's name)")
 
 
-def gates_of(source: Source) -> tuple[str, ...]:
-    """The matrices of SwiGLU's gate and expansion: two, or both in one."""
-    return ("fc1_g", "fc1_x") if "blocks.0.mlp.fc1_g.weight" in source.tensors else ("fc1",)
-
-
 def input_size(source: Source) -> Any:
     described = source.config.get("pretrained_cfg", source.config)
     size = described.get("input_size") if isinstance(described, dict) else None
@@ -223,8 +252,11 @@ def timm_pooling(source: Source, known: dict[str, Any], *, class_token: bool, di
         raise InputError(f"{source.where}: global_pool={pool!r} is not known here for these weights")
     if distilled:
         return "class+distillation"
-    prefix = known.get("pool_include_prefix")
-    return {"token": "class", "map": "attention", "avg": "mean-all" if prefix else "mean"}[pool]
+    eva = "use_rot_pos_emb" in known  # whose attention pooling sees all tokens
+    prefix = known.get("pool_include_prefix") or (eva and attention)
+    prefix = prefix and (class_token or "reg_token" in source.tensors)
+    poolings = {"token": "class", "map": "attention", "avg": "mean"}
+    return {"map": "attention-all", "avg": "mean-all"}.get(pool, "class") if prefix else poolings[pool]
 
 
 def resnet_stem(source: Source) -> dict[str, Any]:
@@ -262,19 +294,20 @@ def timm_preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
         raise InputError(f"{source.where}: pretrained_cfg of config.json is not understood") from None
 
 
-def timm_rows(config: ViTConfig, *, embedded: bool = True, gates: Sequence[str] = ("fc1",)) -> list[Row]:
+def timm_rows(config: ViTConfig, *, embedded: bool = True, layers: Layers = FUSED) -> list[Row]:
     """The whole table.
 
     Args:
         embedded: the class token (and the registers) have rows among the positions.
-        gates: as in `block_rows`.
+        layers: how the encoder layers are named.
     """
     attention_pool = "pool.pool." if config.final_norm == "pooled" else "pool."
     prefix = {"class_token": "cls_token", "distillation_token": "dist_token", "registers": "reg_token"}
     rows = [
         tokens_and_positions(config, prefix, "pos_embed", positioned=prefix if embedded else ()),
         *ROWS,
-        *block_rows(gates),
+        *layers.rows(),
+        frequencies_row(config.depth),
     ]
     if config.stem.kind == "resnet":
         root = root_of(config.stem.layers)
@@ -284,24 +317,9 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, gates: Sequence[str] 
         )
     if config.final_norm == "pooled":
         rows += pairs({"pool.norm": "fc_norm"})
-    if config.pooling == "attention":
+    if config.pooling.startswith("attention"):
         rows += [
             same(f"{attention_pool}probe", "attn_pool.latent"),
             *pairs(ATTENTION_POOL, attention_pool, "attn_pool."),
         ]
     return rows
-
-
-def block_rows(gates: Sequence[str] = ("fc1",), contract: str = "fc2") -> list[Row]:
-    """The encoder layers.
-
-    Args:
-        gates: their names of SwiGLU's first matrix; two where gate and expansion are apart.
-        contract: their name of the last matrix of the MLP.
-    """
-    return [
-        *pairs(BLOCK_NAMES | {"mlp.contract": f"mlp.{contract}"}, BLOCK, BLOCK),
-        *packed(f"{BLOCK}mlp.gate_expand", [f"{BLOCK}mlp.{each}" for each in gates]),
-        same(f"{BLOCK}attention_branch.scale.gamma", f"{BLOCK}ls1.gamma"),
-        same(f"{BLOCK}mlp_branch.scale.gamma", f"{BLOCK}ls2.gamma"),
-    ]

@@ -10,8 +10,11 @@ from typing import Any
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
 from vitreous.checkpoints.files import write_json
-from vitreous.checkpoints.format import PLAIN_VIT, Format
+from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats.timm import CROP_MODES, PREFIXES, read_timm, timm_rows
+from vitreous.checkpoints.formats.timm_eva import LIMITS as EVA_LIMITS
+from vitreous.checkpoints.formats.timm_eva import eva_form, needs_eva
+from vitreous.checkpoints.formats.timm_layers import FUSED
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
@@ -19,6 +22,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import ResNetStemConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
 
 LIMITS = PLAIN_VIT | {
     "drop_remainder": None,
@@ -28,11 +32,18 @@ LIMITS = PLAIN_VIT | {
     "stem.standardization": ("variance",),
     "stem.standardization_eps": (1e-8,),
     "stem.norm_eps": (1e-5,),
-    "pooling": ("class", "mean", "mean-all", "attention", "class+distillation"),
+    "pooling": ("class", "mean", "mean-all", "attention", "attention-all", "class+distillation"),
     **dict.fromkeys(
         ("class_token", "distillation_token", "registers", "embedding_norm", "final_norm", "qk_norm")
     ),
 }
+
+
+def limits_of(model: Model) -> Limits:
+    """What VisionTransformer or Eva can be, whichever the model needs."""
+    return EVA_LIMITS if isinstance(model, ViT) and needs_eva(model.config) else LIMITS
+
+
 STATE_DICTS = (".safetensors", ".pth", ".pt", ".bin")
 POOLS = {
     "class": "token",
@@ -40,6 +51,7 @@ POOLS = {
     "mean": "avg",
     "mean-all": "avg",
     "attention": "map",
+    "attention-all": "map",
 }
 HYBRIDS = {
     (): "vit_tiny_r_s16_p8_224",
@@ -51,16 +63,23 @@ HYBRIDS = {
 
 def write_timm(model: Model, path: Path) -> None:
     """A folder, or one file of weights where the path's ending asks for it."""
-    config, weights = held(model, "timm", LIMITS, keep=("layer_scale", "qkv_bias"))
-    if config.pooling == "attention" and config.mlp == "swiglu":
-        raise InputError("timm cannot hold pooling=attention together with swiglu")
-    if config.embedding_norm:
+    eva = isinstance(model, ViT) and needs_eva(model.config)
+    config, weights = held(model, "timm", limits_of(model), keep=("layer_scale", "qkv_bias"))
+    if config.pooling.startswith("attention") and config.mlp == "swiglu":
+        raise InputError("timm cannot hold attention pooling together with swiglu")
+    name, args = "", dict[str, Any]()
+    if eva:
+        config, weights, name, args = eva_form(config, weights)
+    elif config.embedding_norm:
         config, weights = without_patch_bias(config, weights)
-    tensors = write_rows(timm_rows(config), weights)
+    layers = FUSED._replace(scales=("gamma_1", "gamma_2")) if eva else FUSED
+    if eva and config.mlp_sub_norm and config.mlp == "swiglu":
+        layers = layers._replace(gates=("fc1_g", "fc1_x"))
+    tensors = write_rows(timm_rows(config, layers=layers), weights)
     if path.suffix in STATE_DICTS:
         write_state_dict(tensors, path)
         return
-    described = timm_description(config, model)
+    described = timm_description(config, model, name or architecture(config), args or model_args(config))
     path.mkdir(parents=True, exist_ok=True)
     write_state_dict(tensors, path / "model.safetensors")
     write_json(described, path / "config.json")
@@ -90,13 +109,13 @@ def architecture(config: ViTConfig) -> str:
     return "vit_base_patch16_224" if config.norm_eps == 1e-6 else "vit_base_patch16_clip_224"
 
 
-def timm_description(config: ViTConfig, model: Model) -> dict[str, Any]:
+def timm_description(config: ViTConfig, model: Model, name: str, args: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "architecture": architecture(config),
+        "architecture": name,
         "num_classes": config.num_classes or 0,
         "num_features": config.width,
-        "global_pool": POOLS[config.pooling],
-        "model_args": model_args(config),
+        "global_pool": args["global_pool"],
+        "model_args": args,
         "pretrained_cfg": pretrained_cfg(config, model.preprocessing),
     }
     return described | ({"label_names": model.labels} if model.labels else {})
@@ -127,7 +146,7 @@ def model_args(config: ViTConfig) -> dict[str, Any]:
         "pre_norm": config.embedding_norm,
         "final_norm": config.final_norm != "none",
         "fc_norm": config.final_norm == "pooled",
-        "pool_include_prefix": config.pooling == "mean-all",
+        "pool_include_prefix": config.pooling in ("mean-all", "attention-all"),
     }
     return args if config.mlp == "swiglu" else args | {"act_layer": config.mlp}
 
@@ -154,11 +173,11 @@ TIMM = Format(
     about="timm's VisionTransformer, DeiT and hybrids: a folder (config.json) or a state dict",
     keys=tuple(
         rf"({'|'.join(map(re.escape, PREFIXES))}){key}"
-        for key in (r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.qkv\.weight")
+        for key in (r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.(qkv|q_proj)\.weight")
     ),
     read=read_timm,
     write=write_timm,
-    limits=LIMITS,
+    limits=limits_of,
     bare_suffixes=STATE_DICTS,
     # what config.json tells and the state dict alone does not
     bare_unsaid=("heads", "image_size", "pooling", "mlp", "norm_eps"),

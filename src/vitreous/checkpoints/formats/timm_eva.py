@@ -1,0 +1,173 @@
+"""timm's Eva: EVA, EVA-02, Perception Encoder, DINOv3 and the ViTs with rotary positions. Rotary positions,
+where the norms are, and what the attention pooling has, are arguments that no weight shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitreous.checkpoints.canonicalize import without_patch_bias
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import PLAIN_VIT, as_pair
+from vitreous.checkpoints.weights import Row
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import RotaryConfig
+
+# Arguments of Eva beside those of VisionTransformer.
+ARGUMENTS = (
+    *("use_rot_pos_emb", "use_abs_pos_emb", "rope_type", "rope_temperature", "rope_grid_offset"),
+    *("rope_grid_indexing", "rope_rotate_half", "rope_shift_coords", "rope_jitter_coords"),
+    *("rope_rescale_coords", "ref_feat_shape", "attn_type", "qkv_fused", "swiglu_mlp", "swiglu_align_to"),
+    *("scale_mlp", "scale_attn_inner", "num_reg_tokens", "use_post_norm", "use_pre_transformer_norm"),
+    *("use_post_transformer_norm", "use_fc_norm", "attn_pool_num_heads", "attn_pool_mlp_ratio"),
+    *("dynamic_img_pad", "head_init_scale"),
+)
+# What Eva's rotary arguments are where neither config.json nor the architecture says.
+DEFAULTS = {"rope_type": "cat", "rope_temperature": 10000.0, "rope_grid_indexing": "ij"}
+LIMITS = PLAIN_VIT | {
+    "drop_remainder": None,
+    "mlp": ("gelu", "swiglu"),
+    "norm_eps": (1e-6, 1e-5),
+    "norm": ("pre", "post-branch"),
+    "position.kind": ("learned", "rotary-2d"),
+    "pooling": ("class", "mean", "attention", "attention-all"),
+    **dict.fromkeys(
+        ("class_token", "registers", "embedding_norm", "final_norm", "qk_norm", "rotary", "pool_heads")
+    ),
+    **dict.fromkeys(("attention_sub_norm", "mlp_sub_norm", "pool_mlp_dim")),
+}
+
+
+def rotary_fields(source: Source, known: dict[str, Any]) -> dict[str, Any] | None:
+    """The rotary positions that Eva's arguments describe; None where there are none.
+
+    Raises:
+        InputError: a kind that is not known here.
+    """
+    if not known.get("use_rot_pos_emb"):
+        return None
+    kind, temperature, indexing = (known.get(name, default) for name, default in DEFAULTS.items())
+    if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
+        raise InputError(f"{source.where}: rope_type={kind!r} of timm is not known here")
+    fields = {
+        "temperature": float(temperature),
+        "pairs": "halves" if known.get("rope_rotate_half") else "interleaved",
+        "axes": "yx" if indexing == "ij" else "xy",
+    }
+    if kind == "dinov3":
+        return fields | {"coordinates": "centered"}
+    if kind == "mixed":
+        return fields | {"kind": "mixed"}
+    reference = as_pair(known.get("ref_feat_shape"))
+    return fields | {"offset": float(known.get("rope_grid_offset") or 0), "reference": reference}
+
+
+def frequencies_row(depth: int) -> Row:
+    """The learned frequencies of all layers, which timm keeps in one tensor (2, L, K, D_h / 2)."""
+
+    def write(*layers: Tensor) -> tuple[Tensor, ...]:
+        return (torch.stack(layers, dim=1),)
+
+    ours = tuple(f"blocks.{layer}.attention.position.frequencies" for layer in range(depth))
+    return Row(ours, ("rope.freqs",), lambda t: tuple(t.unbind(1)), write)
+
+
+def needs_eva(config: ViTConfig) -> bool:
+    """Whether a model has parts that VisionTransformer has not."""
+    parts = (config.resolved_rotary, config.attention_sub_norm, config.mlp_sub_norm, config.pool_heads)
+    return any(parts) or bool(config.pool_mlp_dim) or config.norm == "post-branch"
+
+
+def eva_form(
+    config: ViTConfig, weights: dict[str, Tensor]
+) -> tuple[ViTConfig, dict[str, Tensor], str, dict[str, Any]]:
+    """The form that Eva holds of a model.
+
+    Returns:
+        Configuration, weights, an architecture of timm's registry with its LayerNorm eps, and the arguments.
+
+    Raises:
+        InputError: parts that Eva cannot hold together.
+    """
+    learned = config.position.kind == "learned"
+    if config.norm == "post-branch" and (config.qk_norm or config.layer_scale is not None):
+        raise InputError("timm cannot hold norm=post-branch together with qk_norm or LayerScale")
+    if config.pooling == "attention" and config.num_prefix_tokens:
+        raise InputError("timm's Eva cannot hold pooling=attention, only attention-all, beside prefix tokens")
+    if config.pooling.startswith("attention") and config.mlp_sub_norm:
+        raise InputError("timm cannot hold attention pooling together with mlp_sub_norm")
+    if config.embedding_norm and learned:
+        config, weights = without_patch_bias(config, weights)
+    elif config.embedding_norm and weights.pop("stem.projection.bias").any():
+        raise InputError(
+            "timm cannot hold embedding_norm beside a bias of the patches and no learned positions"
+        )
+    ratio = config.mlp_dim / config.width
+    pool_dim = config.pool_mlp_dim or config.mlp_dim
+    pools = {"class": "token", "mean": "avg", "attention": "map", "attention-all": "map"}
+    args: dict[str, Any] = {
+        "img_size": list(config.image_size),
+        "patch_size": list(config.patch_size),
+        "in_chans": config.channels,
+        "num_classes": config.num_classes or 0,
+        "global_pool": pools[config.pooling],
+        "embed_dim": config.width,
+        "depth": config.depth,
+        "num_heads": config.heads,
+        # timm rounds width * ratio down, which may fall short by one
+        "mlp_ratio": ratio
+        if int(config.width * ratio) == config.mlp_dim
+        else (config.mlp_dim + 0.5) / config.width,
+        "qkv_bias": config.qkv_bias,
+        "qkv_fused": True,
+        "qk_norm": config.qk_norm,
+        "attn_type": "rope",
+        "swiglu_mlp": config.mlp == "swiglu",
+        "swiglu_align_to": 0,
+        "scale_mlp": config.mlp_sub_norm,
+        "scale_attn_inner": config.attention_sub_norm,
+        "init_values": config.layer_scale,
+        "class_token": config.class_token,
+        "num_reg_tokens": config.registers,
+        "no_embed_class": False,
+        "use_abs_pos_emb": learned,
+        "use_post_norm": config.norm == "post-branch",
+        "use_pre_transformer_norm": config.embedding_norm,
+        "use_post_transformer_norm": config.final_norm == "tokens",
+        "use_fc_norm": config.final_norm == "pooled",
+        "attn_pool_num_heads": config.pool_heads or config.heads,
+        "attn_pool_mlp_ratio": (pool_dim + (0.5 if pool_dim % config.width else 0)) / config.width,
+    }
+    name = "eva02_base_patch14_224"
+    if config.norm_eps != 1e-6:
+        name = "vit_pe_spatial_base_patch16_512" if learned else "vit_base_patch16_dinov3"
+    return config, weights, name, args | rope_args(config.resolved_rotary)
+
+
+def rope_args(rotary: RotaryConfig | None) -> dict[str, Any]:
+    """Eva's arguments for rotary positions.
+
+    Raises:
+        InputError: Eva cannot hold them.
+    """
+    if rotary is None:
+        return {"use_rot_pos_emb": False}
+    centered, mixed = rotary.coordinates == "centered", rotary.kind == "mixed"
+    if rotary.periods or rotary.coordinates not in ("index", "centered"):
+        part = "periods" if rotary.periods else f"coordinates={rotary.coordinates}"
+        raise InputError(f"timm cannot hold rotary.{part}")
+    if mixed and (rotary.pairs == "halves" or rotary.offset):
+        raise InputError("timm cannot hold learned frequencies together with rotary.offset or pairs=halves")
+    return {
+        "use_rot_pos_emb": True,
+        "rope_type": "mixed" if mixed else "dinov3" if centered else "cat",
+        "rope_temperature": rotary.temperature or (10.0 if mixed else 100.0),
+        "rope_grid_indexing": "ij" if rotary.axes == "yx" else "xy",
+        "rope_rotate_half": rotary.pairs == "halves",
+        "rope_grid_offset": rotary.offset,
+        "ref_feat_shape": list(rotary.reference) if rotary.reference else None,
+    }

@@ -1,0 +1,74 @@
+"""The encoder layers of timm's VisionTransformer and Eva, and of codebases that name theirs alike."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.weights import Row, pairs, same, stacked
+
+# Both sides call their encoder layers blocks.N.
+BLOCK = "blocks.{}."
+BLOCK_NAMES = {
+    "attention_norm": "norm1",
+    "attention.sub_norm": "attn.norm",
+    "attention.out": "attn.proj",
+    "attention.query_norm": "attn.q_norm",
+    "attention.key_norm": "attn.k_norm",
+    "mlp_norm": "norm2",
+    "mlp.sub_norm": "mlp.norm",
+    "mlp.expand": "mlp.fc1",
+}
+
+
+class Layers(NamedTuple):
+    """What differs in the names of encoder layers.
+
+    Attributes:
+        projections: of q, k and v: one matrix or three.
+        biases: of q, k and v; None for one that is zero and not stored.
+        gates: SwiGLU's first matrix; two where gate and expansion are apart.
+        contract: the last matrix of the MLP.
+        scales: of LayerScale.
+    """
+
+    projections: tuple[str, ...] = ("qkv.weight",)
+    biases: tuple[str | None, ...] = ("qkv.bias",)
+    gates: tuple[str, ...] = ("fc1",)
+    contract: str = "fc2"
+    scales: tuple[str, str] = ("ls1.gamma", "ls2.gamma")
+
+    def rows(self) -> list[Row]:
+        """The table of the encoder layers."""
+        attention, mlp = f"{BLOCK}attn.", f"{BLOCK}mlp."
+        return [
+            *pairs(BLOCK_NAMES | {"mlp.contract": f"mlp.{self.contract}"}, BLOCK, BLOCK),
+            stacked(f"{BLOCK}attention.qkv.weight", [attention + each for each in self.projections]),
+            stacked(f"{BLOCK}attention.qkv.bias", [each and attention + each for each in self.biases]),
+            *(
+                stacked(f"{BLOCK}mlp.gate_expand.{kind}", [f"{mlp}{each}.{kind}" for each in self.gates])
+                for kind in ("weight", "bias")
+            ),
+            same(f"{BLOCK}attention_branch.scale.gamma", BLOCK + self.scales[0]),
+            same(f"{BLOCK}mlp_branch.scale.gamma", BLOCK + self.scales[1]),
+        ]
+
+
+FUSED = Layers()
+APART = ("q_proj", "k_proj", "v_proj")
+
+
+def layers_of(source: Source) -> Layers:
+    """The names that a file has."""
+    first = {name.removeprefix("blocks.0.") for name in source.tensors if name.startswith("blocks.0.")}
+    layers = FUSED
+    if "attn.q_proj.weight" in first:
+        biases = tuple(each if f"attn.{each}" in first else None for each in (f"{p}.bias" for p in APART))
+        layers = layers._replace(projections=tuple(f"{p}.weight" for p in APART), biases=biases)
+    elif "attn.q_bias" in first:
+        layers = layers._replace(biases=("q_bias", None, "v_bias"))
+    if "mlp.fc1_g.weight" in first:
+        layers = layers._replace(gates=("fc1_g", "fc1_x"))
+    if "gamma_1" in first:
+        layers = layers._replace(scales=("gamma_1", "gamma_2"))
+    return layers
