@@ -156,8 +156,8 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     size, embedded = size_and_rows(source, known, fields["patch_size"], prefix)
     if isinstance(known.get("num_heads"), int):
         fields["heads"] = known["num_heads"]
-    if (rotary := rotary_fields(source, known)) is not None:
-        fields["rotary"] = rotary
+    if known.get("use_rot_pos_emb"):
+        fields["rotary"] = rotary_fields(source, known)
     if "pos_embed" not in tensors:
         fields["position"] = {"kind": "rotary-2d"}
     last_norms = {"tokens": "norm.weight", "pooled": "fc_norm.weight"}
@@ -307,8 +307,9 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, layers: Layers = FUSE
         tokens_and_positions(config, prefix, "pos_embed", positioned=prefix if embedded else ()),
         *ROWS,
         *layers.rows(),
-        frequencies_row(config.depth),
     ]
+    if config.rotary is not None and config.rotary.kind == "mixed":
+        rows.append(frequencies_row(config.depth))
     if config.stem.kind == "resnet":
         root = root_of(config.stem.layers)
         rows += pairs({"root": f"{root}.conv", "root_norm": f"{root}.norm"}, "stem.backbone.")

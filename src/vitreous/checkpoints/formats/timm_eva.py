@@ -42,14 +42,12 @@ LIMITS = PLAIN_VIT | {
 }
 
 
-def rotary_fields(source: Source, known: dict[str, Any]) -> dict[str, Any] | None:
-    """The rotary positions that Eva's arguments describe; None where there are none.
+def rotary_fields(source: Source, known: dict[str, Any]) -> dict[str, Any]:
+    """The rotary positions that Eva's arguments describe.
 
     Raises:
         InputError: a kind that is not known here.
     """
-    if not known.get("use_rot_pos_emb"):
-        return None
     kind, temperature, indexing = (known.get(name, default) for name, default in DEFAULTS.items())
     if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
         raise InputError(f"{source.where}: rope_type={kind!r} of timm is not known here")
