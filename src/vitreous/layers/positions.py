@@ -1,7 +1,7 @@
 """Position embeddings: where a patch is in the image, in one of the ways of appendix D.4, or rotary.
 
 `AddedPositions` are summed to the tokens, at the stem or in every layer. `RelativePositions` and
-`RelativePositionBias` act inside the attention, on queries and keys, as the rotary ones of `layers/rotary.py`.
+`RelativePositionBias` act inside the attention, on queries and keys; so do those of `layers/rotary.py`.
 
 A table holds `extra` rows before the patches (the class token, and a distillation token). Register
 tokens are between these and the patches and have no position (arXiv 2309.16588).
