@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vitreous.api.checking import check_data as check_data
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
+    from vitreous.api.comparing import compare as compare
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import inspect as inspect
@@ -81,6 +82,7 @@ _MODULES = {
     "calibrate": "api.calibration",
     "capture_attention": "inspection.capture",
     "check_data": "api.checking",
+    "compare": "api.comparing",
     "convert": "api.models",
     "create": "models.names",
     "describe": "api.models",

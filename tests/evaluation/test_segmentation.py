@@ -30,7 +30,7 @@ def evaluation(*confusions: np.ndarray, classes=("background", "a", "b", "c")) -
     names = [str(number) for number in range(len(confusions))]
     return SegmentationEvaluation(
         classes=classes,
-        numbers=range(len(names)),
+        indices=range(len(names)),
         names=names,
         confusions=np.stack(confusions),
         failed={},
@@ -104,7 +104,7 @@ def test_each_image_is_judged_once_at_its_own_size():
     model = Segmenter(config)
     judged = evaluate_segmenter(model, Three(), batch_size=2)
     assert judged.confusions.sum(axis=(1, 2)).tolist() == [18 * 31, 20 * 31]
-    assert list(judged.numbers) == [0, 2]
+    assert list(judged.indices) == [0, 2]
     assert judged.failed == {"image 1": "torn"}
     image, mask = Three().pair(2)
     by_hand = confusion_of(mask, masks_of(model.eval(), [image])[0], 3)

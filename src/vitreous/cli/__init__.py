@@ -85,6 +85,10 @@ COMMANDS = {
         "Draw the paper's figures for a model: attention, position embeddings, filters.",
         ("vitreous inspect runs/mine", "vitreous inspect ViT-Ti/16 photo.jpg --json"),
     ),
+    "compare": Command(
+        "Compare runs: curves, settings, classes, and a paired test on the same held-out images.",
+        ("vitreous compare runs/mine runs/other", "vitreous compare runs/mine runs/other --json"),
+    ),
     "learn": Command(
         "Write a page in which a small model runs: follow an image through every tensor.",
         ("vitreous learn runs/mine", "vitreous learn ViT-Ti/16 photo.jpg --image-size 32 --json"),
@@ -144,7 +148,7 @@ MODULES = {
     "asking": ("calibrate", "embed", "evaluate", "predict", "probe", "serve"),
     "models": ("bench", "cache", "convert", "describe", "export", "list-models", "recipe"),
     "checking": ("data check", "data pack", "doctor"),
-    "inspecting": ("inspect",),
+    "inspecting": ("compare", "inspect"),
     "learning": ("pretrain", "train", "translate"),
     "studying": ("study",),
     "teaching": ("learn",),

@@ -1,17 +1,20 @@
-"""`vitreous inspect MODEL [IMAGES...]`."""
+"""`vitreous inspect MODEL [IMAGES...]` and `vitreous compare RUN...`: what becomes a page."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, TypedDict, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import DeviceOptions, Json, Language
-from vitreous.cli.printing import print_failed, print_json
+from vitreous.cli.options import BatchSize, Device, DeviceOptions, Json, Language, Workers
+from vitreous.cli.printing import print_failed, print_json, print_table
 from vitreous.errors import InputError
+from vitreous.results import percent
+
+SHOWN_CLASSES = 8  # that differ most
 
 
 def inspect(
@@ -68,3 +71,50 @@ def parse_patch(text: str | None) -> tuple[int, int] | None:
     if not (cross and row.isdigit() and column.isdigit() and int(row) and int(column)):
         raise InputError(f"--patch {text!r} is not a patch: write ROWxCOLUMN, counted from 1, such as 3x5")
     return int(row) - 1, int(column) - 1
+
+
+class CompareOptions(TypedDict, total=False):
+    """What runs are compared on, and where the page goes."""
+
+    data: Annotated[
+        str,
+        Parameter(
+            name="--data", help="compare on these data; by default on the held-out part of the runs' own"
+        ),
+    ]
+    out: Annotated[Path, Parameter(name="--out", help="the page; by default a new one in comparisons/")]
+    batch_size: Annotated[BatchSize, Parameter(help="examples in one step; 64 by default")]
+    workers: Workers
+    device: Device
+    language: Language
+
+
+def compare(
+    *runs: Annotated[str, Parameter(help="two or more run directories of one task")],
+    json: Json = False,
+    **options: Unpack[CompareOptions],
+) -> None:
+    """Compare runs of one task with the first of them, on the same held-out examples."""
+    found = vt.compare(*runs, **options)
+    if json:
+        print_json(found.to_json())
+        return
+    for note in found.notes():
+        print(note)
+    header, *lines = found.lines()
+    print()
+    print_table(header, lines)
+    print()
+    for verdict in found.verdicts():
+        print(verdict)
+    if found.settings:
+        print()
+        values = [[name, *map(str, row)] for name, row in found.settings.items()]
+        print_table(["different settings", *(run.name for run in found.runs)], values, words=1 + len(runs))
+    if found.by_class:
+        print()
+        values = [[name, *map(percent, row)] for name, row in list(found.by_class.items())[:SHOWN_CLASSES]]
+        print_table(["classes that differ most", *(run.name for run in found.runs)], values)
+    if found.common:
+        print(f"\ndifferent answers to {len(found.differing):,} of {found.count:,} examples")
+    print(f"page  {found.report}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Unpack
@@ -14,7 +15,8 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.errors import InputError
 from vitreous.evaluation.augmented import AveragedViews
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
-from vitreous.evaluation.result import Evaluation, Metric, TextTable
+from vitreous.evaluation.paired import ExampleScores
+from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import (
     Calibration,
     ClassScore,
@@ -29,6 +31,7 @@ from vitreous.models.names import Runnable
 from vitreous.results import percent
 
 MOST_CLASSES = 1000  # whose confusion matrix goes into the JSON: it grows with their square
+SMALLEST = 1e-12  # probability, whose logarithm is finite
 SHOWN_CLASSES = 30  # whose confusion matrix is printed
 
 
@@ -49,14 +52,15 @@ class LabelEvaluation(Evaluation):
 
     Attributes:
         classes: the label of each class, in the model's order.
-        indices: the number of each evaluated image in its dataset.
         targets: its class; where it may have several, a 0 or 1 for each class.
         probabilities: what the model gives each class; they sum to one where an image has one class.
         uncalibrated_error: the calibration error without the model's temperature; None where it has none.
     """
 
-    classes: tuple[str, ...]
+    per_example = ("targets", "probabilities")
+
     indices: Int[np.ndarray, " N"]
+    classes: tuple[str, ...]
     targets: Int[np.ndarray, " N"] | Float[np.ndarray, "N classes"]
     probabilities: Float[np.ndarray, "N classes"]
     uncalibrated_error: float | None = None
@@ -114,6 +118,28 @@ class ClassificationEvaluation(LabelEvaluation):
     @cached_property
     def per_class(self) -> tuple[ClassScore, ...]:
         return class_scores(self.confusion, self.classes)
+
+    def scores(self) -> ExampleScores:
+        return ExampleScores("accuracy", self.correct.astype(float))
+
+    def by_class(self) -> dict[str, float]:
+        return {each.label: each.recall for each in self.per_class if each.support}
+
+    def answers(self) -> Answers:
+        rows = np.arange(self.count)
+        return Answers(
+            self.classes,
+            self.targets.tolist(),
+            self.predictions.tolist(),
+            -np.log(np.maximum(self.probabilities[rows, self.targets], SMALLEST)),
+            self.probabilities[rows, self.predictions],
+            self.correct,
+        )
+
+    @property
+    def without_learning(self) -> tuple[str, Mapping[str, float]]:
+        most = float(self.confusion.sum(axis=1).max() / self.count)
+        return "chance", {"most_frequent": most, "chance": 1 / len(self.classes)}
 
     def confident_mistakes(self, count: int = 12) -> list[Mistake]:
         """Return the most confident wrong predictions, in descending order."""
@@ -187,6 +213,32 @@ class MultiLabelEvaluation(LabelEvaluation):
     def metrics(self) -> dict[str, Metric]:
         precision = Metric(self.mean_average_precision, "mean average precision")
         return {"mean_average_precision": precision, **self.calibration_metrics}
+
+    def scores(self) -> ExampleScores:
+        """How well the labels of each image are ranked before the others: its average precision."""
+        rows = zip(self.targets, self.probabilities, strict=True)
+        return ExampleScores("ranking", np.array([average_precision(*row) for row in rows]))
+
+    def by_class(self) -> dict[str, float]:
+        columns = zip(self.classes, self.average_precision, strict=True)
+        return {label: value for label, value in columns if value == value}
+
+    def answers(self) -> Answers:
+        true, given = self.targets > 0, self.probabilities >= 0.5
+        surprise = np.where(true, self.probabilities, 1 - self.probabilities)
+        return Answers(
+            self.classes,
+            [np.flatnonzero(row).tolist() for row in true],
+            [np.flatnonzero(row).tolist() for row in given],
+            -np.log(np.maximum(surprise, SMALLEST)).mean(axis=1),
+            right=(true == given).all(axis=1),
+        )
+
+    @property
+    def without_learning(self) -> tuple[str, Mapping[str, float]]:
+        """A random ranking has, of each class, the share of images that show it as its average precision."""
+        shares = (self.targets > 0).mean(axis=0)
+        return "prevalence", {"chance": float(shares[shares > 0].mean())}
 
     def details(self) -> dict[str, Any]:
         columns = zip(self.classes, self.average_precision, self.targets.sum(axis=0), strict=True)

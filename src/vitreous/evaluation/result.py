@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+from jaxtyping import Float
+
+from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.scores import Interval
 from vitreous.results import Result, percent
 
@@ -42,6 +46,37 @@ class TextTable(NamedTuple):
     words: int = 1
 
 
+class Answers(NamedTuple):
+    """The answer to each example, beside what is true.
+
+    Attributes:
+        classes: what class numbers mean; none where the answers are numbers or texts themselves.
+        true, given: for each example a class number, a list of them, a number or a text.
+        loss: how far the answer is from what is true, in the unit of `loss_name`.
+        confidence: the probability of the answer; None where there is none.
+        right: whether the answer is right; None where it is more or less so.
+        loss_name: in the catalog of the pages.
+    """
+
+    classes: Sequence[str]
+    true: Sequence[Any]
+    given: Sequence[Any]
+    loss: Float[np.ndarray, " N"]
+    confidence: Float[np.ndarray, " N"] | None = None
+    right: np.ndarray | None = None
+    loss_name: str = "loss"
+
+    def subset(self, rows: Sequence[int] | np.ndarray) -> Answers:
+        """Return the answers to some of the examples."""
+        return self._replace(
+            true=[self.true[row] for row in rows],
+            given=[self.given[row] for row in rows],
+            loss=self.loss[rows],
+            confidence=None if self.confidence is None else self.confidence[rows],
+            right=None if self.right is None else self.right[rows],
+        )
+
+
 def failures(reasons: Mapping[str, str]) -> list[dict[str, str]]:
     """Return what could not be read, and why, for JSON."""
     return [{"path": path, "reason": reason} for path, reason in reasons.items()]
@@ -56,14 +91,18 @@ class Evaluation(Result):
         task: its name in the registry of tasks.
         of: what is counted.
         names: of the examples that were evaluated.
+        indices: their numbers in the dataset.
+        per_example: the attributes that have an entry for each example.
         failed: what could not be read, and why.
         seconds: from the first example to the last.
     """
 
     task: ClassVar[str]
     of: ClassVar[str] = "images"
+    per_example: ClassVar[tuple[str, ...]] = ()
 
     names: Sequence[str]
+    indices: Any = ()
     failed: Mapping[str, str]
     seconds: float
     model: str = ""
@@ -83,6 +122,33 @@ class Evaluation(Result):
     def metrics(self) -> dict[str, Metric]:
         """The metrics, the most important first."""
         raise NotImplementedError
+
+    def subset(self, rows: Sequence[int] | np.ndarray) -> Any:
+        """Return the evaluation of some of the examples alone, in the order of `rows`."""
+        chosen: dict[str, Any] = {}
+        for name in ("names", "indices", *self.per_example):
+            entries = getattr(self, name)
+            picked = entries[rows] if isinstance(entries, np.ndarray) else [entries[row] for row in rows]
+            chosen[name] = tuple(picked) if isinstance(entries, tuple) else picked
+        return replace(self, **chosen)
+
+    def scores(self) -> ExampleScores | None:
+        """Return how good the answer to each example is; None where examples have no score of their own."""
+        return None
+
+    def by_class(self) -> dict[str, float]:
+        """Return how good the answers are for each class, by its label; nothing without classes."""
+        return {}
+
+    def answers(self) -> Answers | None:
+        """Return the answers to single examples, for those who want to look at them; None without any."""
+        return None
+
+    @property
+    def without_learning(self) -> tuple[str, Mapping[str, float]] | None:
+        """What an answer that ignores the example gets in the first metric: a name in the catalog of the
+        pages, and its values; None where nothing is known."""
+        return None
 
     def details(self) -> dict[str, Any]:
         """More than the metrics, for JSON."""

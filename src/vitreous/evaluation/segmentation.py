@@ -21,7 +21,8 @@ from torch import Tensor
 
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskEvaluationBatch, MaskReader
 from vitreous.evaluation.outputs import Batching, compute_outputs
-from vitreous.evaluation.result import Evaluation, Metric, TextTable
+from vitreous.evaluation.paired import ExampleScores
+from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval, confusion_matrix, quantile_interval
 from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter, argmax_at_size
@@ -37,14 +38,12 @@ class SegmentationEvaluation(Evaluation):
 
     Attributes:
         classes: their names.
-        numbers: of the images that could be read.
         confusions: (images, classes, classes): pixels of class [row] that were called [column].
     """
 
-    task = "segmentation"
+    task, per_example = "segmentation", ("confusions",)
 
     classes: tuple[str, ...]
-    numbers: Sequence[int]
     confusions: Int[np.ndarray, "images classes classes"]
 
     @cached_property
@@ -97,6 +96,16 @@ class SegmentationEvaluation(Evaluation):
     def image_mious(self) -> Float[np.ndarray, " images"]:
         """The mean IoU of each image by itself."""
         return mean_ious(self.confusions)
+
+    def scores(self) -> ExampleScores:
+        return ExampleScores("image_miou", self.image_mious)
+
+    def by_class(self) -> dict[str, float]:
+        return {name: iou for name, iou, _ in self.rows() if iou == iou}
+
+    def answers(self) -> Answers:
+        values = self.image_mious
+        return Answers((), [""] * self.count, [percent(each) for each in values], 1 - values)
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -169,7 +178,7 @@ def evaluate_segmenter(
     outputs = compute_outputs(model, images, confusions, reader=reader, **batching)
     return SegmentationEvaluation(
         classes=images.classes,
-        numbers=outputs.indices.tolist(),
+        indices=outputs.indices.tolist(),
         names=outputs.names,
         confusions=outputs.values.numpy(),
         failed=outputs.failed,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
 from vitreous.errors import require_packages
 from vitreous.evaluation.outputs import image_batches
-from vitreous.evaluation.result import Evaluation, Metric, TextTable
+from vitreous.evaluation.paired import ExampleScores
+from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.evaluation.text_models import IMAGE_BATCH, TEXT_BATCH, Reader, Translator
 
@@ -28,8 +31,22 @@ class TextEvaluation(Evaluation):
         texts: the model's.
     """
 
+    per_example = ("wanted", "texts")
+
     wanted: Sequence[str]
     texts: Sequence[str]
+
+    def scores(self) -> ExampleScores:
+        return ExampleScores("exact", np.array([a == b for a, b in self.pairs()], dtype=float))
+
+    def answers(self) -> Answers:
+        right = np.array([a == b for a, b in self.pairs()])
+        shares = [edits(want, text) / max(len(want), 1) for want, text in self.pairs()]
+        return Answers((), self.wanted, self.texts, np.array(shares), right=right, loss_name="edits")
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield each known text and the model's."""
+        return zip(self.wanted, self.texts, strict=True)
 
     @property
     def mistakes(self) -> list[tuple[str, str, str]]:
@@ -92,6 +109,11 @@ class TranslationEvaluation(TextEvaluation):
     chrf: float
     signature: str
 
+    def subset(self, rows: Sequence[int] | np.ndarray) -> Any:
+        some = super().subset(rows)
+        bleu, chrf, _ = corpus_scores(some.texts, some.wanted)
+        return replace(some, bleu=bleu, chrf=chrf)
+
     @property
     def metrics(self) -> dict[str, Metric]:
         return {
@@ -122,6 +144,7 @@ def evaluate_reader(
         texts += [each.text for each in found]
     return CaptioningEvaluation(
         names=[captions.images.name(row) for row in rows],
+        indices=rows,
         wanted=[captions.texts[row] for row in rows],
         texts=texts,
         failed=failed,
@@ -151,6 +174,7 @@ def evaluate_translator(
     bleu, chrf, signature = corpus_scores(texts, wanted)
     return TranslationEvaluation(
         names=[pair.source for pair in pairs],
+        indices=range(len(pairs)),
         wanted=wanted,
         texts=texts,
         failed={},

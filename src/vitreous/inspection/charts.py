@@ -31,6 +31,9 @@ except ImportError:
     raise InputError("reports and figures need matplotlib: pip install 'vitreous[train]'") from None
 
 PAPER, INK, MUTED, HAIR, FIRST, SECOND = "#fdfcf9", "#1d2321", "#66706d", "#d9dcd8", "#0b7285", "#c2410c"
+THIRD, FOURTH = "#6d3fc4", "#4d7c0f"
+COLORS = (FIRST, SECOND, THIRD, FOURTH)  # of curves, in their order, with these lines
+DASHES: Any = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
 VARIABLES = {
     PAPER: "var(--paper)",
     INK: "var(--ink)",
@@ -38,6 +41,8 @@ VARIABLES = {
     HAIR: "var(--hair)",
     FIRST: "var(--first)",
     SECOND: "var(--second)",
+    THIRD: "var(--third)",
+    FOURTH: "var(--fourth)",
 }
 # Fallback fonts for characters that matplotlib's own font lacks, in order.
 WIDE_FONTS = [
@@ -132,15 +137,21 @@ class Chart:
     Attributes:
         table: its numbers, for readers who do not see it: a header, and rows.
         points: that say their value.
+        logarithmic: the same with a logarithmic axis, to switch to.
         boxes: whether `save` met characters that no installed font has, which are boxes in its PNG.
     """
 
     def __init__(
-        self, figure: Figure, table: Sequence[Sequence[str]] = (), points: Sequence[Point] = ()
+        self,
+        figure: Figure,
+        table: Sequence[Sequence[str]] = (),
+        points: Sequence[Point] = (),
+        logarithmic: Chart | None = None,
     ) -> None:
         self.figure = figure
         self.table = table
         self.points = points
+        self.logarithmic = logarithmic
         self.boxes = False
 
     @cached_property
@@ -192,11 +203,12 @@ def missing_glyphs() -> Iterator[list[str]]:
 def lines(
     axes: Axes, series: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, title: str, x: str
 ) -> list[Point]:
-    """Plot one or two curves, with a legend where they have names; return at most `MOST_POINTS` of each."""
+    """Plot curves, with a legend where they have names; return at most `MOST_POINTS` of each."""
     points = []
-    for (name, (xs, ys)), color in zip(series.items(), (FIRST, SECOND), strict=False):
+    for number, (name, (xs, ys)) in enumerate(series.items()):
+        color, dash = COLORS[number % len(COLORS)], DASHES[(number + number // 4) % len(DASHES)]
         marker = "o" if len(xs) == 1 else "None"  # a line through one point is invisible
-        axes.plot(xs, ys, color=color, linewidth=1.6, label=name, marker=marker)
+        axes.plot(xs, ys, color=color, linestyle=dash, linewidth=1.6, label=name, marker=marker)
         curve = ": ".join(filter(None, (title, name)))
         shown = {round(each) for each in np.linspace(0, len(xs) - 1, min(len(xs), MOST_POINTS))}
         points += [Point(axes, xs[i], ys[i], (f"{xs[i]:g}", curve, f"{ys[i]:.4g}")) for i in sorted(shown)]
@@ -204,7 +216,7 @@ def lines(
     axes.set_xlabel(x)
     axes.margins(x=0.02)
     if any(series):
-        axes.legend(loc="best", labelcolor="linecolor", handlelength=1.2)
+        axes.legend(loc="best", labelcolor="linecolor", handlelength=2)
     return points
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
-from matplotlib.ticker import MaxNLocator
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
@@ -25,6 +27,20 @@ from vitreous.training.callbacks import read_metrics
 
 SERIES = {"": "training", "validation_": "validation"}
 MOST_CLASSES = 40  # in a readable chart
+EACH_EPOCH = 60  # epochs, up to which each has a tick
+WIDE = 5  # times the lowest value: what spans more can be seen on a logarithmic axis
+
+
+Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+class Mark(NamedTuple):
+    """What happened in an epoch of a run: a vertical line, or with a value a point of the panel."""
+
+    epoch: float
+    words: str
+    value: float | None = None
+    symbol: str = "D"
 
 
 def curves_figure(
@@ -38,31 +54,86 @@ def curves_figure(
     """
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
     panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
-    for key, panel in words(f"panels.{kind}").items():
+    for key in words(f"panels.{kind}"):
         for prefix, name in SERIES.items():
             if found := [row for row in rows if prefix + key in row]:
                 xs, ys = [row["epoch"] for row in found], [row[prefix + key] for row in found]
-                panels.setdefault(panel, {})["" if key == "lr" else phrase(f"charts.{name}")] = xs, ys
+                panels.setdefault(key, {})["" if key == "lr" else phrase(f"charts.{name}")] = xs, ys
     if not panels:
         return left_out("curves", "no-metrics")
-    charts, titles = [], words(f"panels.{kind}")
+    resumed = [Mark(epoch, phrase("charts.resumed")) for epoch in resumed_epochs(rows)]
+    validated, best = panels["loss"].get(phrase("charts.validation")) if "loss" in panels else None, None
+    if validated and len(validated[1]) > 1:
+        place = int(np.argmin(validated[1]))
+        best = Mark(validated[0][place], phrase("charts.lowest"), validated[1][place], "v")
+    charts = []
+    for key, series in panels.items():
+        marks = [*resumed, *([best] if best and key == "loss" else [])]
+        if test is not None and key == test[0]:
+            marks.append(Mark(rows[-1]["epoch"], phrase("charts.test"), test[1]))
+        charts.append(curve_chart(words(f"panels.{kind}")[key], series, marks))
+    return exhibit(
+        f"curves.{kind}",
+        charts,
+        validated=any(name.startswith("validation_") for row in rows for name in row),
+        resumed=len(resumed),
+        best=best.epoch if best else None,
+        risen=validated[1][-1] / best.value - 1 if validated and best and best.value else 0.0,
+    )
+
+
+def resumed_epochs(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return where a run went on after it was stopped: rows of metrics.jsonl have the step in `resumed`."""
+    return [row["resumed"] * row["epoch"] / row["step"] for row in rows if row.get("resumed")]
+
+
+def curve_chart(title: str, series: Series, marks: Sequence[Mark] = ()) -> Chart:
+    """Plot curves over the epochs; positive ones that span much with a logarithmic axis to switch to."""
+    values = [value for _, ys in series.values() for value in ys if value == value]
     header = [phrase("charts.epoch"), phrase("charts.curve"), phrase("charts.value")]
-    for panel, series in panels.items():
+
+    def plotted(scale: str) -> tuple[Figure, list[Point]]:
         with canvas(2.85, 2.5) as (figure, (axes,)):
-            points = lines(axes, series, title=panel, x=header[0])
-            if test is not None and panel == titles[test[0]]:
-                name, last = phrase("charts.test"), rows[-1]["epoch"]
-                axes.plot([last], [test[1]], "D", color=INK, markersize=5, label=name)
-                axes.legend(loc="best", handlelength=1.2)
-                cells = (f"{last:g}", f"{panel}: {name}", f"{test[1]:.4g}")
-                points.append(Point(axes, last, test[1], cells))
+            points = lines(axes, series, title=title, x=header[0])
+            axes.set_yscale(scale)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-            values = [value for _, ys in series.values() for value in ys]
-            if panel == titles["loss"] and 0 < 20 * min(values) < max(values):
-                axes.set_yscale("log")
-        charts.append(Chart(figure, [header, *(point.cells for point in points)], points))
-    validated = any(name.startswith("validation_") for row in rows for name in row)
-    return exhibit(f"curves.{kind}", charts, validated=validated)
+            if max(xs[-1] for xs, _ in series.values()) <= EACH_EPOCH:
+                axes.xaxis.set_minor_locator(MultipleLocator(1))
+                axes.tick_params(which="minor", length=2, color=MUTED)
+            top = axes.get_ylim()[1]
+            for mark in marks:
+                cells = f"{mark.epoch:g}", f"{title}: {mark.words}", f"{mark.value or 0:.4g}"
+                if mark.value is None:
+                    axes.axvline(mark.epoch, color=MUTED, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+                    cells = f"{mark.epoch:g}", f"{title}: {mark.words}", "–"
+                else:
+                    style: Any = {"color": INK, "markersize": 5, "linestyle": "None", "label": mark.words}
+                    axes.plot([mark.epoch], [mark.value], mark.symbol, **style)
+                    axes.legend(loc="best", handlelength=2)
+                points.append(Point(axes, mark.epoch, top if mark.value is None else mark.value, cells))
+        return figure, points
+
+    figure, points = plotted("linear")
+    switched = None
+    if values and 0 < WIDE * min(values) < max(values):
+        again, shown = plotted("log")
+        switched = Chart(again, points=shown)
+    return Chart(figure, [header, *(point.cells for point in points)], points, switched)
+
+
+def compared_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], kind: str) -> Exhibit | LeftOut:
+    """Plot the curves of several runs, by their names, over each other."""
+    charts = []
+    for key, title in words(f"panels.{kind}").items():
+        for prefix, name in SERIES.items():
+            series = {}
+            for run, rows in runs.items():
+                if found := [row for row in rows if "epoch" in row and prefix + key in row]:
+                    series[run] = [row["epoch"] for row in found], [row[prefix + key] for row in found]
+            if series:
+                full = title if key == "lr" else f"{title}: {phrase(f'charts.{name}')}"
+                charts.append(curve_chart(full, series))
+    return exhibit("curves.compared", charts) if charts else left_out("curves", "no-metrics")
 
 
 def baselines_figure(

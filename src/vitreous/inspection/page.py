@@ -42,6 +42,7 @@ class Exhibit:
         file: the same as a file next to the page.
         arrays: the numbers of the figure, for the .npz file.
         heat: whether it shows maps by color, and needs the legend of the colors.
+        script: that its HTML needs, by the name of the template; it has a style of the same name.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Exhibit:
     file: Chart | Pixels | None = None
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     heat: bool = False
+    script: str = ""
 
     def save(self, folder: Path) -> list[Path]:
         """Write a chart as SVG and PNG, an image as PNG."""
@@ -130,6 +132,7 @@ def exhibit(
     file: Pixels | None = None,
     arrays: Mapping[str, np.ndarray] | None = None,
     heat: bool = False,
+    script: str = "",
     **values: Any,
 ) -> Exhibit:
     """Return an exhibit with its words from the catalog.
@@ -153,15 +156,21 @@ def exhibit(
     else:
         html = charts_html(figure, words)
     del words["alt"]
-    return Exhibit(**words, html=html, file=saved, arrays=arrays or {}, heat=heat)
+    return Exhibit(**words, html=html, file=saved, arrays=arrays or {}, heat=heat, script=script)
 
 
 def charts_html(charts: Sequence[Chart], words: Mapping[str, str]) -> Markup:
     """Return charts side by side, or one below the other on a phone, and their numbers as one table."""
     tables = [chart.table for chart in charts if chart.table]
     numbers = [*tables[0], *(row for table in tables[1:] for row in table[1:])] if tables else []
-    drawn = [chart.inline(words["alt"], words["caption"]) for chart in charts]
-    html: Markup = HTML.charts(drawn, numbers)
+    drawn, switched = [], False
+    for chart in charts:
+        shown = chart.inline(words["alt"], words["caption"])
+        if chart.logarithmic:
+            switched = True
+            shown = HTML.switched(shown, chart.logarithmic.inline(words["alt"], words["caption"]))
+        drawn.append(shown)
+    html: Markup = HTML.charts(drawn, numbers, words["name"] if switched else "")
     return html
 
 
@@ -184,6 +193,7 @@ def write_page(
         exhibits=exhibits,
         sections=[(each.name, each.title) for each in exhibits],
         left_out=[part for part in parts if isinstance(part, LeftOut)],
+        scripts=sorted({each.script for each in exhibits} - {""}),
         version=__version__,
         **contents,
     )

@@ -8,11 +8,16 @@ from shlex import quote
 from typing import Any
 
 from vitreous.data.findings import Finding
-from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages import phrase
 
 MOST_FINDINGS = 3
+# What is measured in training and on the test set: a sentence, the key in metrics.jsonl, and the metric.
+MEASURES = {
+    "classification": ("gap", "accuracy", "accuracy"),
+    "segmentation": ("gap-miou", "miou", "miou"),
+    "regression": ("gap-error", "mean_error", "mean_absolute_error"),
+}
 SEVERITIES = ("error", "warning", "note")  # the most important first
 # What to do next, by the names of the sentences in the catalog, after each training command.
 LONGER = "vitreous {command} --resume {run} --epochs {epochs}"
@@ -22,6 +27,7 @@ COMMANDS = {
         "inspect": "vitreous inspect {run}",
         "longer": LONGER,
         "predict": "vitreous predict {run} image.jpg",
+        "compare": "vitreous compare {run} OTHER",
         "serve": "vitreous serve {run}",
     },
     "pretrain": {
@@ -53,16 +59,12 @@ def head_of(
         last: row of metrics.jsonl.
     """
     comparisons, useless = [], False
-    if isinstance(evaluation, ClassificationEvaluation):
-        most_frequent = float(evaluation.confusion.sum(axis=1).max() / evaluation.count)
-        useless = evaluation.interval.low <= most_frequent
-        classes = len(evaluation.classes)
-        comparisons.append(phrase("head.chance", most_frequent=most_frequent, chance=1 / classes))
-        if "accuracy" in last:
-            gap = 100 * (last["accuracy"] - evaluation.accuracy)
-            comparisons.append(phrase("head.gap", training=last["accuracy"], gap=gap))
-    elif evaluation is not None and evaluation.task == "regression":
-        comparisons.append(phrase("head.mean"))
+    if evaluation is not None and (known := evaluation.without_learning):
+        name, values = known
+        comparisons.append(phrase(f"head.{name}", **values))
+        best, metric = values.get("most_frequent"), next(iter(evaluation.metrics.values()))
+        useless = best is not None and metric.interval is not None and metric.interval.low <= best
+    comparisons += gap_of(evaluation, last)
     ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
     more = {"run": quote(str(run)), "epochs": f"{2 * last.get('epoch', 10):g}", "command": command}
     return {
@@ -72,3 +74,15 @@ def head_of(
         "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
         "commands": {name: text.format(**more) for name, text in COMMANDS[command].items()},
     }
+
+
+def gap_of(evaluation: Evaluation | None, last: Mapping[str, Any]) -> list[str]:
+    """Return how far training and test are apart, in a sentence; without a common measure the losses of
+    training and validation."""
+    name, measured, metric = MEASURES.get(evaluation.task if evaluation else "", ("", "", ""))
+    if evaluation is not None and measured in last:
+        training, test = last[measured], evaluation.metrics[metric].value
+        return [phrase(f"head.{name}", training=training, test=test, gap=100 * (training - test))]
+    if "validation_loss" in last and "loss" in last:
+        return [phrase("head.gap-loss", training=last["loss"], test=last["validation_loss"])]
+    return []

@@ -21,6 +21,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
+from vitreous.data.loading import worker_count
 from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
@@ -36,6 +37,7 @@ from vitreous.inspection.model_figures import (
     positions_figure,
 )
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
+from vitreous.inspection.predictions import predictions_figure
 from vitreous.inspection.run_head import head_of
 from vitreous.inspection.segmentation_figures import iou_figure, masks_figure, sample_masks
 from vitreous.languages import phrase
@@ -130,12 +132,28 @@ def write_training_report(
     else:
         parts.append(left_out("groups.confusion", "several-labels"))
     parts += [
+        every_prediction(run, model, evaluation, images),
         *model_exhibits(model, *sample_batch(model, images)),
         figures.augmented_figure(sheet),
         figures.classes_table(evaluation),
     ]
     learn = small_learn_page(run, model, images)
     return write_run_report(run, model, parts, evaluation=evaluation, findings=findings, learn=learn)
+
+
+def every_prediction(run: Path, model: Model, evaluation: Evaluation, images: ImageDataset) -> Exhibit:
+    """Show every answer of a run's model to the images of an evaluation."""
+    answers = evaluation.answers()
+    assert answers is not None
+    return predictions_figure(
+        {run.name: answers},
+        evaluation.names,
+        images,
+        evaluation.indices,
+        model.preprocessing,
+        workers=worker_count(None),
+        attending=model,
+    )
 
 
 def small_learn_page(run: Path, model: Model, images: ImageDataset) -> Path | None:

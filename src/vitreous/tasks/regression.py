@@ -30,7 +30,8 @@ from vitreous.deployment.serving.endpoints import (
 )
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
-from vitreous.evaluation.result import Evaluation, Metric, TextTable
+from vitreous.evaluation.paired import ExampleScores
+from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
 from vitreous.languages import phrase
 from vitreous.models.config_parts import Config
@@ -85,7 +86,7 @@ class RegressionEvaluation(Evaluation):
         targets, predictions: the true numbers and the model's.
     """
 
-    task = "regression"
+    task, per_example = "regression", ("targets", "predictions")
 
     targets: Float[np.ndarray, " N"]
     predictions: Float[np.ndarray, " N"]
@@ -102,6 +103,19 @@ class RegressionEvaluation(Evaluation):
             name: Metric(value, label, interval, rate=False)
             for (name, label), value, interval in zip(labels.items(), values, intervals, strict=True)
         }
+
+    def scores(self) -> ExampleScores:
+        errors = np.abs(self.targets - self.predictions)
+        return ExampleScores("absolute_error", errors, rate=False, lower=True)
+
+    def answers(self) -> Answers:
+        errors = np.abs(self.targets - self.predictions)
+        true, given = self.targets.tolist(), self.predictions.tolist()
+        return Answers((), true, given, errors, loss_name="absolute_error")
+
+    @property
+    def without_learning(self) -> tuple[str, Mapping[str, float]]:
+        return "mean", {}
 
     def details(self) -> dict[str, Any]:
         worst = np.argsort(-np.abs(self.targets - self.predictions), kind="stable")[:12]
@@ -178,7 +192,7 @@ class Regression(ImageTask):
         "labels are extrapolated.",
     )
     config = RegressionConfig
-    default_source = ""
+    default_source, panels = "", "regression"
     numeric = True
     options: ClassVar = {
         "train": TRAINING | {"--recipe"},
@@ -235,6 +249,7 @@ class Regression(ImageTask):
         found = compute_outputs(answerer, examples, **options)
         return RegressionEvaluation(
             names=found.names,
+            indices=found.indices,
             targets=np.asarray(examples.targets, dtype=float)[found.indices],
             predictions=found.values.flatten().numpy().astype(float),
             failed=found.failed,

@@ -118,6 +118,7 @@ class Task(ABC):
         inspected: how many held-out examples `vitreous inspect` shows where it is given none.
         answer_folder: where folders of answers are made, of a task whose answers are files.
         no_images: what to do with a model that has no answer to images.
+        panels: the kind of learning curves of its runs, in the catalog of the pages.
         numeric: whether the labels of its data are numbers, and not the names of classes.
         fixed_shapes: whether all batches have one shape, for which a step is compiled once.
     """
@@ -134,6 +135,7 @@ class Task(ABC):
     inspected: ClassVar[int] = 24
     answer_folder: ClassVar[str] = ""
     no_images: ClassVar[str] = "give another model"
+    panels: ClassVar[str] = "images"
     numeric: ClassVar[bool] = False
     fixed_shapes: bool = True
 

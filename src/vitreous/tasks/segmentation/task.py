@@ -95,7 +95,7 @@ class Segmentation(ImageTask):
         "{model.image_size[1]} whatever its shape: what is smaller than a pixel there is lost.",
     )
     config = SegmentationConfig
-    default_source = DIGIT_PAGES
+    default_source, panels = DIGIT_PAGES, "segmentation"
     options: ClassVar = {
         "train": TRAINING,
         "evaluate": READING | {"--config"},

@@ -185,6 +185,7 @@ class TextTask(Task):
     config: ClassVar[type[SequenceConfig]]
     fixed_shapes = False
     answers: ClassVar[type[TextModel]]
+    panels = "text"
 
     def plan(
         self, source: str | None, settings: Tree, *, recipe: str | None = None, init: str | None = None

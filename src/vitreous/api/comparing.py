@@ -1,0 +1,121 @@
+"""`vitreous.compare`: runs of one task, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.api.arguments import computation, path_of_run, progress_bar
+from vitreous.api.data import data_source
+from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.languages import speaking
+
+if TYPE_CHECKING:
+    from vitreous.evaluation.comparison import ComparedRun, Comparison
+    from vitreous.inspection.comparison_page import Shown
+    from vitreous.tasks.task import Task
+
+
+def compare(
+    *runs: Any,
+    data: Any = None,
+    out: str | Path | None = None,
+    batch_size: int = 64,
+    workers: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    progress: bool = True,
+    language: str | None = None,
+) -> Comparison:
+    """Compare runs of one task on the examples that all of them have held out, and write a page about it.
+
+    Args:
+        runs: two or more; the others are compared with the first.
+        data: DATA as `train` takes it, to compare on; by default the held-out part of each run's own.
+        out: the page; by default a new one in comparisons/.
+        language: of the page, "en" or "ko"; by default that of the locale.
+
+    Raises:
+        InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
+    """
+    require_packages("matplotlib", extra="train", what="compare")
+    from vitreous.evaluation.comparison import compare_runs
+    from vitreous.inspection.comparison_page import write_comparison
+    from vitreous.tasks.running import task_of_run
+    from vitreous.training.run import default_path
+
+    paths = [Path(path_of_run(each)) for each in runs]
+    if len({path.resolve() for path in paths}) < max(len(paths), 2):
+        raise InputError("a comparison needs two or more different runs: vitreous compare RUN OTHER")
+    tasks = [task_of_run(path) for path in paths]
+    check_tasks(paths, tasks)
+    task = tasks[0]
+    if data is not None and task.config.command == "pretrain":
+        raise InputError(f"--data does not apply to runs of {task.name}, which have no answers: leave it out")
+    page = Path(out or f"{default_path(paths[0].name, root=Path('comparisons'))}.html")
+    if page.exists():
+        raise InputError(f"{page} exists already: choose another --out")
+    source = None if data is None else data_source(data, numbers=task.numeric)
+    how = computation(device, precision, batch_size, workers)
+    compared: list[ComparedRun] = []
+    shown: Shown | None = None
+    with speaking(language), progress_bar("comparing", progress) as advance:
+        for path, name in zip(paths, names_of(paths), strict=True):
+            run, images = compared_run(task, path, name, source, advance, **how)
+            compared.append(run)
+            shown = shown or images
+        found = compare_runs(task.name, compared)
+        with writing_to(page):
+            page.parent.mkdir(parents=True, exist_ok=True)
+            return write_comparison(found, page, task.panels, shown)
+
+
+def check_tasks(paths: Sequence[Path], tasks: Sequence[Task]) -> None:
+    """Raise InputError for runs of different tasks."""
+    for path, task in zip(paths, tasks, strict=True):
+        if task is not tasks[0]:
+            raise InputError(
+                f"{paths[0]} is a run of {tasks[0].name} and {path} one of {task.name}: "
+                "only runs of one task can be compared"
+            )
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """Return the last parts of paths, as many as tell them apart."""
+    for count in range(1, max(len(path.parts) for path in paths) + 1):
+        names = [str(Path(*path.parts[-count:])) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path.resolve()) for path in paths]
+
+
+def compared_run(
+    task: Task, path: Path, name: str, source: Any, advance: Any, *, precision: str, **how: Any
+) -> tuple[ComparedRun, Shown | None]:
+    """Return a run with its evaluation, and the images of it, where it answers to images."""
+    from vitreous.checkpoints import load
+    from vitreous.evaluation.comparison import ComparedRun
+    from vitreous.inspection.comparison_page import Shown
+    from vitreous.tasks.answering import open_answerer
+    from vitreous.tasks.running import open_run
+    from vitreous.tasks.task import module_of
+    from vitreous.training.precision import computing
+    from vitreous.training.settings import leaves
+
+    run = open_run(path)
+    evaluation, shown = None, None
+    if task.config.command == "pretrain":
+        model: Any = load(path)
+    else:
+        _, answerer = open_answerer(path)
+        model = module_of(answerer)
+        held = task.held_out(str(path), answerer, source, {})
+        model.to(how["device"])
+        with computing(precision, how["device"]):
+            evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
+        model.to("cpu")
+        if task.takes == "images":
+            shown = Shown(task.to_inspect(held.examples), model.preprocessing)
+    size = sum(each.numel() for each in model.parameters())
+    return ComparedRun(name, path, size, run.metrics(), leaves(run.config), evaluation), shown

@@ -1,0 +1,291 @@
+"""Runs of one task side by side: their scores on the same examples, their settings, and where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from vitreous.evaluation.paired import PairedDifference, common_examples, holm, paired_difference
+from vitreous.evaluation.result import Answers, Evaluation, Metric
+from vitreous.languages import percentage, phrase, words
+from vitreous.results import Result
+
+MOST_NAMED = 100  # differing examples in the JSON
+SIGNIFICANT = 0.05
+
+
+class ComparedRun(NamedTuple):
+    """A run that is compared.
+
+    Attributes:
+        rows: of metrics.jsonl.
+        settings: the leaves of its configuration.
+        evaluation: of its whole held-out part; None where single examples have no answers.
+    """
+
+    name: str
+    path: Path
+    parameters: int
+    rows: Sequence[Mapping[str, Any]]
+    settings: Mapping[str, Any]
+    evaluation: Evaluation | None = None
+
+
+@dataclass(frozen=True)
+class Comparison(Result):
+    """Two or more runs of a task, compared with the first of them.
+
+    Attributes:
+        common: the evaluations of the examples that all runs have held out, in one order; empty where there
+            are none.
+        relabeled: examples that are left out, since the runs' data name different answers.
+        report: the page.
+    """
+
+    task: str
+    runs: tuple[ComparedRun, ...]
+    common: tuple[Evaluation, ...] = ()
+    relabeled: int = 0
+    report: Path | None = None
+
+    @property
+    def count(self) -> int:
+        """The examples that all runs are compared on."""
+        return self.common[0].count if self.common else 0
+
+    @cached_property
+    def differences(self) -> list[PairedDifference]:
+        """Of each run but the first, to the first."""
+        scores = [found for each in self.common if (found := each.scores()) is not None]
+        return [paired_difference(each, scores[0]) for each in scores[1:]]
+
+    @property
+    def p_values(self) -> list[float]:
+        """Of the differences, adjusted for their number."""
+        return holm([each.p_value for each in self.differences])
+
+    @cached_property
+    def settings(self) -> dict[str, list[Any]]:
+        """The settings on which the runs differ, with the value of each; None where one lacks it."""
+        names = {name: None for run in self.runs for name in run.settings}
+        rows = {name: [run.settings.get(name) for run in self.runs] for name in names}
+        return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
+
+    @cached_property
+    def by_class(self) -> dict[str, list[float]]:
+        """The score of each class that all runs know, those that differ most first."""
+        found = [each.by_class() for each in self.common]
+        shared = [name for name in found[0] if all(name in each for each in found)] if found else []
+        rows = {name: [each[name] for each in found] for name in shared}
+        return dict(sorted(rows.items(), key=lambda row: min(row[1]) - max(row[1])))
+
+    @cached_property
+    def answers(self) -> list[Answers]:
+        """The answers of each run to the common examples, with the class numbers of the first run."""
+        found = [each for evaluation in self.common if (each := evaluation.answers()) is not None]
+        return [in_classes(each, found[0].classes) for each in found]
+
+    @cached_property
+    def differing(self) -> Int[np.ndarray, " n"]:
+        """The common examples that the runs answer differently, those whose losses differ most first."""
+        if not self.answers:
+            return np.zeros(0, dtype=int)
+        given = [[str(value) for value in each.given] for each in self.answers]
+        rows = np.array([i for i, row in enumerate(zip(*given, strict=True)) if len(set(row)) > 1], dtype=int)
+        losses = np.array([np.nan_to_num(each.loss) for each in self.answers])[:, rows]
+        return rows[np.argsort(-np.ptp(losses, axis=0), kind="stable")]
+
+    def notes(self) -> list[str]:
+        """Say what is compared, in sentences."""
+        names = ", ".join(f"{run.name}: {run.evaluation.count:,}" for run in self.runs if run.evaluation)
+        if not any(run.evaluation for run in self.runs):
+            return [phrase("compared.curves-only")]
+        if not self.common:
+            return [phrase("compared.nothing-in-common", names=names)]
+        whole = all(run.evaluation and run.evaluation.count == self.count for run in self.runs)
+        said = [phrase(f"compared.{'all' if whole else 'shared'}", count=self.count, names=names)]
+        if self.relabeled:
+            said.append(phrase("compared.relabeled", count=self.relabeled))
+        return said
+
+    def verdicts(self) -> list[str]:
+        """Say of each run but the first whether it is better or worse, in a sentence."""
+        if not self.differences or not (scores := self.common[0].scores()):
+            return []
+        said = []
+        for run, found, p_value in zip(self.runs[1:], self.differences, self.p_values, strict=True):
+            better = (found.difference > 0) != scores.lower
+            kind = "alike" if not p_value < SIGNIFICANT else "better" if better else "worse"
+            said.append(
+                phrase(
+                    f"compared.{kind}",
+                    run=run.name,
+                    first=self.runs[0].name,
+                    score=phrase(f"scores.{scores.name}"),
+                    difference=difference_text(found.difference, rate=scores.rate),
+                    low=difference_text(found.interval.low, rate=scores.rate),
+                    high=difference_text(found.interval.high, rate=scores.rate),
+                    p=f"{p_value:.2g}",
+                    exact=scores.right is not None,
+                    more=found.better,
+                    fewer=found.worse,
+                )
+            )
+        return said
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each run: its metrics on the common examples, else on its own."""
+        rows = []
+        for number, run in enumerate(self.runs):
+            evaluation = self.common[number] if self.common else run.evaluation
+            last = run.rows[-1] if run.rows else {}
+            row: dict[str, Any] = {"run": run.name, "examples": evaluation.count if evaluation else None}
+            for name, metric in (evaluation.metrics if evaluation else {}).items():
+                row[name] = metric.value
+            if not evaluation:
+                row |= {name: last.get(name) for name in ("loss", "validation_loss")}
+            if self.differences:
+                found = self.differences[number - 1] if number else None
+                row["difference"] = found.difference if found else 0.0
+                row["low"], row["high"] = found.interval if found else (0.0, 0.0)
+                row["p_value"] = self.p_values[number - 1] if found else None
+            row |= {"parameters": run.parameters, "epochs": last.get("epoch"), "seconds": last.get("seconds")}
+            rows.append(row)
+        return rows
+
+    def lines(self) -> list[list[str]]:
+        """Return `table` for people: a header with the runs, then a line for each number."""
+        found = self.common or [run.evaluation for run in self.runs if run.evaluation]
+        lines = [["", *(run.name for run in self.runs)]]
+        if len(found) == len(self.runs):
+            lines.append([phrase("compared.examples"), *(f"{each.count:,}" for each in found)])
+            for name, metric in found[0].metrics.items():
+                label = words("metrics").get(name, metric.label)
+                lines.append([label, *(metric_text(each.metrics[name]) for each in found)])
+        else:
+            for name in ("loss", "validation_loss"):
+                values = [run.rows[-1].get(name) if run.rows else None for run in self.runs]
+                if any(value is not None for value in values):
+                    shown = ("–" if value is None else f"{value:.4f}" for value in values)
+                    lines.append([phrase(f"facts.{name.replace('_', '-')}"), *shown])
+        if self.differences and (scores := self.common[0].scores()):
+            label = phrase("compared.difference", score=phrase(f"scores.{scores.name}"))
+            texts = [difference_text(each.difference, rate=scores.rate) for each in self.differences]
+            bounds = [
+                [difference_text(end, rate=scores.rate) for end in each.interval] for each in self.differences
+            ]
+            lines.append([label, "–", *texts])
+            lines.append([phrase("compared.interval"), "–", *(" … ".join(each) for each in bounds)])
+            lines.append(["p", "–", *(f"{p_value:.2g}" for p_value in self.p_values)])
+        lines.append([phrase("facts.parameters"), *(f"{run.parameters:,}" for run in self.runs)])
+        for name, label in (("epoch", "epochs"), ("seconds", "time")):
+            values = [run.rows[-1].get(name, 0) if run.rows else 0 for run in self.runs]
+            lines.append(
+                [phrase(f"facts.{label}"), *(phrase(f"facts.values.{label}", value=each) for each in values)]
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        own = [run.evaluation.to_json() if run.evaluation else {} for run in self.runs]
+        score = self.common[0].scores() if self.common else None
+        return {
+            "task": self.task,
+            "report": str(self.report) if self.report else None,
+            "count": self.count,
+            "score": score.name if score else None,
+            "notes": self.notes(),
+            "verdicts": self.verdicts(),
+            "runs": [
+                {
+                    "path": str(run.path),
+                    **row,
+                    "held_out": {"count": mine.get("count"), **mine.get("metrics", {})},
+                }
+                for run, row, mine in zip(self.runs, self.table(), own, strict=True)
+            ],
+            "differences": [
+                {
+                    "run": run.name,
+                    "minus": self.runs[0].name,
+                    **found._asdict(),
+                    "interval": list(found.interval),
+                    "adjusted_p_value": p_value,
+                }
+                for run, found, p_value in zip(self.runs[1:], self.differences, self.p_values, strict=False)
+            ],
+            "settings": self.settings,
+            "per_class": [{"label": label, "values": row} for label, row in self.by_class.items()],
+            "differing_count": len(self.differing),
+            "differing": [self.example(row) for row in self.differing[:MOST_NAMED].tolist()],
+        }
+
+    def example(self, row: int) -> dict[str, Any]:
+        """Return a common example with its answers in words."""
+        first = self.answers[0]
+        given = [in_words(each.given[row], each.classes) for each in self.answers]
+        return {
+            "name": self.common[0].names[row],
+            "true": in_words(first.true[row], first.classes),
+            "answers": given,
+        }
+
+
+def metric_text(metric: Metric) -> str:
+    """Return a metric with its interval."""
+    written = percentage if metric.rate else metric.text
+    bounds = f" ({written(metric.interval.low)} … {written(metric.interval.high)})" if metric.interval else ""
+    return f"{written(metric.value)}{bounds}"
+
+
+def in_words(value: Any, classes: Sequence[str]) -> str:
+    """Return what a class number, several, a number or a text means."""
+    if isinstance(value, list):
+        return ", ".join(classes[each] for each in value)
+    if isinstance(value, str):
+        return value
+    return classes[value] if classes else f"{value:.4g}"
+
+
+def in_classes(answers: Answers, classes: Sequence[str]) -> Answers:
+    """Return answers with the class numbers of another list; classes that are missing there come after it."""
+    if list(answers.classes) == list(classes):
+        return answers
+    every = [*classes, *(name for name in answers.classes if name not in classes)]
+    numbers = [every.index(name) for name in answers.classes]
+
+    def renumbered(values: Sequence[Any]) -> list[Any]:
+        return [[numbers[i] for i in each] if isinstance(each, list) else numbers[each] for each in values]
+
+    return answers._replace(classes=every, true=renumbered(answers.true), given=renumbered(answers.given))
+
+
+def compare_runs(task: str, runs: Sequence[ComparedRun]) -> Comparison:
+    """Compare runs on the examples that all of them have held out and agree on."""
+    whole = [run.evaluation for run in runs if run.evaluation]
+    if len(whole) < len(runs):
+        return Comparison(task, tuple(runs))
+    places = common_examples([each.names for each in whole])
+    if not len(places[0]):
+        return Comparison(task, tuple(runs))
+    common = [each.subset(rows) for each, rows in zip(whole, places, strict=True)]
+    known = [each.answers() for each in common]
+    labels = [[in_words(value, each.classes) for value in each.true] for each in known if each is not None]
+    same = np.array([len(set(row)) == 1 for row in zip(*labels, strict=True)], dtype=bool)
+    rows = np.flatnonzero(same) if labels else np.arange(len(places[0]))
+    relabeled = len(places[0]) - len(rows)
+    if relabeled:
+        common = [each.subset(rows) for each in common] if len(rows) else []
+    return Comparison(task, tuple(runs), tuple(common), relabeled)
+
+
+def difference_text(value: float, *, rate: bool) -> str:
+    """Return a difference with its sign, of shares in points."""
+    return (
+        phrase("compared.points", value=f"{100 * value:+.1f}".replace("-", "−")) if rate else f"{value:+.4g}"
+    )

@@ -1,0 +1,123 @@
+"""The page of `vitreous compare`: scores on the same examples, curves, settings, classes, disagreements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.loading import worker_count
+from vitreous.evaluation.comparison import Comparison, difference_text
+from vitreous.inspection.evaluation_figures import compared_curves
+from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
+from vitreous.inspection.predictions import predictions_figure
+from vitreous.languages import percentage, phrase
+from vitreous.models.preprocessing import Preprocessing
+
+MOST_DIFFERING = 5000  # examples in the page
+MOST_TEXTS = 200
+
+
+class Shown(NamedTuple):
+    """The images of the first run's evaluation, by their `indices`, and how they are shown."""
+
+    images: ImageDataset
+    preprocessing: Preprocessing
+
+
+def write_comparison(found: Comparison, path: Path, curves: str, shown: Shown | None) -> Comparison:
+    """Write the page of a comparison.
+
+    Args:
+        curves: the kind of the runs' panels, in the catalog.
+        shown: the images that were evaluated; None of texts, and where there are none.
+    """
+    parts: list[Exhibit | LeftOut] = [
+        runs_table(found),
+        compared_curves({run.name: run.rows for run in found.runs}, curves),
+        settings_table(found),
+        *(classes_changes(found) if found.common else ()),
+        *(disagreements(found, shown) if found.common else ()),
+    ]
+    names = [run.name for run in found.runs]
+    write_page(
+        path,
+        "comparison.html.j2",
+        parts=parts,
+        title=phrase("titles.comparison", names=", ".join(names)),
+        names=names,
+        notes=found.notes(),
+        verdicts=found.verdicts(),
+        command="vitreous compare " + " ".join(str(run.path) for run in found.runs),
+    )
+    return replace(found, report=path)
+
+
+def runs_table(found: Comparison) -> Exhibit:
+    """List the runs: metrics with intervals, the difference to the first run, size, length and time."""
+    table = HTML.rows(found.lines())
+    return exhibit("runs", table, first=found.runs[0].name, several=len(found.runs) > 2)
+
+
+def settings_table(found: Comparison) -> Exhibit | LeftOut:
+    """List the settings on which the runs differ."""
+    if not found.settings:
+        return left_out("settings", "same-settings")
+    header = [phrase("compared.setting"), *(run.name for run in found.runs)]
+    rows = [
+        [name, *("–" if value is None else str(value) for value in row)]
+        for name, row in found.settings.items()
+    ]
+    return exhibit("settings", HTML.rows([header, *rows]))
+
+
+def classes_changes(found: Comparison) -> Iterator[Exhibit | LeftOut]:
+    """List the score of each class in all runs."""
+    if not found.by_class:
+        return
+    header = [
+        phrase("columns.class"),
+        *(run.name for run in found.runs),
+        phrase("compared.largest-difference"),
+    ]
+    rows = [
+        [label, *map(percentage, row), difference_text(max(row) - min(row), rate=True).lstrip("+")]
+        for label, row in found.by_class.items()
+    ]
+    yield exhibit(f"changes.{found.task}", HTML.rows([header, *rows]))
+
+
+def disagreements(found: Comparison, shown: Shown | None) -> Iterator[Exhibit | LeftOut]:
+    """Show the examples that the runs answer differently: images to filter and sort, texts in a table."""
+    rows = found.differing
+    if not len(rows):
+        yield left_out("disagreements", "no-disagreements", count=found.count)
+    elif shown:
+        rows, first = rows[:MOST_DIFFERING], found.common[0]
+        some = first.subset(rows)
+        answers = {run.name: each.subset(rows) for run, each in zip(found.runs, found.answers, strict=True)}
+        yield predictions_figure(
+            answers,
+            some.names,
+            shown.images,
+            some.indices,
+            shown.preprocessing,
+            entry="disagreements",
+            workers=worker_count(None),
+            total=found.count,
+            differing=len(found.differing),
+        )
+    else:
+        header = [phrase("compared.example"), phrase("compared.true"), *(run.name for run in found.runs)]
+        texts = [found.example(row) for row in rows[:MOST_TEXTS].tolist()]
+        cells = [[each["name"], each["true"], *each["answers"]] for each in texts]
+        yield exhibit(
+            "disagreements",
+            HTML.rows([header, *cells]),
+            total=found.count,
+            differing=len(rows),
+            shown=len(cells),
+            count=len(rows),
+        )

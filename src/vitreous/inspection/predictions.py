@@ -1,0 +1,218 @@
+"""The predictions explorer: every evaluated image as a thumbnail with its answers, to filter, sort, export.
+
+Thumbnails are as small as their number demands, so that a page of 50,000 images stays below 20 MB.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from PIL import Image
+from torch import Tensor
+
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import BadImage
+from vitreous.data.image_samples import evaluation_loader
+from vitreous.evaluation.outputs import evaluating
+from vitreous.evaluation.result import Answers
+from vitreous.inspection.attention_metrics import readout_attention, readout_of, to_grid
+from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.images import inferno, rgb, to_scale
+from vitreous.inspection.page import HTML, Exhibit, exhibit
+from vitreous.languages import phrase, words
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
+
+MOST_IMAGES = 50_000
+SPRITE_BYTES = 9_000_000  # of all thumbnails; base64 makes them a third larger
+SIDES = (96, 64, 48, 40, 32, 24, 16)  # of a thumbnail, in pixels
+LOSSLESS = 32  # the largest side that is stored without loss where there is room
+QUALITIES = (80, 50, 25)
+COLUMNS, ROWS = 40, 25  # of thumbnails in one sheet
+TRIED = 200  # thumbnails that the size of all is estimated from
+ATTENDED = 400  # images whose attention is shown, at most
+ATTENTION_WORK = 1e12  # parameters x tokens x images
+ATTENTION_BATCH = 8
+
+
+class Sprite(NamedTuple):
+    """Thumbnails on sheets, from left to right and from top to bottom; (H, W) of each."""
+
+    size: tuple[int, int]
+    sheets: list[str]
+
+
+def predictions_figure(
+    models: Mapping[str, Answers],
+    names: Sequence[str],
+    images: ImageDataset,
+    indices: Sequence[int] | np.ndarray,
+    preprocessing: Preprocessing,
+    *,
+    entry: str = "predictions",
+    workers: int = 0,
+    attending: Model | None = None,
+    **values: Any,
+) -> Exhibit:
+    """Show the answers of one or several models to the same images.
+
+    Args:
+        models: by name; of several the first decides how images are sorted.
+        names: of the images.
+        indices: their numbers in `images`.
+        entry: of the exhibit in the catalog.
+        workers: threads that decode.
+        attending: the model whose attention is shown on the images with the largest losses.
+        values: that the words of the exhibit need besides.
+    """
+    first = next(iter(models.values()))
+    order = np.argsort(-np.nan_to_num(first.loss), kind="stable")
+    shown = np.sort(order[:MOST_IMAGES])  # of more images those with the largest losses
+    some = images.subset(np.asarray(indices)[shown])
+    sprite = make_sprite(some, preprocessing, workers)
+    place = {row: number for number, row in enumerate(shown.tolist())}
+    attended = [place[row] for row in order[:MOST_IMAGES].tolist()]
+    data = {
+        "classes": list(first.classes),
+        "names": [names[row] for row in shown],
+        "true": [first.true[row] for row in shown],
+        "models": [packed(name, each, shown) for name, each in models.items()],
+        "size": sprite.size,
+        "columns": COLUMNS,
+        "perSheet": COLUMNS * ROWS,
+        "sheets": sprite.sheets,
+        "attention": dict(attention_maps(attending, some, attended)) if isinstance(attending, ViT) else {},
+        "grid": attending.config.grid if isinstance(attending, ViT) else None,
+        "heat": base64.b64encode(inferno().tobytes()).decode(),
+        "lossName": phrase(f"scores.{first.loss_name}"),
+        "words": words("explorer-of-predictions"),
+    }
+    return exhibit(
+        entry,
+        script="predictions",
+        figure=HTML.predictions(data, words("explorer-of-predictions"), phrase("page.noscript-predictions")),
+        count=len(names),
+        shown=len(shown),
+        attended=len(data["attention"]),
+        classes=len(first.classes),
+        **values,
+    )
+
+
+def packed(name: str, answers: Answers, rows: np.ndarray) -> dict[str, Any]:
+    """Return the answers of a model to some images, for the page."""
+
+    def rounded(values: Float[np.ndarray, " N"] | None) -> list[float | None] | None:
+        return None if values is None else [float(f"{values[row]:.4g}") for row in rows]
+
+    return {
+        "name": name,
+        "given": [answers.given[row] for row in rows],
+        "loss": rounded(answers.loss),
+        "confidence": rounded(answers.confidence),
+        "right": None if answers.right is None else [int(answers.right[row]) for row in rows],
+    }
+
+
+def make_sprite(images: ImageDataset, preprocessing: Preprocessing, workers: int) -> Sprite:
+    """Return all images as the model sees them, as large as all of them together may be."""
+    tried = images.subset(np.array(images.sample(min(TRIED, len(images)))))
+    for side, quality in candidates(max(preprocessing.size)):
+        size = small_size(preprocessing.size, side)
+        sheets = [webp(sheet, quality) for sheet in sheets_of(tried, preprocessing, size, workers)]
+        if sum(map(len, sheets)) * len(images) / len(tried) < SPRITE_BYTES:
+            break
+    if len(tried) < len(images):
+        sheets = [webp(sheet, quality) for sheet in sheets_of(images, preprocessing, size, workers)]
+    return Sprite(size, [f"data:image/webp;base64,{base64.b64encode(each).decode()}" for each in sheets])
+
+
+def candidates(largest: int) -> Iterator[tuple[int, int | None]]:
+    """Yield sides of thumbnails with qualities, the best first; a quality of None is without loss."""
+    sides = [min(largest, SIDES[0]), *(side for side in SIDES[1:] if side < largest)]
+    for side in sides:
+        if side <= LOSSLESS:
+            yield side, None
+        yield side, QUALITIES[0]
+    for side in sides[-2:]:
+        for quality in QUALITIES[1:]:
+            yield side, quality
+
+
+def small_size(size: tuple[int, int], side: int) -> tuple[int, int]:
+    """Return (H, W) of the same shape whose longer side has at most `side` pixels."""
+    scale = min(side / max(size), 1)
+    return max(round(size[0] * scale), 1), max(round(size[1] * scale), 1)
+
+
+def sheets_of(
+    images: ImageDataset, preprocessing: Preprocessing, size: tuple[int, int], workers: int
+) -> Iterator[UInt8[np.ndarray, "_ _ 3"]]:
+    """Yield sheets of `ROWS` rows of thumbnails, the last one with fewer; gray where an image cannot be
+    read."""
+    small = preprocessing.model_copy(update={"size": size})
+    height, width = size
+    per_sheet = COLUMNS * ROWS
+    loader = evaluation_loader(images, preprocessing=small, batch_size=200, workers=workers)
+    current, sheet = 0, blank(len(images), size)
+    for batch in loader:
+        pixels = small.denormalize(batch.images).cpu()
+        for index, image in zip(batch.indices.tolist(), pixels, strict=True):
+            while index // per_sheet > current:
+                yield sheet
+                current += 1
+                sheet = blank(len(images) - current * per_sheet, size)
+            row, column = divmod(index % per_sheet, COLUMNS)
+            top, left = row * height, column * width
+            sheet[top : top + height, left : left + width] = rgb(image)
+    yield sheet
+
+
+def blank(left: int, size: tuple[int, int]) -> UInt8[np.ndarray, "_ _ 3"]:
+    """Return a gray sheet for at most so many thumbnails."""
+    rows = min(max(math.ceil(left / COLUMNS), 1), ROWS)
+    return np.full((rows * size[0], min(left, COLUMNS) * size[1], 3), 128, dtype=np.uint8)
+
+
+def webp(pixels: UInt8[np.ndarray, "_ _ 3"], quality: int | None) -> bytes:
+    """Return the file of an image; without loss where `quality` is None."""
+    buffer = io.BytesIO()
+    options = {"lossless": True} if quality is None else {"quality": quality, "method": 4}
+    Image.fromarray(pixels).save(buffer, format="WEBP", **options)
+    return buffer.getvalue()
+
+
+def attention_maps(model: ViT, images: ImageDataset, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Yield what the readout attends to in the last layer, mean of the heads, as bytes of the color scale:
+    for as many of the first `rows` as do not take long."""
+    work = sum(each.numel() for each in model.parameters()) * model.config.sequence_length
+    chosen = list(rows[: max(min(ATTENDED, int(ATTENTION_WORK / work)), ATTENTION_BATCH)])
+    device = next(model.parameters()).device
+    for start in range(0, len(chosen), ATTENTION_BATCH):
+        read = []
+        for row in chosen[start : start + ATTENTION_BATCH]:
+            with suppress(BadImage):
+                read.append((row, images.image(row)))
+        if not read:
+            continue
+        batch = model.preprocessing([image for _, image in read]).to(device)
+        with evaluating(model), capture_attention(model) as captured:
+            model(batch)
+            maps = readout_attention(captured.maps[-1].cpu(), readout_of(model, batch)).mean(dim=1)
+        for (row, _), grid in zip(read, to_grid(maps, model.config), strict=True):
+            yield row, as_bytes(to_scale(grid))
+
+
+def as_bytes(shares: Float[Tensor, "rows columns"]) -> str:
+    """Return shares of a color scale as base64, a byte for each."""
+    scaled = (shares.float().clamp(0, 1) * 255).round().to(torch.uint8)
+    return base64.b64encode(scaled.cpu().numpy().tobytes()).decode()
