@@ -25,15 +25,16 @@ class Outcome(NamedTuple):
 
 @pytest.fixture(scope="session")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """runs/mine: a run on the digits that never trained. photos/: two classes. photo.jpg."""
+    """runs/mine and runs/other: runs on the digits that never trained. photos/: two classes. photo.jpg."""
     place = tmp_path_factory.mktemp("workplace")
     write_run(place / "runs" / "mine")
+    write_run(place / "runs" / "other", seed=1)
     write_photos(place / "photos")
     Image.open(place / "photos" / "3" / "0.jpg").save(place / "photo.jpg")
     return place
 
 
-def write_run(path: Path) -> None:
+def write_run(path: Path, seed: int = 0) -> None:
     """A run directory as training leaves it, with a tiny model that has learned nothing."""
     from vitreous.models.config import ViTConfig
     from vitreous.models.preprocessing import Preprocessing
@@ -46,7 +47,7 @@ def write_run(path: Path) -> None:
     )
     preprocessing = Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,))
     run = Run.create(path, RunConfig(source="digits", model=config, preprocessing=preprocessing))
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = ViT(config, preprocessing=preprocessing, labels=[str(digit) for digit in range(10)])
     torch.nn.init.normal_(model.head.weight)  # type: ignore[arg-type]
     run.save_model(model)

@@ -101,6 +101,7 @@ LACKING = {
         "--device --precision": "model and program are compared on the CPU in fp32",
     },
     "bench": {"--seed --workers": NO_IMAGES},
+    "compare": {"--seed": NOT_RANDOM, "--config --set": "the runs have their own configurations"},
     "doctor": {" ".join(SHARED): "a run has all of them in its config.toml"},
     "data check": {
         "--seed": NOT_RANDOM,
@@ -127,6 +128,7 @@ def test_a_shared_option_is_in_every_command_where_it_has_an_effect(name: str) -
 
 PYTHON = {
     "embed": vt.embed,
+    "compare": vt.compare,
     "evaluate": vt.evaluate,
     "predict": vt.predict,
     "probe": vt.probe,

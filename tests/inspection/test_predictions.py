@@ -20,10 +20,10 @@ from vitreous.data.dataset import ArrayImages, ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.result import Answers
-from vitreous.inspection import predictions
 from vitreous.inspection.page import Exhibit
-from vitreous.inspection.predictions import predictions_figure
-from vitreous.inspection.run_report import write_run_report
+from vitreous.inspection.runs import predictions
+from vitreous.inspection.runs.predictions import predictions_figure
+from vitreous.inspection.runs.report import write_run_report
 from vitreous.models.names import build_model
 
 CLASSES = ("cat", "dog", "<b>owl</b>")

@@ -20,10 +20,10 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
-from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.learn_page import reason_against
 from vitreous.inspection.page import Exhibit, write_page
-from vitreous.inspection.run_report import model_summary, write_training_report
+from vitreous.inspection.runs.evaluation_figures import curves_figure
+from vitreous.inspection.runs.report import model_summary, write_training_report
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
 from vitreous.training.callbacks import read_metrics

@@ -13,7 +13,7 @@ from vitreous.languages import speaking
 
 if TYPE_CHECKING:
     from vitreous.evaluation.comparison import ComparedRun, Comparison
-    from vitreous.inspection.comparison_page import Shown
+    from vitreous.inspection.runs.comparison import Shown
     from vitreous.tasks.task import Task
 
 
@@ -41,7 +41,7 @@ def compare(
     """
     require_packages("matplotlib", extra="train", what="compare")
     from vitreous.evaluation.comparison import compare_runs
-    from vitreous.inspection.comparison_page import write_comparison
+    from vitreous.inspection.runs.comparison import write_comparison
     from vitreous.tasks.running import task_of_run
     from vitreous.training.run import default_path
 
@@ -96,7 +96,7 @@ def compared_run(
     """Return a run with its evaluation, and the images of it, where it answers to images."""
     from vitreous.checkpoints import load
     from vitreous.evaluation.comparison import ComparedRun
-    from vitreous.inspection.comparison_page import Shown
+    from vitreous.inspection.runs.comparison import Shown
     from vitreous.tasks.answering import open_answerer
     from vitreous.tasks.running import open_run
     from vitreous.tasks.task import module_of

@@ -92,7 +92,7 @@ def samples_of(model: Any, opened: Any, images: Any) -> list[tuple[Image.Image, 
     """
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
-    from vitreous.inspection.run_report import labeled_samples
+    from vitreous.inspection.runs.report import labeled_samples
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
 

@@ -86,6 +86,10 @@ class CompareOptions(TypedDict, total=False):
     batch_size: Annotated[BatchSize, Parameter(help="examples in one step; 64 by default")]
     workers: Workers
     device: Device
+    precision: Annotated[
+        str,
+        Parameter(name="--precision", help="fp32 (the default), bf16, or auto: bf16 where that is faster"),
+    ]
     language: Language
 
 

@@ -18,10 +18,10 @@ from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
 from vitreous.inspection.attention_metrics import map_words
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
-from vitreous.inspection.evaluation_figures import MOST_CLASSES
 from vitreous.inspection.images import Pixels, overlay, rgb
 from vitreous.inspection.model_report import InspectionRequest, write_model_report
 from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out
+from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
 from vitreous.languages import percentage, phrase
 from vitreous.layers.segmentation import MaskTransformer
 from vitreous.models.preprocessing import to_tensor, upright

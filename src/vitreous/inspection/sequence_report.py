@@ -18,10 +18,10 @@ from vitreous.data.findings import Finding
 from vitreous.data.text.batches import padded
 from vitreous.data.text.tokenizer import BYTES, END, START, Tokenizer
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.evaluation_figures import curves_figure
 from vitreous.inspection.images import Pixels, enlarged, overlay, rgb
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, write_page
-from vitreous.inspection.run_head import head_of
+from vitreous.inspection.runs.evaluation_figures import curves_figure
+from vitreous.inspection.runs.head import head_of
 from vitreous.languages import phrase
 from vitreous.layers.attention import CrossAttention
 from vitreous.models.transformer import Captioner, Transformer

@@ -117,7 +117,7 @@ class Classification(ImageTask):
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
         if evaluation is None:
             return None
-        from vitreous.inspection.run_report import write_training_report
+        from vitreous.inspection.runs.report import write_training_report
 
         run, data, cpu = trained.run, trained.data, torch.device("cpu")
         batches: Any = self.prepare(run.config, data, device=cpu, world=World()).loader

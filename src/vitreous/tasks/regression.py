@@ -259,9 +259,9 @@ class Regression(ImageTask):
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
         if evaluation is None:
             return None
-        from vitreous.inspection.evaluation_figures import curves_figure
         from vitreous.inspection.model_figures import model_exhibits
-        from vitreous.inspection.run_report import sample_batch, write_run_report
+        from vitreous.inspection.runs.evaluation_figures import curves_figure
+        from vitreous.inspection.runs.report import sample_batch, write_run_report
 
         path, shown = trained.run.path, sample_batch(answerer, self.held_out_part(trained.data)[1])
         return write_run_report(

@@ -15,9 +15,9 @@ function explorePredictions(root) {
   const state = { pattern: "", true: "", given: "", sort: models.length > 1 ? "spread" : "loss", name: "", page: 0 };
 
   // Which models are right about an image, as a sign for each.
-  const judged = models.every((model) => model.right);
+  const rated = models.every((model) => model.right);
   const pattern = (i) => models.map((model) => (model.right[i] ? "✓" : "✗")).join("");
-  const patterns = judged ? names.map((_, i) => pattern(i)) : [];
+  const patterns = rated ? names.map((_, i) => pattern(i)) : [];
   const single = classes.length > 0 && models[0].given.length > 0 && !Array.isArray(models[0].given[0]);
 
   let chosen = [];
@@ -88,7 +88,7 @@ function explorePredictions(root) {
     const lines = sentence(i);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", lines.join("; "));
-    if (judged) figure.className = models.every((model) => model.right[i]) ? "right" : "wrong";
+    if (rated) figure.className = models.every((model) => model.right[i]) ? "right" : "wrong";
     for (const line of [...lines, names[i].split("/").slice(-2).join("/")]) {
       caption.append(line, document.createElement("br"));
     }
@@ -230,7 +230,7 @@ function explorePredictions(root) {
   for (const name of ["true", "given"]) find(name).append(option("", say("any")), ...classes.map((label, number) => option(number, label)));
   const sorts = [...(models.length > 1 ? ["spread"] : []), "loss", "low-loss", ...(models[0].confidence ? ["confidence", "low-confidence"] : []), "order"];
   find("sort").append(...sorts.map((name) => option(name, say(`sort-${name}`, { loss: data.lossName }))));
-  find("pattern").closest("div").hidden = !judged;
+  find("pattern").closest("div").hidden = !rated;
   for (const name of ["true", "given"]) find(name).closest("div").hidden = !classes.length;
   root.classList.toggle("small", Math.max(height, width) < 64);
   if (models.length === 1 && patterns.includes("✗")) Object.assign(state, { pattern: "✗", sort: models[0].confidence ? "confidence" : "loss" });

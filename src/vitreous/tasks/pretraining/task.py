@@ -287,7 +287,7 @@ class Pretraining(ImageTask):
         )
 
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
-        from vitreous.inspection.run_report import write_pretraining_report
+        from vitreous.inspection.runs.report import write_pretraining_report
 
         run, images = trained.run, self.held_out_part(trained.data)[1] or trained.data.train
         return write_pretraining_report(

@@ -160,7 +160,7 @@ class Segmentation(ImageTask):
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
         if evaluation is None:
             return None
-        from vitreous.inspection.run_report import write_segmentation_report
+        from vitreous.inspection.runs.report import write_segmentation_report
 
         images = self.held_out_part(trained.data)[1]
         return write_segmentation_report(

@@ -27,7 +27,7 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
-from vitreous.inspection import evaluation_figures as figures
+from vitreous.inspection.runs import evaluation_figures as figures
 from vitreous.inspection.images import rgb
 from vitreous.inspection.learn_page import reason_against, write_learn_page
 from vitreous.inspection.model_figures import (
@@ -37,8 +37,8 @@ from vitreous.inspection.model_figures import (
     positions_figure,
 )
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
-from vitreous.inspection.predictions import predictions_figure
-from vitreous.inspection.run_head import head_of
+from vitreous.inspection.runs.predictions import predictions_figure
+from vitreous.inspection.runs.head import head_of
 from vitreous.inspection.segmentation_figures import iou_figure, masks_figure, sample_masks
 from vitreous.languages import phrase
 from vitreous.models.names import Model

@@ -1,0 +1,116 @@
+"""`vitreous compare`: runs of every kind of task on the same examples, as people and programs see it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitreous as vt
+
+Command = Callable[..., tuple[int, str, str]]
+TINY = ("--set", "model.depth=1", "--set", "model.width=16", "--set", "model.mlp_dim=16", "--epochs", "2")
+
+
+def test_two_runs(command: Command, workplace: Path) -> None:
+    code, out, err = command("compare", "runs/mine", "runs/other", "--out", "compared/page.html")
+    assert code == 0, err
+    assert "All runs are compared on the same 360 held-out examples." in out
+    assert re.search(r"^accuracy +\d", out, re.MULTILINE)
+    assert re.search(r"^other (is (better|worse) than mine|and mine do not differ)", out, re.MULTILINE)
+    assert re.search(r"^different answers to \d+ of 360 examples$", out, re.MULTILINE)
+    page = (workplace / "compared" / "page.html").read_text(encoding="utf-8")
+    assert {"runs", "changes", "disagreements"} <= set(re.findall(r'<section id="([\w-]+)"', page))
+    assert "all runs have the same settings" in page
+    assert "vitreous compare runs/mine runs/other" in page
+    assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
+
+
+def test_what_is_compared_with_other_data(command: Command) -> None:
+    code, out, err = command("compare", "runs/mine", "runs/other", "--data", "photos", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["count"] == 24
+    assert found["score"] == "accuracy"
+    assert [row["run"] for row in found["runs"]] == ["mine", "other"]
+    alone = json.loads(command("evaluate", "runs/other", "photos", "--json").out)  # type: ignore[attr-defined]
+    assert found["runs"][1]["accuracy"] == alone["test_accuracy"]
+    assert found["runs"][1]["held_out"]["accuracy"]["value"] == alone["test_accuracy"]
+    difference = found["differences"][0]
+    assert difference["difference"] == pytest.approx(
+        found["runs"][1]["accuracy"] - found["runs"][0]["accuracy"]
+    )
+    right = [
+        [row["true"] == each for each in row["answers"]]
+        for row in found["differing"]
+        if row["true"] in row["answers"]
+    ]
+    assert difference["better"] == sum(not first and second for first, second in right)
+    assert Path(found["report"]).is_file()
+
+
+def test_runs_of_different_tasks_are_refused(command: Command, workplace: Path) -> None:
+    config = workplace / "runs" / "mine" / "config.toml"
+    other = workplace / "runs" / "several"
+    other.mkdir()
+    text = config.read_text().replace('task = "classification"', 'task = "multilabel"')
+    (other / "config.toml").write_text(text)
+    code, _, err = command("compare", "runs/mine", "runs/several")
+    assert code == 2
+    assert "runs/mine is a run of classification and runs/several one of multilabel" in err
+    assert "only runs of one task can be compared" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_every_task_can_be_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: object, language: str
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = {"numbers": ["path,label"], "labels": ["path,label"]}
+    for i in range(80):
+        shade = int(rng.integers(0, 255))
+        Image.fromarray(np.full((16, 16, 3), shade, np.uint8)).save(f"{i}.png")
+        lines["numbers"].append(f"{i}.png,{shade / 10}")
+        lines["labels"].append(
+            f"{i}.png,{'dark' if shade < 120 else 'light'}" + ("|middle" if 60 < shade < 190 else "")
+        )
+    for name, rows in lines.items():
+        Path(f"{name}.csv").write_text("\n".join(rows) + "\n")
+    tiny = {"model.depth": 1, "model.width": 16, "model.mlp_dim": 16, "model.heads": 2}
+    quick = {"epochs": 2, "settings": tiny, "progress": False, "language": language}
+    small = {**quick, "model": "ViT-Ti/8", "image_size": 16}
+    makers = {
+        "multilabel": lambda seed: vt.train("labels.csv", seed=seed, **small),
+        "regression": lambda seed: vt.train("numbers.csv", task="regression", seed=seed, **small),
+        "segmentation": lambda seed: vt.train(task="segmentation", seed=seed, epochs=1, progress=False),
+        "captioning": lambda seed: vt.train(task="captioning", seed=seed, epochs=1, progress=False),
+        "translation": lambda seed: vt.train_translator(seed=seed, steps=20, progress=False),
+        "mae": lambda seed: vt.pretrain("digits", seed=seed, epochs=1, progress=False),
+    }
+    for task, make in makers.items():
+        found = vt.compare(make(0), make(1), out=f"{task}.html", progress=False, language=language)
+        assert found.task == task
+        assert "seed" in found.settings
+        assert len(found.differences) == (task != "mae")
+        assert found.count > 0 or task == "mae"
+        json.dumps(found.to_json(), default=float)
+        tab = browser.new_page(viewport={"width": 390, "height": 844})  # type: ignore[attr-defined]
+        errors: list[str] = []
+        tab.on("pageerror", lambda error, errors=errors: errors.append(str(error)))
+        tab.goto(Path(f"{task}.html").resolve().as_uri(), timeout=1_000_000)
+        tab.wait_for_timeout(300)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, task
+        assert [
+            (each["id"], each["nodes"][0]["html"][:200]) for each in Axe().run(tab).response["violations"]
+        ] == []
+        assert errors == []
+        tab.close()
