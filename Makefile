@@ -8,7 +8,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-lowest docs links lint format clean
+.PHONY: demo test test-slow test-lowest locked lock docs links lint format clean
 
 .venv/train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -43,6 +43,25 @@ test-lowest:
 	.venv-lowest/bin/python -m pip install --quiet --extra-index-url $(TORCH_INDEX) 'torch==$(LOWEST_TORCH)' --editable '.[dev]'
 	.venv-lowest/bin/python -m pytest -rs -n 2 -m "not slow" tests/golden tests/layers tests/models tests/checkpoints \
 	  tests/training/test_engine.py tests/training/test_resume.py tests/deployment/test_exporting.py
+
+# The versions of requirements/dev.txt, checked by their hashes, in the place of the newest; then any target.
+locked:
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) --upgrade pip
+	$(PIP) torch
+	$(PIP) --no-deps --require-hashes -r requirements/dev.txt
+	$(PIP) --no-deps --editable .
+	touch .venv/train .venv/dev .venv/slow
+
+# PyTorch is not in the files: constraints.txt pins it, and its build for CPUs or CUDA is the machine's choice.
+NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cupti \
+  cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 nccl-cu13 nvjitlink \
+  nvshmem-cu13 nvtx)
+COMPILE = uv pip compile pyproject.toml -c constraints.txt --upgrade --universal --python-version 3.11 \
+  --generate-hashes --custom-compile-command 'make lock' $(addprefix --no-emit-package ,$(NOT_LOCKED)) --quiet
+lock:
+	$(COMPILE) --extra serve --extra data -o requirements/serve.txt
+	$(COMPILE) --extra dev --extra slow --extra docs -o requirements/dev.txt
 
 docs: .venv/dev
 	$(PIP) --editable '.[dev,docs]'

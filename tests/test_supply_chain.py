@@ -1,0 +1,59 @@
+"""What is installed and published: locked versions with hashes, workflows that name what there is."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+
+
+def asked_for(extras: list[str]) -> list[Requirement]:
+    """The requirements of the package with these extras, and with those that they name."""
+    found: list[Requirement] = []
+    for text in [*PROJECT["dependencies"], *(each for extra in extras for each in EXTRAS[extra])]:
+        requirement = Requirement(text)
+        if requirement.name == PROJECT["name"]:
+            found += asked_for(sorted(requirement.extras))
+        else:
+            found.append(requirement)
+    return found
+
+
+@pytest.mark.parametrize(("name", "extras"), [("serve", ["serve", "data"]), ("dev", ["dev", "slow", "docs"])])
+def test_the_lock_has_what_the_project_asks_for(name: str, extras: list[str]) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    versions: dict[str, list[str]] = {}
+    for package, version in re.findall(r"^([\w.-]+)==([^ \\]+)", text, re.MULTILINE):
+        versions.setdefault(canonicalize_name(package), []).append(version)
+    for requirement in asked_for(extras):
+        if requirement.name == "torch":  # constraints.txt pins it
+            continue
+        locked = versions.get(canonicalize_name(requirement.name), [])
+        assert locked, f"{requirement} is not in requirements/{name}.txt: make lock"
+        assert all(map(requirement.specifier.contains, locked)), f"{requirement} has {locked}: make lock"
+    entries = re.split(r"\n(?=[\w.-]+==)", text)[1:]
+    assert len(entries) == sum(map(len, versions.values()))
+    assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_workflows_call_what_there_is() -> None:
+    targets = set(re.findall(r"^([\w./-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert {path.stem for path in workflows} == {"docs", "nightly", "release", "test"}
+    for path in workflows:
+        workflow = yaml.safe_load(path.read_text())
+        assert workflow["permissions"], f"{path.name}: what a token may do is said"
+        for job in workflow["jobs"].values():
+            assert job["timeout-minutes"]
+            for step in job["steps"]:
+                for target in re.findall(r"\bmake ([\w./-]+)", step.get("run", "")):
+                    assert target in targets, f"{path.name}: make {target}"
+                for file in re.findall(r"(?:tests|requirements)/[\w./-]+", step.get("run", "")):
+                    assert (ROOT / file).exists(), f"{path.name}: {file}"
