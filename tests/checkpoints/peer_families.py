@@ -125,6 +125,35 @@ def beit(kind: str, **fields: Any) -> Case:
     return transformers_case(kind, config, "logits", **SIZED, num_labels=CLASSES, **fields)
 
 
+def timm_case(name: str, **arguments: Any) -> Case:
+    """A model of timm, in the folder that it writes for the hub."""
+    import_beside("timm_registry").import_timm()
+    from timm import create_model
+    from timm.models import save_for_hf
+
+    sizes = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": WIDTH, "depth": 2, "num_heads": HEADS}
+    arguments = sizes | {"mlp_ratio": 2.0, "num_classes": CLASSES} | arguments
+    module = randomized(create_model(name, **arguments))
+    return Case(
+        module,
+        lambda folder: save_for_hf(module, folder, model_args=arguments, safe_serialization=True),
+        lambda pixels: {"tokens": module.forward_features(pixels), "output": module(pixels)},
+    )
+
+
+def radio() -> Case:
+    sizes = COMMON | {"image_size": SIZE, "max_img_size": 28, "mlp_ratio": 2.0, "num_registers": 3}
+    case = transformers_case("RadioModel", "RadioConfig", "last_hidden_state", **sizes)
+
+    def compute(pixels: Tensor) -> dict[str, Tensor]:
+        """It normalizes by itself, what our model is given normalized already."""
+        conditioner = case.module.input_conditioner
+        found = case.module(pixels * conditioner.norm_std + conditioner.norm_mean)
+        return {"tokens": found.last_hidden_state, "output": found.summary[:, :WIDTH]}
+
+    return case._replace(compute=compute)
+
+
 def open_clip(*, quick_gelu: bool, **fields: Any) -> Case:
     """The tower of open_clip or, by the same names, of OpenAI's code."""
     package = without_torchvision("open_clip.transformer")
@@ -180,6 +209,17 @@ def readme_of_vit(attention: int) -> Case:
 CASES: dict[str, Callable[[], Case]] = {
     "frankzvit-apart": lambda: readme_of_vit(0),
     "siglip2-naflex": siglip2,
+    "radio": radio,
+    "tipsv2": lambda: transformers_case(
+        "Tipsv2VisionModel", "Tipsv2VisionConfig", **SIZED | {"mlp_ratio": 2}, num_register_tokens=2
+    ),
+    "internvl": lambda: transformers_case(
+        "InternVLVisionModel", "InternVLVisionConfig", None, **SIZED, attention_bias=True
+    ),
+    "timm-beit": lambda: timm_case("beitv2_base_patch16_224"),
+    "timm-beit-shared": lambda: timm_case(
+        "beit_base_patch16_224", use_rel_pos_bias=False, use_shared_rel_pos_bias=True, global_pool="token"
+    ),
     "beit": lambda: beit("BeitForImageClassification", use_relative_position_bias=True),
     "beit-pretrained": lambda: transformers_case(
         "BeitModel",

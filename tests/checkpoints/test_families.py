@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import vitreous as vt
+from vitreous.checkpoints.formats import FORMATS
 
 HERE = Path(__file__).parent
 TOLERANCE = 2e-5
@@ -20,11 +21,28 @@ TOLERANCE = 2e-5
 TOLD: dict[str, dict[str, Any]] = {
     "frankzvit-apart": {"heads": 2},
     "siglip2-naflex": {},
+    "radio": {},
+    "tipsv2": {},
+    "internvl": {},
+    "timm-beit": {},
+    "timm-beit-shared": {},
     "beit": {},
     "beit-pretrained": {},
     "data2vec": {},
     "open-clip": {"heads": 2, "mlp": "gelu"},
     "openai-clip": {"heads": 2, "mlp": "quick_gelu"},
+}
+# The formats of its codebase that a case is written in; what is written is read back and compared.
+WRITTEN = {
+    "siglip2-naflex": "huggingface",
+    "timm-beit": "timm",
+    "timm-beit-shared": "timm",
+    "beit": "huggingface",
+    "beit-pretrained": "huggingface",
+    "data2vec": "huggingface",
+    "open-clip": "open-clip",
+    "openai-clip": "open-clip",
+    "frankzvit-apart": "frankzvit",
 }
 
 
@@ -66,6 +84,10 @@ def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path:
     again = vt.load(tmp_path / "native")
     assert again.config == model.config
     assert largest_difference(computed(again, images, expected), expected) < TOLERANCE
+
+    if format := WRITTEN.get(name):
+        suffixes = FORMATS[format].suffixes or ("",)
+        vt.save(model, tmp_path / f"written{suffixes[0]}", format=format)
 
     # another size
     larger = vt.resize(model, image_size=16)

@@ -88,6 +88,7 @@ TYPICAL: dict[str, dict[str, Any]] = {
     "vit-pytorch": ORDINARY | {"norm_eps": 1e-5, "qkv_bias": False, "stem": NORMED, "patch_size": (8, 8)},
     "frankzvit": ORDINARY | {"norm_eps": 1e-5, "pooling": "mean-all", "final_norm": "pooled"},
     "dinov2": ORDINARY | {"num_classes": None},
+    "open-clip": ORDINARY | {"norm_eps": 1e-5, "embedding_norm": True, "head_bias": False},
     "bit": ORDINARY,
     "vitreous": ORDINARY,
 }

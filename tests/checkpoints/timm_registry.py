@@ -35,7 +35,6 @@ MODULES = (
 ACTIVATIONS = {"GELU": "gelu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh", "SiLU": "silu"}
 # By the name of a class of timm: the part of it that is not known here.
 UNKNOWN = {
-    "Beit": "tables of relative positions",
     "Cait": "class attention",
     "NaFlexVit": "sequences of any shape (NaFlex)",
     "VisionTransformerRelPos": "relative positions",

@@ -76,6 +76,15 @@ def without_patch_bias(config: ViTConfig, weights: dict[str, Tensor]) -> tuple[V
     return config.model_copy(update={"stem": stem}), rest | {"position.table": table}
 
 
+def without_key_bias(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Biases of the keys that are zero. They add the same number to all logits of a query, which the softmax
+    does not see; keys that are rotated need theirs."""
+    named = {name: bias.clone() for name, bias in weights.items() if name.endswith("attention.qkv.bias")}
+    for bias in named.values():
+        bias.chunk(3)[1].zero_()
+    return weights | named
+
+
 def value_of(config: ViTConfig | BiTConfig, field: str) -> Any:
     """A field by its dotted name; None where the stem has no such field."""
     value: Any = config

@@ -112,20 +112,6 @@ def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
     return [stacked(f"{ours}.{kind}", [f"{each}.{kind}" for each in theirs]) for kind in ("weight", "bias")]
 
 
-def without_key_bias(ours: str, query: str, value: str) -> Row:
-    """The biases of q and v alone. That of k adds the same number to all logits of a query, which the softmax
-    does not see."""
-
-    def read(query: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        return (torch.cat([query, torch.zeros_like(query), value]),)
-
-    def write(bias: Tensor) -> tuple[Tensor, ...]:
-        query, _, value = bias.chunk(3)
-        return query, value
-
-    return Row((f"{ours}.bias",), (query, value), read, write)
-
-
 def query_and_key_value(ours: str, theirs: str) -> list[Row]:
     """The packed in-projection (rows q, k, v) of torch's MultiheadAttention, of which ours holds q and (k, v)
     apart."""

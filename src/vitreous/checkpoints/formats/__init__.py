@@ -6,6 +6,7 @@ from vitreous.checkpoints.formats.google import GOOGLE
 from vitreous.checkpoints.formats.huggingface_text import MARIAN, TROCR
 from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
 from vitreous.checkpoints.formats.open_clip import OPEN_CLIP
+from vitreous.checkpoints.formats.radio import RADIO
 from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT, TORCH_TRANSFORMER, TORCHVISION
 from vitreous.checkpoints.formats.timm_writing import TIMM
 from vitreous.checkpoints.formats.vit_pytorch import VIT_PYTORCH
@@ -23,6 +24,7 @@ FORMATS: dict[str, Format] = {
         TORCHVISION,
         VIT_PYTORCH,
         FRANKZVIT,
+        RADIO,
         HUGGINGFACE,
         OPEN_CLIP,
         DINOV2,

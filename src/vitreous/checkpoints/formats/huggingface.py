@@ -26,8 +26,10 @@ from vitreous.checkpoints.formats.huggingface_families import (
     BIAS,
     CLIP,
     DINOV2,
+    INTERNVL,
     SHARED_BIAS,
     SIGLIP,
+    TIPS,
     VIT,
     Family,
 )
@@ -35,11 +37,10 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, pr
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
 from vitreous.checkpoints.weights import (
     Row,
-    packed,
     pairs,
     query_and_key_value,
     same,
-    without_key_bias,
+    stacked,
 )
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -54,18 +55,25 @@ TOWERS = (
     "data2vec_vision",
     "vision_model",
     "vision_tower",
+    "model.vision_tower",
+    "vision_encoder",
     "encoder",
 )
 PREFIXES = ("", *(f"{name}." for name in TOWERS))
 # The other half of a model with two towers or a decoder, and buffers.
-OTHERS = ("text_model.", "text_projection.", "logit_scale", "logit_bias", "decoder.")
+OTHERS = (
+    *("text_model.", "text_encoder.", "text_projection.", "logit_scale", "logit_bias", "temperature"),
+    *("decoder.", "language_model.", "model.language_model.", "multi_modal_projector."),
+    "model.multi_modal_projector.",
+)
 MASKED_MODELING = ("lm_head.", "layernorm.")  # the head of BEiT's pre-training
-UNUSED = ("embeddings.mask_token", "embeddings.position_ids")
+UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 
 
 # Of transformers' other models of images: the part that is not known here, and their model_types.
 UNKNOWN_PARTS = {
     "rotary positions": ("dinov3_vit", "mlcd_vision_model", "pixtral"),
+    "names of its own code, which transformers does not know": ("intern_vit_6b", "internvl_chat"),
     "RMSNorm": ("aimv2", "aimv2_vision_model"),
     "detection tokens": ("yolos",),
     "windowed attention": ("vitdet", "sam", "sam_vision_model", "swin", "swinv2"),
@@ -86,11 +94,12 @@ def check_family(source: Source) -> None:
 
 
 def read_huggingface(source: Source) -> Reading:
-    patches = (f"{family.names['stem.projection']}.weight" for family in (VIT, CLIP))
+    patches = (f"{family.names['stem.projection']}.weight" for family in (VIT, CLIP, TIPS))
     prefix = source.prefix("a transformers checkpoint of a ViT", PREFIXES, *patches)
     others = MASKED_MODELING if "lm_head.weight" in source.tensors else OTHERS
     source = source.renamed(lambda name: None if name.startswith(others) else name.removeprefix(prefix))
-    if "embeddings.patch_embeddings.projection.weight" in source.tensors:
+    internvl = INTERNVL.layer.format(0) + "attention.projection_layer.weight" in source.tensors
+    if "embeddings.patch_embeddings.projection.weight" in source.tensors and not internvl:
         source = source.renamed(published_name)
     if "encoder.layer.0.mlp.gate_proj.weight" in source.tensors:
         raise InputError(
@@ -124,6 +133,8 @@ def own_interpolation(family: Family, config: ViTConfig) -> str | None:
     """How a family resamples its positions, where not as the others do."""
     if config.position.kind == "relative-bias":
         return "timm-npz"
+    if family is TIPS:
+        return "flexivit"
     return "timm" if family is DINOV2 and config.registers else None
 
 
@@ -178,6 +189,10 @@ def family_of(source: Source) -> Family:
     """The family, from the names of the weights."""
     if "embeddings.patch_embedding.weight" in source.tensors:
         return CLIP if "embeddings.class_embedding" in source.tensors else SIGLIP
+    if "patch_embed.proj.weight" in source.tensors:
+        return TIPS
+    if "encoder.layer.0.attention.projection_layer.weight" in source.tensors:
+        return INTERNVL
     if any(name.endswith((".lambda_1", "relative_position_bias_table")) for name in source.tensors):
         return BEIT
     return DINOV2 if "encoder.layer.0.norm1.weight" in source.tensors else VIT
@@ -187,7 +202,7 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
     """The configuration from shapes and config.json."""
     tensors, described = source.tensors, source.config
     layer = family.layer.format(0)
-    fields = shape_fields(source, family_rows(family, swiglu=f"{layer}mlp.weights_in.weight" in tensors))
+    fields = shape_fields(source, family_rows(family, swiglu=f"{layer}{family.gates[0]}.weight" in tensors))
     # config.json may leave out whatever is the default of its model_type
     defaults = "model_type" in described
     activation = described.get("hidden_act", family.activation if defaults else "gelu")
@@ -201,7 +216,8 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
         fields["heads"] = heads
     class_token, second = (name in tensors for name in map(family.tokens.get, POSITIONED))
     distilled = "distillation_classifier.weight" in tensors
-    registers = source.size_if_there("embeddings.register_tokens", 1, ndim=3) or 0
+    more = family.tokens.get("registers", "")
+    registers = 0 if "distillation" in more else source.size_if_there(more, 1, ndim=3) or 0
     fields |= positions_of(source, family, fields["patch_size"], class_token + second) | {
         "norm_eps": described.get("layer_norm_eps", family.eps),
         "stem": {"kind": "patch", "bias": f"{family.names['stem.projection']}.bias" in tensors},
@@ -212,12 +228,23 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
         "head_bias": fields["num_classes"] is None or family is not CLIP,
         "pooling": pooling_of(source, family, fields["width"], distilled=distilled),
     }
-    if family is BEIT:
+    if family is INTERNVL:
+        check_internvl(source)
+        fields["pooling"] = "mean" if described.get("use_mean_pooling", True) else "class"
+    if family in (BEIT, INTERNVL):
         norms = {"tokens": "layernorm.weight", "pooled": "pooler.layernorm.weight"}
         fields["final_norm"] = next((where for where, name in norms.items() if name in tensors), "none")
     if not defaults and "layer_norm_eps" not in described:
         source.assumed.append(f"LayerNorm eps {family.eps} and GELU, as no config.json says")
     return fields
+
+
+def check_internvl(source: Source) -> None:
+    """Raise an InputError that names a part of an InternViT which is not known here."""
+    parts = {"norm_type": "layer_norm", "use_qk_norm": False}
+    for name, known in parts.items():
+        if (value := source.config.get(name, known)) != known:
+            raise InputError(f"{source.where}: {name}={value!r} of InternViT is not known here")
 
 
 def positions_of(source: Source, family: Family, patch: tuple[int, int], tokens: int) -> dict[str, Any]:
@@ -258,7 +285,7 @@ def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -
 def family_rows(family: Family, *, swiglu: bool) -> list[Row]:
     """The table but for tokens and positions, under names without the prefix that a head gives."""
     ours, theirs = "blocks.{}.", family.layer
-    gates = {"mlp.gate_expand": "mlp.weights_in", "mlp.contract": "mlp.weights_out"}
+    gates = dict(zip(("mlp.gate_expand", "mlp.contract"), family.gates, strict=True))
     layer_names = family.layer_names | (gates if swiglu else {})
     return [
         *pairs(family.names),
@@ -273,12 +300,10 @@ def family_rows(family: Family, *, swiglu: bool) -> list[Row]:
 
 def qkv_rows(family: Family) -> list[Row]:
     ours, theirs = "blocks.{}.attention.qkv", [family.layer + part for part in family.attention]
-    rows = packed(ours, theirs)
-    return (
-        rows
-        if family.key_bias
-        else [rows[0], without_key_bias(ours, f"{theirs[0]}.bias", f"{theirs[2]}.bias")]
-    )
+    biases: list[str | None] = [f"{each}.bias" for each in theirs]
+    if not family.key_bias:
+        biases[1] = None
+    return [stacked(f"{ours}.weight", [f"{each}.weight" for each in theirs]), stacked(f"{ours}.bias", biases)]
 
 
 def huggingface_rows(config: ViTConfig, family: Family) -> list[Row]:
@@ -288,7 +313,7 @@ def huggingface_rows(config: ViTConfig, family: Family) -> list[Row]:
         family.positions,
         axes=family.token_axes,
         table_axes=family.table_axes,
-        positioned=POSITIONED if family is DINOV2 else family.tokens,
+        positioned=POSITIONED if family in (DINOV2, TIPS) else family.tokens,
     )
     biases = bias_rows(config, BIAS, SHARED_BIAS)
     return [tokens, *biases, *family_rows(family, swiglu=config.mlp == "swiglu")]

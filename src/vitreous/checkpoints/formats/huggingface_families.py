@@ -11,7 +11,7 @@ class Family(NamedTuple):
     names: dict[str, str]  # of parts
     layer: str
     layer_names: dict[str, str]
-    attention: tuple[str, str, str]  # q, k, v
+    attention: tuple[str, ...]  # q, k, v; or all in one
     tokens: dict[str, str]
     positions: str
     eps: float  # where config.json does not tell, as the activation
@@ -20,6 +20,7 @@ class Family(NamedTuple):
     table_axes: int = 3
     scales: tuple[str, str] = ("layer_scale1.lambda1", "layer_scale2.lambda1")  # of the two branches
     key_bias: bool = True
+    gates: tuple[str, str] = ("mlp.weights_in", "mlp.weights_out")  # of SwiGLU
 
 
 VIT = Family(
@@ -63,6 +64,34 @@ BEIT = VIT._replace(
 # Tables of relative positions: of a layer, and of all.
 BIAS = "encoder.layer.{}.attention.attention.relative_position_bias.relative_position_bias_table"
 SHARED_BIAS = "encoder.relative_position_bias.relative_position_bias_table"
+INTERNVL = BEIT._replace(
+    layer_names={
+        "attention_norm": "layernorm_before",
+        "attention.out": "attention.projection_layer",
+        "mlp_norm": "layernorm_after",
+        "mlp.expand": "mlp.fc1",
+        "mlp.contract": "mlp.fc2",
+    },
+    attention=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+    key_bias=True,
+    eps=1e-6,
+)
+TIPS = DINOV2._replace(
+    names={"stem.projection": "patch_embed.proj", "norm": "norm"},
+    layer="blocks.{}.",
+    layer_names={
+        "attention_norm": "norm1",
+        "attention.out": "attn.proj",
+        "mlp_norm": "norm2",
+        "mlp.expand": "mlp.c_fc",
+        "mlp.contract": "mlp.c_proj",
+    },
+    attention=("attn.qkv",),
+    tokens={"class_token": "cls_token", "registers": "register_tokens"},
+    positions="pos_embed",
+    scales=("ls1.gamma", "ls2.gamma"),
+    gates=("mlp.w12", "mlp.w3"),
+)
 CLIP = Family(
     names={
         "stem.projection": "embeddings.patch_embedding",

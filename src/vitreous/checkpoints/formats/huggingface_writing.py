@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import held, without_patch_bias
+from vitreous.checkpoints.canonicalize import held, without_key_bias, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats.huggingface import PREFIXES, huggingface_rows, read_huggingface
-from vitreous.checkpoints.formats.huggingface_families import CLIP, DINOV2, SIGLIP, VIT, Family
+from vitreous.checkpoints.formats.huggingface_families import BEIT, CLIP, DINOV2, SIGLIP, VIT, Family
 from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
 from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.weights import write_rows
@@ -53,6 +53,14 @@ SIGLIP_LIMITS = EVERY | {
     "representation_size": (None,),
     "num_classes": (None,),
 }
+BEIT_LIMITS = EVERY | {
+    "position.kind": ("relative-bias",),
+    "position.where": ("every-layer", "every-layer-shared"),
+    "representation_size": (None,),
+    "drop_remainder": (False,),
+    "pooling": ("class", "mean"),
+    "final_norm": ("tokens", "pooled"),
+}
 HEADS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.")
 # Their names of activations where they differ; that of SwiGLU is not used.
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "swiglu": "gelu"}
@@ -75,7 +83,7 @@ def write_huggingface(model: Model, path: Path) -> None:
         log.warning("huggingface has no preprocessing that pads images: it is written as crop")
     path.mkdir(parents=True, exist_ok=True)
     write_safetensors(named, path / "model.safetensors")
-    labels = label_fields(model) if form.family in (VIT, DINOV2) else {}
+    labels = label_fields(model) if form.family in (VIT, BEIT, DINOV2) else {}
     write_json(common(config) | described | labels, path / "config.json")
     write_json(preprocessor_config(model.preprocessing), path / "preprocessor_config.json")
 
@@ -179,6 +187,28 @@ def siglip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
     return config, weights, described | {"architectures": ["SiglipVisionModel"], "vision_use_head": True}
 
 
+def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+    """BEiT, whose last norm is after the mean of the patches, or on the tokens."""
+    mean = config.pooling == "mean"
+    if config.final_norm != ("pooled" if mean else "tokens"):
+        raise InputError(
+            f"huggingface's BEiT cannot hold final_norm={config.final_norm} with pooling={config.pooling}"
+        )
+    if config.grid[0] != config.grid[1]:
+        raise InputError("huggingface's BEiT cannot hold images that are not square")
+    shared = config.position.where == "every-layer-shared"
+    described: Described = {
+        "model_type": "beit",
+        "intermediate_size": config.mlp_dim,
+        "use_relative_position_bias": not shared,
+        "use_shared_relative_position_bias": shared,
+        "use_mean_pooling": mean,
+        "layer_scale_init_value": config.layer_scale or 0.0,
+        "architectures": ["BeitModel" if config.num_classes is None else "BeitForImageClassification"],
+    }
+    return config, without_key_bias(weights), described
+
+
 class Form(NamedTuple):
     """How a family is written."""
 
@@ -190,6 +220,8 @@ class Form(NamedTuple):
 
 def form_for(config: ViTConfig) -> Form:
     """The family that has this model's parts."""
+    if config.position.kind == "relative-bias":
+        return Form(BEIT, BEIT_LIMITS, beit_form, keep=("layer_scale",))
     if config.embedding_norm:
         return Form(CLIP, CLIP_LIMITS, clip_form)
     if config.pooling == "attention":
@@ -204,6 +236,7 @@ HUGGINGFACE = Format(
     name="huggingface",
     about="transformers: ViT, DeiT, Dinov2, ViTMAE's encoder, the image towers of CLIP and SigLIP",
     keys=(rf"({'|'.join(map(re.escape, PREFIXES))})embeddings\.patch_embedding(s\.projection)?\.weight",),
+    entries=(("model_type", "tipsv2"), ("model_type", "tipsv2_vision_model")),
     read=read_huggingface,
     write=write_huggingface,
     limits=lambda model: form_for(model.config).limits if isinstance(model, ViT) else {},

@@ -1,4 +1,4 @@
-"""timm: VisionTransformer, its distilled form (DeiT) and its hybrids, as a folder (model.safetensors and
+"""timm: VisionTransformer, DeiT (distilled), hybrids, Beit and Eva, as a folder (model.safetensors and
 config.json) or a plain state dict. Norms are on the tokens (`norm`) or after the pooling (`fc_norm`);
 registers and the class token have position rows unless `no_embed_class`.
 """
@@ -22,6 +22,9 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
+from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
+from vitreous.checkpoints.formats.timm_beit import ARGUMENTS as BEIT_ARGUMENTS
+from vitreous.checkpoints.formats.timm_beit import BIAS, SHARED_BIAS
 from vitreous.checkpoints.formats.timm_eva import ARGUMENTS as EVA_ARGUMENTS
 from vitreous.checkpoints.formats.timm_eva import frequencies_row, rotary_fields
 from vitreous.checkpoints.formats.timm_layers import FUSED, Layers, layers_of
@@ -127,7 +130,8 @@ def facts(source: Source) -> dict[str, Any]:
     args = source.config.get("model_args")
     args = args if isinstance(args, dict) else {}
     row = table["read"].get(name, {})
-    allowed = (*ARGUMENTS, *EVA_ARGUMENTS) if "use_rot_pos_emb" in row else ARGUMENTS
+    more = EVA_ARGUMENTS if "use_rot_pos_emb" in row else BEIT_ARGUMENTS
+    allowed = (*ARGUMENTS, *more)
     for key, value in args.items():
         if value and key not in allowed:
             raise InputError(f"{source.where}: {key}={value!r} of config.json's model_args is not known here")
@@ -153,13 +157,19 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     class_token, distilled = "cls_token" in tensors, "dist_token" in tensors
     registers = source.size_if_there("reg_token", 1, ndim=3) or 0
     prefix = int(class_token) + int(distilled) + registers
-    size, embedded = size_and_rows(source, known, fields["patch_size"], prefix)
+    patch, sizes = fields["patch_size"], sizes_of(source, known)
+    if biased := bias_fields(source, patch, BIAS, SHARED_BIAS, described=sizes):
+        size, embedded = biased["image_size"], False
+        if "pos_embed" in tensors:
+            raise InputError(f"{source.where}: relative positions beside others are not known here")
+    else:
+        size, embedded = size_and_rows(source, known, patch, prefix)
     if isinstance(known.get("num_heads"), int):
         fields["heads"] = known["num_heads"]
     if known.get("use_rot_pos_emb"):
         fields["rotary"] = rotary_fields(source, known)
     if "pos_embed" not in tensors:
-        fields["position"] = {"kind": "rotary-2d"}
+        fields["position"] = biased["position"] if biased else {"kind": "rotary-2d"}
     last_norms = {"tokens": "norm.weight", "pooled": "fc_norm.weight"}
     fields |= {
         "image_size": size,
@@ -183,7 +193,8 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
         fields["mlp"] = activation_of(source, "act_layer", known.get("act_layer", "gelu"))
     fields["norm_eps"] = known.get("norm_eps", 1e-5 if fields["embedding_norm"] else 1e-6)
     if not known:
-        check_bare(source, fields)
+        if not biased:
+            check_bare(source, fields)
         assume(source, fields)
     return fields, embedded
 
@@ -192,7 +203,7 @@ def size_and_rows(
     source: Source, known: dict[str, Any], patch: tuple[int, int], prefix: int
 ) -> tuple[tuple[int, int], bool]:
     """The image size, and whether the prefix tokens have rows among the positions."""
-    sizes = [known.get("img_size"), input_size(source), known.get("default_size")]
+    sizes = sizes_of(source, known)
     if "pos_embed" not in source.tensors and known.get("use_rot_pos_emb"):
         given = (as_pair(size) for size in (source.overrides.get("image_size"), *sizes))
         return next((size for size in given if size), None) or asked_image_size(source), False
@@ -237,10 +248,12 @@ def assume(source: Source, fields: dict[str, Any]) -> None:
         source.assumed.append(f"{guessed} (or pass like='timm:NAME' with the architecture's name)")
 
 
-def input_size(source: Source) -> Any:
+def sizes_of(source: Source, known: dict[str, Any]) -> list[Any]:
+    """The image sizes that its descriptions tell."""
     described = source.config.get("pretrained_cfg", source.config)
     size = described.get("input_size") if isinstance(described, dict) else None
-    return size[1:] if isinstance(size, list) and len(size) == 3 else None
+    size = size[1:] if isinstance(size, list) and len(size) == 3 else None
+    return [known.get("img_size"), size, known.get("default_size")]
 
 
 def timm_pooling(source: Source, known: dict[str, Any], *, class_token: bool, distilled: bool) -> str:
@@ -305,6 +318,7 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, layers: Layers = FUSE
     prefix = {"class_token": "cls_token", "distillation_token": "dist_token", "registers": "reg_token"}
     rows = [
         tokens_and_positions(config, prefix, "pos_embed", positioned=prefix if embedded else ()),
+        *bias_rows(config, BIAS, SHARED_BIAS),
         *ROWS,
         *layers.rows(),
     ]

@@ -8,10 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.canonicalize import held, without_patch_bias
+from vitreous.checkpoints.canonicalize import held, without_key_bias, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats.timm import CROP_MODES, PREFIXES, read_timm, timm_rows
+from vitreous.checkpoints.formats.timm_beit import LAYERS as BEIT_LAYERS
+from vitreous.checkpoints.formats.timm_beit import LIMITS as BEIT_LIMITS
+from vitreous.checkpoints.formats.timm_beit import beit_args, needs_beit
 from vitreous.checkpoints.formats.timm_eva import LIMITS as EVA_LIMITS
 from vitreous.checkpoints.formats.timm_eva import eva_form, needs_eva
 from vitreous.checkpoints.formats.timm_layers import FUSED
@@ -40,7 +43,9 @@ LIMITS = PLAIN_VIT | {
 
 
 def limits_of(model: Model) -> Limits:
-    """What VisionTransformer or Eva can be, whichever the model needs."""
+    """What VisionTransformer, Beit or Eva can be, whichever the model needs."""
+    if isinstance(model, ViT) and needs_beit(model.config):
+        return BEIT_LIMITS
     return EVA_LIMITS if isinstance(model, ViT) and needs_eva(model.config) else LIMITS
 
 
@@ -73,6 +78,9 @@ def write_timm(model: Model, path: Path) -> None:
     elif config.embedding_norm:
         config, weights = without_patch_bias(config, weights)
     layers = FUSED._replace(scales=("gamma_1", "gamma_2")) if eva else FUSED
+    if needs_beit(config):
+        layers, weights = BEIT_LAYERS, without_key_bias(weights)
+        name, args = "beit_base_patch16_224", beit_args(config, model_args(config))
     if eva and config.mlp_sub_norm and config.mlp == "swiglu":
         layers = layers._replace(gates=("fc1_g", "fc1_x"))
     tensors = write_rows(timm_rows(config, layers=layers), weights)
