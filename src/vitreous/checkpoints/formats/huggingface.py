@@ -254,10 +254,12 @@ def positions_of(source: Source, family: Family, patch: tuple[int, int], tokens:
         tokens: before the patches, that have a position.
     """
     size = source.config.get("image_size", 224 if "model_type" in source.config else None)
-    biased = bias_fields(source, patch, BIAS, SHARED_BIAS, described=[size])
-    if family is not BEIT or (biased is None and family.positions in source.tensors):
+    if family is not BEIT:
         positions = source.positions(family.positions) - tokens
         return {"image_size": image_size_of(source, patch, positions, described=[size])}
+    biased = bias_fields(source, patch, BIAS, SHARED_BIAS, described=[size])
+    if biased is None and family.positions in source.tensors:
+        return positions_of(source, VIT, patch, tokens)
     if biased is None:
         return {"image_size": size, "position": {"kind": "none"}}
     rows, columns = (side // p for side, p in zip(biased["image_size"], patch, strict=True))
@@ -315,5 +317,5 @@ def huggingface_rows(config: ViTConfig, family: Family) -> list[Row]:
         table_axes=family.table_axes,
         positioned=POSITIONED if family in (DINOV2, TIPS) else family.tokens,
     )
-    biases = bias_rows(config, BIAS, SHARED_BIAS)
+    biases = bias_rows(config, BIAS, SHARED_BIAS) if config.position.kind == "relative-bias" else []
     return [tokens, *biases, *family_rows(family, swiglu=config.mlp == "swiglu")]

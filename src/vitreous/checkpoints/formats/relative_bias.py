@@ -64,8 +64,6 @@ def size_of_offsets(
 
 def bias_rows(config: ViTConfig, own: str, shared: str) -> list[Row]:
     """The tables of a model; layers that share one keep it in the first."""
-    if config.position.kind != "relative-bias":
-        return []
     if config.position.where == "every-layer-shared":
         return [same("blocks.0.attention.position.table", shared)]
     return [same("blocks.{}.attention.position.table", own)]

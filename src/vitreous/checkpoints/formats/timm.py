@@ -158,7 +158,10 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     registers = source.size_if_there("reg_token", 1, ndim=3) or 0
     prefix = int(class_token) + int(distilled) + registers
     patch, sizes = fields["patch_size"], sizes_of(source, known)
-    if biased := bias_fields(source, patch, BIAS, SHARED_BIAS, described=sizes):
+    biased = None
+    if SHARED_BIAS in tensors or BIAS.format(0) in tensors:
+        biased = bias_fields(source, patch, BIAS, SHARED_BIAS, described=sizes)
+    if biased:
         size, embedded = biased["image_size"], False
         if "pos_embed" in tensors:
             raise InputError(f"{source.where}: relative positions beside others are not known here")
@@ -318,10 +321,11 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, layers: Layers = FUSE
     prefix = {"class_token": "cls_token", "distillation_token": "dist_token", "registers": "reg_token"}
     rows = [
         tokens_and_positions(config, prefix, "pos_embed", positioned=prefix if embedded else ()),
-        *bias_rows(config, BIAS, SHARED_BIAS),
         *ROWS,
         *layers.rows(),
     ]
+    if config.position.kind == "relative-bias":
+        rows += bias_rows(config, BIAS, SHARED_BIAS)
     if config.rotary is not None and config.rotary.kind == "mixed":
         rows.append(frequencies_row(config.depth))
     if config.stem.kind == "resnet":
