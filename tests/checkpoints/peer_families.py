@@ -32,6 +32,7 @@ class Case(NamedTuple):
     module: nn.Module
     write: Callable[[Path], object]
     compute: Callable[[Tensor], dict[str, Tensor]]
+    resized: Callable[[Tensor], Tensor] | None = None  # its output for images of another size
 
 
 def images(size: tuple[int, int] = (SIZE, SIZE)) -> Tensor:
@@ -206,6 +207,74 @@ def readme_of_vit(attention: int) -> Case:
     )
 
 
+def timm_model(name: str, size: tuple[int, int] = (SIZE, SIZE), **fields: Any) -> Case:
+    """A model of timm's Eva, as timm writes it."""
+    timm: Any = import_beside("timm_registry").import_timm()
+    args = {
+        "img_size": size,
+        "patch_size": PATCH,
+        "embed_dim": WIDTH,
+        "depth": 2,
+        "num_heads": HEADS,
+        "mlp_ratio": HIDDEN / WIDTH,
+        "num_classes": CLASSES,
+    } | fields
+    module = randomized(timm.create_model(name, **args))
+
+    def resized(pixels: Tensor) -> Tensor:
+        module.set_input_size(img_size=pixels.shape[2:])
+        return module(pixels)
+
+    return Case(
+        module,
+        lambda folder: timm.models.save_for_hf(module, folder, model_args=args, safe_serialization=True),
+        lambda pixels: {"tokens": module.forward_features(pixels), "output": module(pixels)},
+        resized,
+    )
+
+
+def dinov3(heads: int = HEADS, **fields: Any) -> Case:
+    """Meta's own code, facebookresearch/dinov3; the wavelengths rounded as in its published files."""
+    package = importlib.import_module("dinov3.models.vision_transformer")
+    module = package.DinoVisionTransformer(
+        img_size=SIZE,
+        patch_size=PATCH,
+        embed_dim=WIDTH,
+        depth=2,
+        num_heads=heads,
+        layerscale_init=1.0,
+        norm_layer="layernormbf16",
+        n_storage_tokens=2,
+        pos_embed_rope_dtype="fp32",
+        **fields,
+    )
+    module.init_weights()
+    module = randomized(module)
+    module.rope_embed.periods.copy_(module.rope_embed.periods.bfloat16())
+
+    def tokens(pixels: Tensor) -> Tensor:
+        found = module.forward_features(pixels)
+        names = ("x_norm_clstoken", "x_storage_tokens", "x_norm_patchtokens")
+        return torch.cat([found[names[0]][:, None], *(found[name] for name in names[1:])], dim=1)
+
+    return Case(
+        module,
+        lambda folder: torch.save(module.state_dict(), folder / "model.pth"),
+        lambda pixels: {"tokens": tokens(pixels), "output": module(pixels)},
+        module,
+    )
+
+
+def dinov3_vit(**fields: Any) -> Case:
+    case = transformers_case("DINOv3ViTModel", "DINOv3ViTConfig", **SIZED, num_register_tokens=2, **fields)
+    return case._replace(resized=lambda pixels: case.module(pixels).pooler_output)
+
+
+WIDE = (3 * PATCH, 5 * PATCH)
+# The cases whose images are not SIZE x SIZE.
+SIZES = {"timm-pe-core": WIDE, "timm-eva02": WIDE, "timm-rope-mixed": WIDE}
+OTHER = (4 * PATCH, 6 * PATCH)  # of resized models
+
 CASES: dict[str, Callable[[], Case]] = {
     "frankzvit-apart": lambda: readme_of_vit(0),
     "siglip2-naflex": siglip2,
@@ -232,6 +301,16 @@ CASES: dict[str, Callable[[], Case]] = {
     "data2vec": lambda: beit("Data2VecVisionForImageClassification", use_relative_position_bias=True),
     "open-clip": lambda: open_clip(quick_gelu=False, ls_init_value=0.5),
     "openai-clip": lambda: open_clip(quick_gelu=True),
+    "dinov3": lambda: dinov3(heads=1, mask_k_bias=True),
+    "dinov3-swiglu": lambda: dinov3(ffn_layer="swiglu", qkv_bias=False, untie_global_and_local_cls_norm=True),
+    "transformers-dinov3": dinov3_vit,
+    "transformers-dinov3-gated": lambda: dinov3_vit(use_gated_mlp=True, hidden_act="silu"),
+    "timm-dinov3": lambda: timm_model("vit_small_plus_patch16_dinov3_qkvb", num_classes=0),
+    "timm-pe-core": lambda: timm_model("vit_pe_core_tiny_patch16_384", WIDE, attn_pool_num_heads=4),
+    "timm-pe-lang": lambda: timm_model("vit_pe_lang_large_patch14_448", num_classes=0),
+    "timm-eva02": lambda: timm_model("eva02_base_patch16_clip_224", WIDE),
+    "timm-eva02-post-norm": lambda: timm_model("eva02_enormous_patch14_clip_224"),
+    "timm-rope-mixed": lambda: timm_model("vit_small_patch16_rope_mixed_ape_224", WIDE),
 }
 
 
@@ -241,7 +320,10 @@ def write(name: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     case = CASES[name]()
     case.write(folder)
-    expected = {key: value.contiguous().clone() for key, value in case.compute(images()).items()}
+    expected = case.compute(images(SIZES.get(name, (SIZE, SIZE))))
+    if case.resized:
+        expected["resized"] = case.resized(images(OTHER))
+    expected = {key: value.contiguous().clone() for key, value in expected.items()}
     save_file(expected, folder / "expected.safetensors")
 
 

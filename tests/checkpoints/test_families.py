@@ -31,6 +31,16 @@ TOLD: dict[str, dict[str, Any]] = {
     "data2vec": {},
     "open-clip": {"heads": 2, "mlp": "gelu"},
     "openai-clip": {"heads": 2, "mlp": "quick_gelu"},
+    "dinov3": {"image_size": 12},
+    "dinov3-swiglu": {"image_size": 12},
+    "transformers-dinov3": {},
+    "transformers-dinov3-gated": {},
+    "timm-dinov3": {},
+    "timm-pe-core": {},
+    "timm-pe-lang": {},
+    "timm-eva02": {},
+    "timm-eva02-post-norm": {},
+    "timm-rope-mixed": {},
 }
 # The formats of its codebase that a case is written in; what is written is read back and compared.
 WRITTEN = {
@@ -76,7 +86,10 @@ def computed(model: Any, images: torch.Tensor, names: Any) -> dict[str, torch.Te
 def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path: Path) -> None:
     folder = HERE / "data" / "families" / name
     model, expected = vt.load(weights_of(folder), **TOLD[name]), load_file(folder / "expected.safetensors")
-    images = peer_families.images()
+    images = peer_families.images(model.config.image_size)
+    if (resized := expected.pop("resized", None)) is not None:
+        other = vt.load(weights_of(folder), **TOLD[name] | {"image_size": peer_families.OTHER})
+        assert (other(peer_families.images(peer_families.OTHER)) - resized).abs().max() < TOLERANCE
     assert largest_difference(computed(model, images, expected), expected) < TOLERANCE
 
     # what is written here is the same model
@@ -100,6 +113,47 @@ def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path:
     torch.testing.assert_close(rows, torch.ones_like(rows), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("dinov3", "dinov3"),
+        ("dinov3-swiglu", "huggingface"),
+        ("transformers-dinov3", "dinov3"),
+        ("transformers-dinov3-gated", "timm"),
+        ("timm-pe-core", "timm"),
+        ("timm-eva02", "timm"),
+        ("timm-eva02-post-norm", "timm"),
+        ("timm-rope-mixed", "timm"),
+    ],
+)
+def test_rotary_models_are_written(name: str, format: str, tmp_path: Path) -> None:
+    """What is written is read back and compared by `vt.save`."""
+    model: Any = vt.load(weights_of(HERE / "data" / "families" / name), **TOLD[name])
+    assert vt.save(model, tmp_path / ("model.pth" if format == "dinov3" else "m"), format=format) < TOLERANCE
+
+
+def test_rounded_wavelengths(tmp_path: Path) -> None:
+    """Meta's files have them, and other codebases compute them: the model is another by as much."""
+    model: Any = vt.load(weights_of(HERE / "data" / "families" / "dinov3"), image_size=12)
+    assert model.config.rotary.periods == (1.0, 3.15625, 10.0, 31.625)
+    with pytest.raises(vt.InputError, match=r"cannot hold rotary\.periods; drop it with drop="):
+        vt.save(model, tmp_path / "m", format="huggingface")
+    vt.save(model, tmp_path / "m", format="huggingface", drop=("rotary.periods",))
+    exact: Any = vt.load(tmp_path / "m")
+    images = torch.randn(2, 3, 12, 12)
+    assert 0 < (exact(images) - model(images)).abs().max() < 0.05
+
+
+def test_a_bare_file_of_eva_is_not_guessed(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    for name in ("timm-dinov3", "timm-pe-core", "timm-pe-lang", "timm-eva02"):
+        folder = HERE / "data" / "families" / name
+        save_file(load_file(folder / "model.safetensors"), tmp_path / f"{name}.safetensors")
+        with pytest.raises(vt.InputError, match="does not tell its rotary positions: pass like='timm:NAME'"):
+            vt.load(tmp_path / f"{name}.safetensors", heads=2, mlp="gelu", image_size=12)
+
+
 def weights_of(folder: Path) -> Path:
     """The folder, or the one file of weights in it where nothing describes it."""
     if (folder / "config.json").is_file():
@@ -120,6 +174,7 @@ def test_the_golden_files_are_those_of_the_installed_codebase(
     expected = load_file(tmp_path / "expected.safetensors")
     kept = load_file(HERE / "data" / "families" / name / "expected.safetensors")
     assert largest_difference(expected, kept) < 1e-6
+    expected.pop("resized", None)
     model = vt.load(weights_of(tmp_path), **TOLD[name])
-    images = peer_families.images()
+    images = peer_families.images(model.config.image_size)
     assert largest_difference(computed(model, images, expected), expected) < TOLERANCE

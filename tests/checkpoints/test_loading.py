@@ -412,7 +412,6 @@ def test_a_model_of_the_hub_is_known_by_its_name(name: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("config", "part"),
     [
-        ({"model_type": "dinov3_vit"}, "rotary positions"),
         ({"model_type": "beit"}, "tables of relative positions"),
         ({"model_type": "siglip2", "vision_config": {"model_type": "siglip2_vision_model"}}, "NaFlex"),
         ({"model_type": "llava", "vision_config": {"model_type": "mlcd_vision_model"}}, "rotary positions"),

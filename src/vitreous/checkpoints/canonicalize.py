@@ -100,7 +100,7 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
         if allowed is None or value in allowed or (value is None and "." in field):
             continue
         part = "head" if field == "num_classes" else field
-        whole = part in ("head", "rotary")
+        whole = part in ("head", "rotary", "rotary.periods")
         known = "" if whole else f"={value}, only {' or '.join(str(each) for each in allowed)}"
         hint = f"; drop it with drop=({part!r},) or --drop {part}" if part in DROPPABLE else ""
         raise InputError(f"{format} cannot hold {part}{known}{hint}")
@@ -133,6 +133,7 @@ DROPPABLE = (
     "head",
     "mlp",
     "norm_eps",
+    "rotary.periods",
     "stem.standardization",
     "stem.standardization_eps",
     "stem.norm_eps",

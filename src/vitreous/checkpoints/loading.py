@@ -31,7 +31,9 @@ from vitreous.models.vit import ViT
 Checkpoint = str | Path | Mapping[str, Any] | nn.Module  # a state dict may be wrapped: {"state_dict": ...}
 Device = str | torch.device | None
 Dtype = torch.dtype | None
-ImageFormat = Literal["timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit", "dinov2", "open-clip"]
+ImageFormat = Literal[
+    "timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit", "dinov2", "dinov3", "open-clip"
+]
 Kind = TypeVar("Kind", bound=nn.Module)
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,11 @@ class MLP(nn.Module):
         sub_norm: LayerNorm before the last matrix ("sub-LN", arXiv 2210.06423); None for none.
     """
 
-    described: ClassVar = {"expand": ("MLP, wide", "MLP, Eq. 3"), "contract": ("MLP, back", "MLP, Eq. 3")}
+    described: ClassVar = {
+        "expand": ("MLP, wide", "MLP, Eq. 3"),
+        "sub_norm": ("LayerNorm", "2210.06423"),
+        "contract": ("MLP, back", "MLP, Eq. 3"),
+    }
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class SwiGLU(nn.Module):
 
     described: ClassVar = {
         "gate_expand": ("MLP, wide", "MLP, Eq. 3"),
+        "sub_norm": ("LayerNorm", "2210.06423"),
         "contract": ("MLP, back", "MLP, Eq. 3"),
     }
 

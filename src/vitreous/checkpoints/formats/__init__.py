@@ -2,6 +2,7 @@
 
 from vitreous.checkpoints.format import Format
 from vitreous.checkpoints.formats.bit import BIT
+from vitreous.checkpoints.formats.dinov3 import DINOV3
 from vitreous.checkpoints.formats.google import GOOGLE
 from vitreous.checkpoints.formats.huggingface_text import MARIAN, TROCR
 from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
@@ -27,6 +28,7 @@ FORMATS: dict[str, Format] = {
         RADIO,
         HUGGINGFACE,
         OPEN_CLIP,
+        DINOV3,
         DINOV2,
         TIMM,
         TORCH_TRANSFORMER,

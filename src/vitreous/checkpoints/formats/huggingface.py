@@ -21,6 +21,7 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
+from vitreous.checkpoints.formats.dinov3 import is_dinov3_vit, read_dinov3_vit
 from vitreous.checkpoints.formats.huggingface_families import (
     BEIT,
     BIAS,
@@ -72,7 +73,7 @@ UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 
 # Of transformers' other models of images: the part that is not known here, and their model_types.
 UNKNOWN_PARTS = {
-    "rotary positions": ("dinov3_vit", "mlcd_vision_model", "pixtral"),
+    "rotary positions of another kind": ("mlcd_vision_model", "pixtral"),
     "names of its own code, which transformers does not know": ("intern_vit_6b", "internvl_chat"),
     "RMSNorm": ("aimv2", "aimv2_vision_model"),
     "detection tokens": ("yolos",),
@@ -94,6 +95,8 @@ def check_family(source: Source) -> None:
 
 
 def read_huggingface(source: Source) -> Reading:
+    if is_dinov3_vit(source):
+        return read_dinov3_vit(source)
     patches = (f"{family.names['stem.projection']}.weight" for family in (VIT, CLIP, TIPS))
     prefix = source.prefix("a transformers checkpoint of a ViT", PREFIXES, *patches)
     others = MASKED_MODELING if "lm_head.weight" in source.tensors else OTHERS

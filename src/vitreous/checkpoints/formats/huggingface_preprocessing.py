@@ -25,6 +25,12 @@ CONVENTIONS: dict[str, dict[str, Any]] = {
     "deit": {"resize": "squash", "crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
     "beit": {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bicubic"},
     "dinov2": {"crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
+    "dinov3_vit": {
+        "resize": "squash",
+        "interpolation": "bilinear",
+        "mean": IMAGENET_MEAN,
+        "std": IMAGENET_STD,
+    },
     "vit_mae": {"resize": "squash", "interpolation": "bilinear", "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
 }
 

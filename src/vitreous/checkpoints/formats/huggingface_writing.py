@@ -17,11 +17,12 @@ from torch import Tensor
 from vitreous.checkpoints.canonicalize import held, without_key_bias, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
+from vitreous.checkpoints.formats import dinov3
 from vitreous.checkpoints.formats.huggingface import PREFIXES, huggingface_rows, read_huggingface
 from vitreous.checkpoints.formats.huggingface_families import BEIT, CLIP, DINOV2, SIGLIP, VIT, Family
 from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
 from vitreous.checkpoints.torch_files import write_safetensors
-from vitreous.checkpoints.weights import write_rows
+from vitreous.checkpoints.weights import Row, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -72,7 +73,8 @@ def write_huggingface(model: Model, path: Path) -> None:
     form = form_for(model.config)
     config, weights = held(model, "huggingface", form.limits, keep=form.keep)
     config, weights, described = form.adapt(config, weights)
-    tensors = write_rows(huggingface_rows(config, form.family), weights)
+    rows = form.rows(config, described) if form.rows else huggingface_rows(config, form.family)
+    tensors = write_rows(rows, weights)
     prefix = "vision_model." if form.family is CLIP else f"{described['model_type']}."
     prefix = "" if config.num_classes is None else prefix
     named = {
@@ -216,12 +218,17 @@ class Form(NamedTuple):
     limits: Limits
     adapt: Callable[[ViTConfig, Weights], tuple[ViTConfig, Weights, Described]]  # what config.json says
     keep: tuple[str, ...] = ()  # parts that it knows, as in `canonical`
+    rows: Callable[[ViTConfig, Described], list[Row]] | None = None  # where not those of the family
 
 
 def form_for(config: ViTConfig) -> Form:
     """The family that has this model's parts."""
     if config.position.kind == "relative-bias":
         return Form(BEIT, BEIT_LIMITS, beit_form, keep=("layer_scale",))
+    if config.resolved_rotary is not None:
+        return Form(
+            VIT, dinov3.TRANSFORMERS_LIMITS, dinov3.transformers_form, dinov3.KEPT, dinov3.written_rows
+        )
     if config.embedding_norm:
         return Form(CLIP, CLIP_LIMITS, clip_form)
     if config.pooling == "attention":
@@ -234,8 +241,8 @@ def form_for(config: ViTConfig) -> Form:
 
 HUGGINGFACE = Format(
     name="huggingface",
-    about="transformers: ViT, DeiT, Dinov2, ViTMAE's encoder, the image towers of CLIP and SigLIP",
-    keys=(rf"({'|'.join(map(re.escape, PREFIXES))})embeddings\.patch_embedding(s\.projection)?\.weight",),
+    about="transformers: ViT, DeiT, Dinov2, DINOv3, ViTMAE's encoder, the image towers of CLIP and SigLIP",
+    keys=(rf"({'|'.join(map(re.escape, PREFIXES))})embeddings\.patch_embedding(s(\.projection)?)?\.weight",),
     entries=(("model_type", "tipsv2"), ("model_type", "tipsv2_vision_model")),
     read=read_huggingface,
     write=write_huggingface,

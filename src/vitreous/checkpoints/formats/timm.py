@@ -147,6 +147,9 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     """
     tensors = source.tensors
     layers = layers_of(source)
+    tables = SHARED_BIAS in tensors or BIAS.format(0) in tensors
+    if not known and not tables:
+        check_bare(source, layers)
     fields = shape_fields(source, [*ROWS, *layers.rows()])
     stem: dict[str, Any] = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}
     if any(f"{root}.conv.weight" in tensors for root in ROOTS):
@@ -159,7 +162,7 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     prefix = int(class_token) + int(distilled) + registers
     patch, sizes = fields["patch_size"], sizes_of(source, known)
     biased = None
-    if SHARED_BIAS in tensors or BIAS.format(0) in tensors:
+    if tables:
         biased = bias_fields(source, patch, BIAS, SHARED_BIAS, described=sizes)
     if biased:
         size, embedded = biased["image_size"], False
@@ -196,8 +199,6 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
         fields["mlp"] = activation_of(source, "act_layer", known.get("act_layer", "gelu"))
     fields["norm_eps"] = known.get("norm_eps", 1e-5 if fields["embedding_norm"] else 1e-6)
     if not known:
-        if not biased:
-            check_bare(source, fields)
         assume(source, fields)
     return fields, embedded
 
@@ -217,18 +218,18 @@ def size_and_rows(
     return size, (size[0] // patch[0]) * (size[1] // patch[1]) == table - prefix
 
 
-def check_bare(source: Source, fields: dict[str, Any]) -> None:
+def check_bare(source: Source, layers: Layers) -> None:
     """Refuse a state dict alone whose names are those of timm's Eva, or of a Perception Encoder.
 
     Raises:
         InputError: such a model has rotary positions, which no weight shows.
     """
-    names = layers_of(source)
-    inner = fields["attention_sub_norm"] or fields["mlp_sub_norm"]
-    encoder = fields["embedding_norm"] and (
-        fields["final_norm"] == "none" or fields["pooling"].startswith("attention")
-    )
-    if names.scales != FUSED.scales or names.biases != FUSED.biases or inner or encoder:
+    tensors = source.tensors
+    named = layers.scales != FUSED.scales or layers.biases != FUSED.biases
+    inner = any(f"blocks.0.{each}.norm.weight" in tensors for each in ("attn", "mlp"))
+    ended = "norm.weight" in tensors or "fc_norm.weight" in tensors
+    encoder = "norm_pre.weight" in tensors and (not ended or "attn_pool.latent" in tensors)
+    if named or inner or encoder or "pos_embed" not in tensors:
         raise InputError(
             f"{source.where}: a state dict of timm's Eva does not tell its rotary positions: pass "
             "like='timm:NAME' with the architecture's name"

@@ -39,6 +39,8 @@ LIMITS = PLAIN_VIT | {
         ("class_token", "registers", "embedding_norm", "final_norm", "qk_norm", "rotary", "pool_heads")
     ),
     **dict.fromkeys(("attention_sub_norm", "mlp_sub_norm", "pool_mlp_dim")),
+    "rotary.periods": (None,),
+    "rotary.coordinates": ("index", "centered"),
 }
 
 
@@ -155,9 +157,6 @@ def rope_args(rotary: RotaryConfig | None) -> dict[str, Any]:
     if rotary is None:
         return {"use_rot_pos_emb": False}
     centered, mixed = rotary.coordinates == "centered", rotary.kind == "mixed"
-    if rotary.periods or rotary.coordinates not in ("index", "centered"):
-        part = "periods" if rotary.periods else f"coordinates={rotary.coordinates}"
-        raise InputError(f"timm cannot hold rotary.{part}")
     if mixed and (rotary.pairs == "halves" or rotary.offset):
         raise InputError("timm cannot hold learned frequencies together with rotary.offset or pairs=halves")
     return {

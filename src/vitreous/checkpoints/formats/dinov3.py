@@ -1,0 +1,253 @@
+"""DINOv3 (arXiv 2508.10104): facebookresearch/dinov3, a state dict of the backbone, and transformers'
+DINOv3ViT. The positions are rotary, computed from the grid of patches, so that any image size will do. The
+keys have no bias: Meta's file masks it, transformers leaves it out, and here it is zero.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import (
+    PLAIN_VIT,
+    Format,
+    Reading,
+    activation_of,
+    as_pair,
+    configured,
+    reading_as,
+    shape_fields,
+    tokens_and_positions,
+)
+from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of
+from vitreous.checkpoints.formats.timm_layers import FUSED, Layers
+from vitreous.checkpoints.torch_files import write_torch
+from vitreous.checkpoints.weights import Row, pairs, same, stacked, write_rows
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import RotaryConfig
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+
+ROTARY = {"pairs": "halves", "axes": "yx", "coordinates": "centered"}
+LIMITS = PLAIN_VIT | {
+    "num_classes": (None,),
+    "mlp": ("gelu", "swiglu"),
+    "norm_eps": (1e-5,),
+    "position.kind": ("rotary-2d",),
+    "rotary": None,
+    "rotary.kind": ("axial",),
+    "rotary.pairs": ("halves",),
+    "rotary.axes": ("yx",),
+    "rotary.coordinates": ("centered",),
+    "registers": None,
+    "drop_remainder": None,
+}
+KEPT = ("layer_scale", "qkv_bias")
+
+
+def image_size(source: Source, described: Any = None) -> tuple[int, int]:
+    """The size that the user or config.json says; 256, with which the models are published, otherwise."""
+    for size in (source.overrides.get("image_size"), described):
+        if pair := as_pair(size):
+            return pair
+    source.assumed.append("images of 256x256 (or pass image_size=: any size will do)")
+    return 256, 256
+
+
+def backbone_fields(source: Source, rows: list[Row], registers: str) -> dict[str, Any]:
+    """What both codebases' files tell alike."""
+    return shape_fields(source, rows) | {
+        "norm_eps": 1e-5,
+        "position": {"kind": "rotary-2d"},
+        "registers": source.size_if_there(registers, 1, ndim=3) or 0,
+    }
+
+
+# Meta's own names. A file tells the number of heads by that of the wavelengths.
+PERIODS = "rope_embed.periods"
+MASK = "blocks.0.attn.qkv.bias_mask"
+
+
+def meta_layers(*, swiglu: bool, masked: bool) -> list[Row]:
+    layers = Layers(gates=("w1", "w2"), contract="w3") if swiglu else FUSED
+    names = {"stem.projection": "patch_embed.proj", "norm": "norm"}
+    ours, theirs = "blocks.{}.attention.qkv.bias", "blocks.{}.attn.qkv.bias"
+
+    def write(bias: Tensor) -> tuple[Tensor, ...]:
+        mask = torch.ones_like(bias)
+        mask.chunk(3)[1].zero_()
+        if (bias * (1 - mask)).any():
+            raise InputError("dinov3 cannot hold a bias of the keys")
+        return bias, mask
+
+    rows = [row for row in layers.rows() if row.ours != (ours,)]
+    read = Row((ours,), (theirs, f"{theirs}_mask"), lambda bias, mask: (bias * mask,), write)
+    return [*pairs(names), *rows, read if masked else same(ours, theirs)]
+
+
+def meta_rows(config: ViTConfig, *, masked: bool = True) -> list[Row]:
+    tokens = {"class_token": "cls_token", "registers": "storage_tokens"}
+    return [
+        tokens_and_positions(config, tokens, ""),
+        *meta_layers(swiglu=config.mlp == "swiglu", masked=masked),
+    ]
+
+
+def computed_periods(count: int, temperature: float) -> Tensor:
+    """The wavelengths of a temperature."""
+    return temperature ** (torch.arange(count, dtype=torch.float32) / count)
+
+
+def read_dinov3(source: Source) -> Reading:
+    masked = MASK in source.tensors
+    rows = meta_layers(swiglu="blocks.0.mlp.w1.weight" in source.tensors, masked=masked)
+    fields = backbone_fields(source, rows, "storage_tokens")
+    periods = source.tensors[PERIODS].float()
+    # published files have them rounded to bfloat16, and Meta's code computes with these
+    known = torch.equal(periods, computed_periods(len(periods), 100.0))
+    waves = {"temperature": 100.0} if known else {"periods": tuple(periods.tolist())}
+    fields |= {
+        "heads": fields["width"] // (4 * len(periods)),
+        "image_size": image_size(source),
+        "qkv_bias": "blocks.0.attn.qkv.bias" in source.tensors,
+        "rotary": ROTARY | waves,
+    }
+    config = configured(ViTConfig, source, fields)
+    look = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "resize": "squash", "interpolation": "bilinear"}
+    reading = reading_as("DINOv3", source, config, meta_rows(config, masked=masked), **look)
+    unused = [name for name in source.tensors if name.startswith(("projectors.", "local_cls_norm."))]
+    return reading._replace(ignored=("mask_token", PERIODS, *unused))
+
+
+def write_dinov3(model: Model, path: Path) -> None:
+    config, weights = held(model, "dinov3", LIMITS, keep=KEPT)
+    rotary = config.resolved_rotary or RotaryConfig()
+    count = config.resolved_head_dim // 4
+    periods = computed_periods(count, rotary.temperature or 100.0)
+    periods = torch.tensor(rotary.periods) if rotary.periods else periods
+    unused = {"mask_token": torch.zeros(1, config.width), PERIODS: periods}
+    write_torch(write_rows(meta_rows(config), weights) | unused, path)
+
+
+DINOV3 = Format(
+    name="dinov3",
+    about="facebookresearch/dinov3: a state dict of the backbone",
+    keys=(r"rope_embed\.periods", r"patch_embed\.proj\.weight"),
+    read=read_dinov3,
+    write=write_dinov3,
+    limits=LIMITS,
+    suffixes=(".pth", ".pt"),
+    unsaid=("image_size",),
+)
+
+# The names of transformers, in files and without the prefix that a module has in memory.
+LAYER = "layer.{}."
+LAYER_NAMES = {
+    "attention_norm": "norm1",
+    "attention.out": "attention.o_proj",
+    "mlp_norm": "norm2",
+    "mlp.expand": "mlp.up_proj",
+    "mlp.contract": "mlp.down_proj",
+}
+PROJECTIONS = ("attention.q_proj", "attention.k_proj", "attention.v_proj")
+MASK_TOKEN = "embeddings.mask_token"  # only for pre-training
+
+
+def transformers_layers(biases: tuple[str | None, ...]) -> list[Row]:
+    """The table but for tokens.
+
+    Args:
+        biases: of q, k and v; None for one that is not there.
+    """
+    ours = "blocks.{}."
+    gates = [f"{LAYER}mlp.{each}" for each in ("gate_proj", "up_proj")]
+    return [
+        *pairs({"stem.projection": "embeddings.patch_embeddings", "norm": "norm"}),
+        *pairs(LAYER_NAMES, ours, LAYER),
+        stacked(f"{ours}attention.qkv.weight", [f"{LAYER}{each}.weight" for each in PROJECTIONS]),
+        stacked(f"{ours}attention.qkv.bias", [each and LAYER + each for each in biases]),
+        *(
+            stacked(f"{ours}mlp.gate_expand.{kind}", [f"{each}.{kind}" for each in gates])
+            for kind in ("weight", "bias")
+        ),
+        same(f"{ours}attention_branch.scale.gamma", f"{LAYER}layer_scale1.lambda1"),
+        same(f"{ours}mlp_branch.scale.gamma", f"{LAYER}layer_scale2.lambda1"),
+    ]
+
+
+def transformers_rows(config: ViTConfig, biases: tuple[str | None, ...]) -> list[Row]:
+    names = {"class_token": "embeddings.cls_token", "registers": "embeddings.register_tokens"}
+    return [tokens_and_positions(config, names, ""), *transformers_layers(biases)]
+
+
+def is_dinov3_vit(source: Source) -> bool:
+    """Whether a checkpoint of transformers is a DINOv3ViT."""
+    return any(name.removeprefix("model.").startswith("layer.0.layer_scale1") for name in source.tensors)
+
+
+def read_dinov3_vit(source: Source) -> Reading:
+    source = source.renamed(lambda name: name.removeprefix("model."))
+    tensors, described = source.tensors, source.config
+    if "layer.0.mlp.up_proj.bias" not in tensors:
+        raise InputError(f"{source.where}: a DINOv3ViT without biases (mlp_bias=false) is not known here")
+    found = [f"{each}.bias" for each in PROJECTIONS]
+    biases = tuple(each if f"layer.0.{each}" in tensors else None for each in found)
+    fields = backbone_fields(source, transformers_layers(biases), "embeddings.register_tokens")
+    if fields["mlp"] == "gelu":
+        fields["mlp"] = activation_of(source, "hidden_act", described.get("hidden_act", "gelu"))
+    if heads := described.get("num_attention_heads", 6 if described else None):
+        fields["heads"] = heads
+    theta = described.get("rope_theta") or (described.get("rope_parameters") or {}).get("rope_theta", 100.0)
+    fields |= {
+        "norm_eps": described.get("layer_norm_eps", 1e-5),
+        "image_size": image_size(source, described.get("image_size", 224 if described else None)),
+        "qkv_bias": any(biases),
+        "rotary": ROTARY | {"temperature": float(theta)},
+    }
+    config = configured(ViTConfig, source, fields)
+    ignored = (MASK_TOKEN, *(() if config.registers else ("embeddings.register_tokens",)))
+    rows = transformers_rows(config, biases)
+    return Reading(source, config, rows, preprocessing_of(source, config), ignored=ignored, task=None)
+
+
+TRANSFORMERS_LIMITS = LIMITS | dict.fromkeys(("norm_eps", "mlp")) | {"rotary.periods": (None,)}
+
+
+def transformers_form(
+    config: ViTConfig, weights: dict[str, Tensor]
+) -> tuple[ViTConfig, dict[str, Tensor], dict[str, Any]]:
+    """DINOv3ViT's config.json of a model, and its weights with LayerScale."""
+    rotary = config.resolved_rotary or RotaryConfig()
+    if config.layer_scale is None:
+        branches = [f"blocks.{i}.{each}" for i in range(config.depth) for each in ("attention", "mlp")]
+        weights |= {f"{each}_branch.scale.gamma": torch.ones(config.width) for each in branches}
+        config = config.model_copy(update={"layer_scale": 1.0})
+    layers = range(config.depth) if config.qkv_bias else ()
+    keys = [weights[f"blocks.{i}.attention.qkv.bias"].chunk(3)[1] for i in layers]
+    described: dict[str, Any] = {
+        "model_type": "dinov3_vit",
+        "architectures": ["DINOv3ViTModel"],
+        "intermediate_size": config.mlp_dim,
+        "use_gated_mlp": config.mlp == "swiglu",
+        "hidden_act": "silu" if config.mlp == "swiglu" else config.mlp,
+        "num_register_tokens": config.registers,
+        "rope_theta": rotary.temperature or 100.0,
+        "query_bias": config.qkv_bias,
+        "key_bias": any(bool(key.any()) for key in keys),
+        "value_bias": config.qkv_bias,
+        "layerscale_value": config.layer_scale,
+    }
+    return config, weights, described
+
+
+def written_rows(config: ViTConfig, described: dict[str, Any]) -> list[Row]:
+    """The table that a config.json of `transformers_form` asks for."""
+    present = [described[f"{name}_bias"] for name in ("query", "key", "value")]
+    biases = tuple(f"{each}.bias" if has else None for each, has in zip(PROJECTIONS, present, strict=True))
+    return transformers_rows(config, biases)
