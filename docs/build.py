@@ -5,9 +5,11 @@ Nothing is cached from an earlier build (-E): pages change with the program, not
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -25,6 +27,23 @@ START = """<!doctype html>
 """
 
 
+def edit_links(language: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the options for links that edit a page: where Read the Docs or GitHub builds the site, their
+    variables say which repository it is."""
+    repository = environment.get("READTHEDOCS_GIT_CLONE_URL", "").removesuffix(".git")
+    if not repository and "GITHUB_REPOSITORY" in environment:
+        repository = f"{environment['GITHUB_SERVER_URL']}/{environment['GITHUB_REPOSITORY']}"
+    if not repository.startswith("https://"):
+        return []
+    options = {
+        "source_repository": f"{repository}/",
+        "source_branch": environment.get("READTHEDOCS_GIT_IDENTIFIER")
+        or environment.get("GITHUB_REF_NAME", "main"),
+        "source_directory": f"docs/{language}/",
+    }
+    return [part for name, value in options.items() for part in ("-D", f"html_theme_options.{name}={value}")]
+
+
 def build(site: Path) -> None:
     for language, prompt in LANGUAGES.items():
         subprocess.run(
@@ -32,6 +51,7 @@ def build(site: Path) -> None:
                 *(sys.executable, "-m", "sphinx", "-q", "-W", "-E", "--keep-going", "-b", "html"),
                 *("-c", DOCS, "-D", f"language={language}", "-d", site / "trees" / language),
                 *("-D", f"ogp_site_url={ADDRESS}/{language}/"),
+                *edit_links(language, os.environ),
                 *("-D", f"nb_code_prompt_show={prompt}", "-D", f"nb_code_prompt_hide={prompt}"),
                 *(DOCS / language, site / language),
             ],

@@ -35,7 +35,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finally:
         sys.path.remove(str(DOCS))
     path = tmp_path_factory.mktemp("site")
-    build(path)
+    with pytest.MonkeyPatch.context() as patch:  # as on GitHub
+        patch.delenv("READTHEDOCS_GIT_CLONE_URL", raising=False)
+        patch.setenv("GITHUB_SERVER_URL", "https://github.com")
+        patch.setenv("GITHUB_REPOSITORY", "someone/vitreous")
+        patch.setenv("GITHUB_REF_NAME", "main")
+        build(path)
     return path
 
 
@@ -65,6 +70,16 @@ def test_every_page_is_built_small_and_describes_itself(site: Path, language: st
         graph = Anchors(path.read_text("utf-8")).graph
         assert graph.keys() >= {"og:title", "og:type", "og:url", "og:image", "og:description"}, page
         assert f"/{language}/" in graph["og:url"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_page_can_be_edited(site: Path, language: str) -> None:
+    start = f"https://github.com/someone/vitreous/edit/main/docs/{language}/"
+    for page in PAGES:
+        links = Anchors((site / language / page).with_suffix(".html").read_text("utf-8")).links
+        (edited,) = {link.removeprefix(start) for link in links if link.startswith(start)}
+        assert (DOCS / language / edited).is_file(), page
+        assert Path(edited).with_suffix("") == page
 
 
 def test_korean_search_knows_every_noun_of_a_heading(site: Path) -> None:
