@@ -276,6 +276,30 @@ def test_trackers_get_settings_and_rows(name: Any, tiny: RunConfig, monkeypatch:
         assert "finish" in calls
 
 
+def test_a_tracker_that_fails_does_not_stop_training(
+    tiny: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, calls = ModuleType("trackio"), []
+
+    def broken(*args: Any, **more: Any) -> None:
+        calls.append(args)
+        raise ConnectionError("no route to the server. And more")
+
+    library.init = library.finish = lambda *args, **more: None  # type: ignore[attr-defined]
+    library.log = broken  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "trackio", library)
+    tracker, trainer = Tracker("trackio", "run", tiny), cast(Trainer, None)
+    with pytest.warns(
+        UserWarning, match=r"trackio failed .*\(no route to the server\); metrics.jsonl has every"
+    ):
+        tracker.on_log(trainer, {"step": 1})
+    tracker.on_log(trainer, {"step": 2})
+    assert len(calls) == 1
+    library.init = broken  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"trackio cannot be started \(no route to the server\): set it up"):
+        Tracker("trackio", "run", tiny)
+
+
 def test_a_tracker_that_is_not_installed_is_an_input_error(
     tiny: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,7 +102,7 @@ class ClassificationEvaluation(LabelEvaluation):
         """95 %, Wilson's."""
         return wilson_interval(int(self.correct.sum()), self.count)
 
-    @property
+    @cached_property
     def top5_accuracy(self) -> float | None:
         """The right class among the five most probable; None where there are no more than five."""
         if len(self.classes) <= 5:

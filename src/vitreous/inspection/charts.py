@@ -24,6 +24,7 @@ from vitreous.errors import InputError
 try:
     import matplotlib
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.font_manager import fontManager
     from matplotlib.patches import Rectangle
@@ -173,6 +174,13 @@ class Chart:
         words = Markup("<title>{}</title><desc>{}</desc>").format(alt, description)
         start = svg.index(">") + 1
         return Markup(svg[:start].replace("<svg ", opening, 1) + str(words) + svg[start:])
+
+    def pixels(self) -> np.ndarray:
+        """Return the figure as an image, (H, W, 4) bytes."""
+        with matplotlib.rc_context(STYLE), missing_glyphs():
+            canvas = FigureCanvasAgg(self.figure)
+            canvas.draw()  # type: ignore[no-untyped-call]
+        return np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
 
     def save(self, stem: Path) -> list[Path]:
         """Write `stem`.svg and `stem`.png."""

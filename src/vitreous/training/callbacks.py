@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitreous.checkpoints.whole_files import write_text
-from vitreous.errors import require_packages, writing_to
+from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.results import percent
 from vitreous.training.config import CommandConfig
 from vitreous.training.settings import leaves
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
     from vitreous.training.trainer import Trainer
 
 Row = Mapping[str, float | int]
+HISTOGRAMS = 10  # times in a run that weights and gradients are recorded for TensorBoard
+SAMPLED = 4096  # values of a matrix that its histogram is made of, at most
+BINS = 64
 REFRESH = 0.25  # seconds between readings of the numbers for the display; a reading makes a GPU wait
 
 
@@ -64,7 +71,8 @@ class RowFunction(Callback):
 
 
 class MetricsFile(Callback):
-    """metrics.jsonl: one JSON object for each row, with `step` and `epoch` in each.
+    """metrics.jsonl: one JSON object for each row, with `step` and `epoch` in each. The first row after a run
+    was resumed has the step of that as `resumed`.
 
     Args:
         step: rows after it are dropped; a resumed run writes them again.
@@ -72,13 +80,15 @@ class MetricsFile(Callback):
 
     def __init__(self, path: Path, *, step: int) -> None:
         self.path = path
+        self.mark = {"resumed": step} if step else {}
         earlier = [row for row in read_metrics(path) if row["step"] <= step]
         write_text(path, "".join(json.dumps(row) + "\n" for row in earlier))
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
         advice = "make room, then resume the run with --resume"
         with writing_to(self.path, advice), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps({**row, **self.mark}) + "\n")
+        self.mark = {}
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -95,48 +105,121 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class TensorBoard(Callback):
-    """Scalars in TensorBoard's event format."""
+    """TensorBoard's events: every number of a row, and histograms of the weights and the gradients."""
 
     def __init__(self, folder: Path, *, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         # From here on TensorBoard discards what an earlier session wrote after this step.
         self.writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+        self.next_histograms = 0.0
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
+        step = int(row["step"])
         for name, value in row.items():
             if name != "step":
-                self.writer.add_scalar(name, value, int(row["step"]))
+                self.writer.add_scalar(name, value, step)
+        if step >= self.next_histograms:
+            self.next_histograms = step + trainer.total / HISTOGRAMS
+            for name, parameter in trainer.learner.model.named_parameters():
+                if parameter.ndim > 1:
+                    self.add_histogram(f"weights/{name}", parameter, step)
+                    if parameter.grad is not None:
+                        self.add_histogram(f"gradients/{name}", parameter.grad, step)
+
+    def add_histogram(self, name: str, tensor: torch.Tensor, step: int) -> None:
+        """Add the histogram of some of a matrix's values, evenly spread; of this process's shard."""
+        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        flat = local.detach().flatten()
+        values = flat[:: max(flat.numel() // SAMPLED, 1)].float().cpu().numpy()
+        values = values[np.isfinite(values)]
+        if len(values):
+            counts, edges = np.histogram(values, BINS)
+            self.writer.add_histogram_raw(
+                name,
+                min=float(values.min()),
+                max=float(values.max()),
+                num=len(values),
+                sum=float(values.sum()),
+                sum_squares=float((values**2).sum()),
+                bucket_limits=edges[1:].tolist(),
+                bucket_counts=counts.tolist(),
+                global_step=step,
+            )
 
     def on_train_end(self, trainer: Trainer) -> None:
         self.writer.close()
 
 
+def add_events(
+    folder: Path, step: int, numbers: Mapping[str, float], images: Mapping[str, np.ndarray]
+) -> None:
+    """Add what is known at the end of a run to its TensorBoard events.
+
+    Args:
+        images: (H, W, 3 or 4) bytes.
+    """
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder), filename_suffix=".results") as writer:
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, step)
+        for name, pixels in images.items():
+            writer.add_image(name, pixels, step, dataformats="HWC")
+
+
 class Tracker(Callback):
     """A run of an experiment tracker: Weights & Biases, trackio, or MLflow (at MLFLOW_TRACKING_URI).
 
+    A tracker that fails while the model learns is left alone from then on, with a warning.
+
     Raises:
-        InputError: the tracker is not installed.
+        InputError: the tracker is not installed, or cannot be started.
     """
 
     def __init__(self, name: Literal["wandb", "mlflow", "trackio"], run: str, config: CommandConfig) -> None:
         require_packages(name, extra="track", what=f"training.track = {name!r}")
         library = import_module(name)
         settings = {key: str(value) for key, value in leaves(config).items()}
-        if name == "mlflow":
-            library.set_experiment("vitreous")
-            library.start_run(run_name=run)
-            library.log_params(settings)
-            self.log, self.finish = library.log_metrics, library.end_run
-        else:
-            library.init(project="vitreous", name=run, config=settings)
-            self.log, self.finish = library.log, library.finish
+        self.name, self.failed = name, False
+        try:
+            if name == "mlflow":
+                library.set_experiment("vitreous")
+                library.start_run(run_name=run)
+                library.log_params(settings)
+                self.log, self.finish = library.log_metrics, library.end_run
+            else:
+                library.init(project="vitreous", name=run, config=settings)
+                self.log, self.finish = library.log, library.finish
+        except Exception as error:
+            raise InputError(
+                f"{name} cannot be started ({one_line(error)}): set it up as its documentation says, or "
+                "leave out training.track"
+            ) from error
+
+    @contextmanager
+    def attempted(self) -> Iterator[None]:
+        """Keep training where the tracker raises anything."""
+        try:
+            yield
+        except Exception as error:
+            self.failed = True
+            sentence = f"{self.name} failed and is not used any more ({one_line(error)})"
+            warnings.warn(f"{sentence}; metrics.jsonl has everything", stacklevel=2)
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
-        self.log({name: float(value) for name, value in row.items()}, step=int(row["step"]))
+        if not self.failed:
+            with self.attempted():
+                self.log({name: float(value) for name, value in row.items()}, step=int(row["step"]))
 
     def on_train_end(self, trainer: Trainer) -> None:
-        self.finish()
+        with self.attempted():
+            self.finish()
+
+
+def one_line(error: Exception) -> str:
+    """Return the first sentence of what a library says, or the kind of its error."""
+    return str(error).strip().split(". ")[0].split("\n")[0].rstrip(".") or type(error).__name__
 
 
 class Display(Callback):

@@ -19,7 +19,7 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.charts import FIRST, HAIR, INK, MUTED, Chart, Point, canvas, lines, matrix
-from vitreous.inspection.images import rgb
+from vitreous.inspection.images import contact_sheet, rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.languages import percentage, phrase, words
 from vitreous.models.preprocessing import Preprocessing, to_tensor
@@ -243,4 +243,5 @@ def augmented_figure(sheet: ContactSheet | None) -> Exhibit | LeftOut:
     if sheet is None:
         return left_out("augmented", "no-sheet")
     images = [(rgb(image), label) for image, label in zip(sheet.images, sheet.labels, strict=True)]
-    return exhibit("augmented", HTML.image_row(images), count=len(images))
+    file = contact_sheet([pixels for pixels, _ in images], columns=6)
+    return exhibit("augmented", HTML.image_row(images), file=file, count=len(images))

@@ -35,6 +35,7 @@ from vitreous.models.vit import ViT
 MOST_IMAGES = 50_000
 SPRITE_BYTES = 9_000_000  # of all thumbnails; base64 makes them a third larger
 SIDES = (96, 64, 48, 40, 32, 24, 16)  # of a thumbnail, in pixels
+PIXELATED = 64  # pixels of the model's images, below which thumbnails are enlarged with hard edges
 LOSSLESS = 32  # the largest side that is stored without loss where there is room
 QUALITIES = (80, 50, 25)
 COLUMNS, ROWS = 40, 25  # of thumbnails in one sheet
@@ -87,6 +88,7 @@ def predictions_figure(
         "true": [first.true[row] for row in shown],
         "models": [packed(name, each, shown) for name, each in models.items()],
         "size": sprite.size,
+        "pixelated": max(preprocessing.size) < PIXELATED,
         "columns": COLUMNS,
         "perSheet": COLUMNS * ROWS,
         "sheets": sprite.sheets,
@@ -143,9 +145,8 @@ def candidates(largest: int) -> Iterator[tuple[int, int | None]]:
         if side <= LOSSLESS:
             yield side, None
         yield side, QUALITIES[0]
-    for side in sides[-2:]:
-        for quality in QUALITIES[1:]:
-            yield side, quality
+        yield side, QUALITIES[1]
+    yield sides[-1], QUALITIES[2]
 
 
 def small_size(size: tuple[int, int], side: int) -> tuple[int, int]:

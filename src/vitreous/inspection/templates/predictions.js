@@ -55,6 +55,7 @@ function explorePredictions(root) {
   async function draw(canvas, i, attending) {
     const place = i % data.perSheet, image = await sheet(Math.floor(i / data.perSheet));
     const context = canvas.getContext("2d"), left = (place % data.columns) * width, top = Math.floor(place / data.columns) * height;
+    context.imageSmoothingEnabled = !data.pixelated;
     context.filter = attending ? "grayscale(1) brightness(.6)" : "none";
     context.drawImage(image, left, top, width, height, 0, 0, canvas.width, canvas.height);
     context.filter = "none";
@@ -82,9 +83,8 @@ function explorePredictions(root) {
 
   function figure(i) {
     const figure = document.createElement("figure"), canvas = document.createElement("canvas"), caption = document.createElement("figcaption");
-    const scale = Math.max(1, Math.floor(96 / Math.max(height, width)));
+    const scale = Math.max(1, Math.round(96 / Math.max(height, width)));
     [canvas.width, canvas.height] = [width * scale, height * scale];
-    canvas.getContext("2d").imageSmoothingEnabled = scale === 1;
     const lines = sentence(i);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", lines.join("; "));
@@ -232,7 +232,7 @@ function explorePredictions(root) {
   find("sort").append(...sorts.map((name) => option(name, say(`sort-${name}`, { loss: data.lossName }))));
   find("pattern").closest("div").hidden = !rated;
   for (const name of ["true", "given"]) find(name).closest("div").hidden = !classes.length;
-  root.classList.toggle("small", Math.max(height, width) < 64);
+  root.classList.toggle("small", data.pixelated);
   if (models.length === 1 && patterns.includes("✗")) Object.assign(state, { pattern: "✗", sort: models[0].confidence ? "confidence" : "loss" });
   for (const name of ["pattern", "true", "given", "sort"]) find(name).addEventListener("change", (event) => { state[name] = event.target.value; update(); });
   find("name").addEventListener("input", (event) => { state.name = event.target.value; update(); });
