@@ -278,6 +278,13 @@ OTHER = (4 * PATCH, 6 * PATCH)  # of resized models
 CASES: dict[str, Callable[[], Case]] = {
     "frankzvit-apart": lambda: readme_of_vit(0),
     "siglip2-naflex": siglip2,
+    "timm-aimv2": lambda: timm_case("aimv2_large_patch14_224"),
+    "aimv2": lambda: transformers_case(
+        "Aimv2VisionModel", "Aimv2VisionConfig", None, **SIZED, use_head=False
+    ),
+    "aimv2-native": lambda: transformers_case(
+        "Aimv2VisionModel", "Aimv2VisionConfig", None, **SIZED, use_head=False, is_native=True
+    ),
     "radio": radio,
     "tipsv2": lambda: transformers_case(
         "Tipsv2VisionModel", "Tipsv2VisionConfig", **SIZED | {"mlp_ratio": 2}, num_register_tokens=2

@@ -21,6 +21,9 @@ TOLERANCE = 2e-5
 TOLD: dict[str, dict[str, Any]] = {
     "frankzvit-apart": {"heads": 2},
     "siglip2-naflex": {},
+    "timm-aimv2": {},
+    "aimv2": {},
+    "aimv2-native": {},
     "radio": {},
     "tipsv2": {},
     "internvl": {},
@@ -45,7 +48,10 @@ TOLD: dict[str, dict[str, Any]] = {
 # The formats of its codebase that a case is written in; what is written is read back and compared.
 WRITTEN = {
     "siglip2-naflex": "huggingface",
+    "timm-aimv2": "timm",
     "timm-beit": "timm",
+    "aimv2": "aimv2",
+    "aimv2-native": "aimv2",
     "timm-beit-shared": "timm",
     "beit": "huggingface",
     "beit-pretrained": "huggingface",

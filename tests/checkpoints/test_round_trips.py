@@ -88,6 +88,9 @@ TYPICAL: dict[str, dict[str, Any]] = {
     "vit-pytorch": ORDINARY | {"norm_eps": 1e-5, "qkv_bias": False, "stem": NORMED, "patch_size": (8, 8)},
     "frankzvit": ORDINARY | {"norm_eps": 1e-5, "pooling": "mean-all", "final_norm": "pooled"},
     "dinov2": ORDINARY | {"num_classes": None},
+    "aimv2": ORDINARY
+    | {"norm_kind": "rms", "qkv_bias": False, "class_token": False, "pooling": "mean", "mlp": "swiglu"}
+    | {"num_classes": None, "stem": {"kind": "patch", "form": "linear", "norm_after": True}},
     "open-clip": ORDINARY | {"norm_eps": 1e-5, "embedding_norm": True, "head_bias": False},
     "bit": ORDINARY,
     "vitreous": ORDINARY,

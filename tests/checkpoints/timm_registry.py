@@ -43,7 +43,6 @@ UNKNOWN = {
     "DiffParallelScalingBlock": "attention and MLP in parallel",
     "ParallelThingsBlock": "parallel branches",
     "DiffAttention": "differential attention",
-    "RmsNorm": "RMSNorm",
     "ConvStem": "a stem of convolutions",
     "FeatureListNet": "a ResNet with BatchNorm",
     "AttentionPoolPrr": "attention pooling of several queries",

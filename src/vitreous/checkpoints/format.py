@@ -36,6 +36,7 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
     "mlp": ("gelu",),
     "norm_eps": (1e-6,),
     "norm": ("pre",),
+    "norm_kind": ("layer",),
     "position.where": ("stem",),
     "position.kind": ("learned",),
     "rotary": (None,),

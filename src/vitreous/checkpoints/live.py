@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -109,7 +110,8 @@ def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[Any]:
 
 
 def norm_eps(module: nn.Module) -> float | None:
-    return next((each.eps for each in module.modules() if isinstance(each, nn.LayerNorm)), None)
+    norms = (each for each in module.modules() if re.search("LayerNorm|RMSNorm", type(each).__name__, re.I))
+    return next((each.eps for each in norms if isinstance(getattr(each, "eps", None), float)), None)
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 from vitreous.checkpoints.files import Tensors
@@ -105,6 +106,32 @@ def stacked(ours: str, theirs: Sequence[str | None]) -> Row:
         return tuple(part for each, part in zip(theirs, parts, strict=True) if each is not None)
 
     return Row((ours,), stored, read, write)
+
+
+def without_bias(ours: str, theirs: Sequence[str]) -> Row:
+    """A matrix of ours, stacked from several of theirs, whose bias they do not have because it is zero."""
+
+    def read(*parts: Tensor) -> tuple[Tensor, ...]:
+        matrix = torch.cat(parts)
+        return matrix, matrix.new_zeros(len(matrix))
+
+    def write(matrix: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+        if bias.any():
+            raise InputError("the format cannot hold biases of attention and MLP")
+        return matrix.chunk(len(theirs))
+
+    return Row((f"{ours}.weight", f"{ours}.bias"), tuple(f"{each}.weight" for each in theirs), read, write)
+
+
+def linear_stem(theirs: str, patch: tuple[int, int]) -> Row:
+    """The projection of flat patches of ours, which is a convolution of theirs."""
+    p, q = patch
+    return converted(
+        "stem.projection.weight",
+        theirs,
+        lambda kernel: rearrange(kernel, "D C p q -> D (p q C)"),
+        lambda matrix: rearrange(matrix, "D (p q C) -> D C p q", p=p, q=q),
+    )
 
 
 def packed(ours: str, theirs: Sequence[str]) -> list[Row]:

@@ -138,7 +138,7 @@ def init_weights(model: nn.Module, generator: torch.Generator, scheme: Scheme = 
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Conv2d):
             init.convolution(module.weight, module.bias)
-        elif isinstance(module, nn.LayerNorm | nn.GroupNorm):
+        elif isinstance(module, nn.LayerNorm | nn.GroupNorm | nn.RMSNorm):
             module.reset_parameters()
         elif any(parameter is not None for parameter in module._parameters.values()):
             raise TypeError(f"{type(module).__name__} has parameters and no method reset")

@@ -68,6 +68,9 @@ class ViTConfig(Config):
     norm: Literal["pre", "post", "post-branch"] = Field(
         default="pre", description="LayerNorm before each branch, after the sum, or on the branch's output"
     )
+    norm_kind: Literal["layer", "rms"] = Field(
+        default="layer", description="LayerNorm, or RMSNorm: without mean and bias (1910.07467)"
+    )
     norm_eps: float = Field(default=1e-6, gt=0, description="added to the variance in each LayerNorm")
     final_norm: Literal["tokens", "pooled", "none"] = Field(
         default="tokens", description="the last LayerNorm: on the tokens, on what was pooled, or not at all"

@@ -34,8 +34,9 @@ from vitreous.models.config_parts import ResNetConfig
 BLOCKS = {"pre": PreNormBlock, "post": PostNormBlock, "post-branch": PostBranchNormBlock}
 
 
-def build_norm(config: ViTConfig, width: int | None = None) -> nn.LayerNorm:
-    return nn.LayerNorm(width or config.width, eps=config.norm_eps)
+def build_norm(config: ViTConfig, width: int | None = None) -> nn.Module:
+    kind = nn.LayerNorm if config.norm_kind == "layer" else nn.RMSNorm
+    return kind(width or config.width, eps=config.norm_eps)
 
 
 def build_resnet(version: type[ResNet], channels: int, config: ResNetConfig) -> ResNet:

@@ -1,6 +1,7 @@
 """Every foreign format that is known. A new one is a file here and an entry in `FORMATS`."""
 
 from vitreous.checkpoints.format import Format
+from vitreous.checkpoints.formats.aimv2 import AIMV2
 from vitreous.checkpoints.formats.bit import BIT
 from vitreous.checkpoints.formats.dinov3 import DINOV3
 from vitreous.checkpoints.formats.google import GOOGLE
@@ -26,6 +27,7 @@ FORMATS: dict[str, Format] = {
         VIT_PYTORCH,
         FRANKZVIT,
         RADIO,
+        AIMV2,
         HUGGINGFACE,
         OPEN_CLIP,
         DINOV3,

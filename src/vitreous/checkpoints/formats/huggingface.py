@@ -75,7 +75,6 @@ UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 UNKNOWN_PARTS = {
     "rotary positions of another kind": ("mlcd_vision_model", "pixtral"),
     "names of its own code, which transformers does not know": ("intern_vit_6b", "internvl_chat"),
-    "RMSNorm": ("aimv2", "aimv2_vision_model"),
     "detection tokens": ("yolos",),
     "windowed attention": ("vitdet", "sam", "sam_vision_model", "swin", "swinv2"),
     "convolutions instead of attention": ("convnext", "convnextv2", "dinov3_convnext", "resnet"),

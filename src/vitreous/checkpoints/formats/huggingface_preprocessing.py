@@ -23,6 +23,7 @@ CONVENTIONS: dict[str, dict[str, Any]] = {
     "siglip2": {"resize": "squash", "interpolation": "bilinear"},
     "clip": {"mean": CLIP_MEAN, "std": CLIP_STD},
     "deit": {"resize": "squash", "crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
+    "aimv2": {"mean": CLIP_MEAN, "std": CLIP_STD},
     "beit": {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bicubic"},
     "dinov2": {"crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
     "dinov3_vit": {

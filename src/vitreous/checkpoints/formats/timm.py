@@ -28,7 +28,7 @@ from vitreous.checkpoints.formats.timm_beit import BIAS, SHARED_BIAS
 from vitreous.checkpoints.formats.timm_eva import ARGUMENTS as EVA_ARGUMENTS
 from vitreous.checkpoints.formats.timm_eva import frequencies_row, rotary_fields
 from vitreous.checkpoints.formats.timm_layers import FUSED, Layers, layers_of
-from vitreous.checkpoints.weights import Row, pairs, same
+from vitreous.checkpoints.weights import Row, linear_stem, pairs, same
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
@@ -152,6 +152,8 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
         check_bare(source, layers)
     fields = shape_fields(source, [*ROWS, *layers.rows()])
     stem: dict[str, Any] = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}
+    if "patch_embed.norm.weight" in tensors:
+        stem |= {"form": "linear", "norm_after": True}
     if any(f"{root}.conv.weight" in tensors for root in ROOTS):
         stem = resnet_stem(source)
         stride = 4 * 2 ** max(len(stem["layers"]) - 1, 0)
@@ -180,6 +182,7 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     fields |= {
         "image_size": size,
         "stem": stem,
+        "norm_kind": "layer" if "blocks.0.norm1.bias" in tensors else "rms",
         "norm": "post-branch" if known.get("use_post_norm") else "pre",
         "qkv_bias": any(f"blocks.0.attn.{each}" in tensors for each in layers.biases),
         "attention_sub_norm": "blocks.0.attn.norm.weight" in tensors,
@@ -325,6 +328,10 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, layers: Layers = FUSE
         *ROWS,
         *layers.rows(),
     ]
+    if config.stem.kind == "patch" and config.stem.norm_after:
+        rows = [row for row in rows if row.ours[:1] != ("stem.projection.weight",)]
+        rows += [linear_stem("patch_embed.proj.weight", config.patch_size)]
+        rows += pairs({"stem.norm_after": "patch_embed.norm"})
     if config.position.kind == "relative-bias":
         rows += bias_rows(config, BIAS, SHARED_BIAS)
     if config.rotary is not None and config.rotary.kind == "mixed":

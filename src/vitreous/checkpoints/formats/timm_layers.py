@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.weights import Row, pairs, same, stacked
+from vitreous.checkpoints.weights import Row, packed, pairs, same, stacked, without_bias
 
 # Both sides call their encoder layers blocks.N.
 BLOCK = "blocks.{}."
@@ -21,6 +21,9 @@ BLOCK_NAMES = {
 }
 
 
+LAST = ("attention.out", "mlp.contract")
+
+
 class Layers(NamedTuple):
     """What differs in the names of encoder layers.
 
@@ -30,6 +33,7 @@ class Layers(NamedTuple):
         gates: SwiGLU's first matrix; two where gate and expansion are apart.
         contract: the last matrix of the MLP.
         scales: of LayerScale.
+        plain: whether the attention's projection and the MLP have biases, as all but AIMv2 have.
     """
 
     projections: tuple[str, ...] = ("qkv.weight",)
@@ -37,18 +41,22 @@ class Layers(NamedTuple):
     gates: tuple[str, ...] = ("fc1",)
     contract: str = "fc2"
     scales: tuple[str, str] = ("ls1.gamma", "ls2.gamma")
+    plain: bool = True
 
     def rows(self) -> list[Row]:
         """The table of the encoder layers."""
         attention, mlp = f"{BLOCK}attn.", f"{BLOCK}mlp."
+        names = BLOCK_NAMES | {"mlp.contract": f"mlp.{self.contract}"}
+        gates = [mlp + each for each in self.gates]
+        expanding = packed(f"{BLOCK}mlp.gate_expand", gates)
+        if not self.plain:
+            expanding = [without_bias(f"{BLOCK}mlp.gate_expand", gates)]
+            expanding += [without_bias(BLOCK + ours, [BLOCK + names.pop(ours)]) for ours in LAST]
         return [
-            *pairs(BLOCK_NAMES | {"mlp.contract": f"mlp.{self.contract}"}, BLOCK, BLOCK),
+            *pairs(names, BLOCK, BLOCK),
             stacked(f"{BLOCK}attention.qkv.weight", [attention + each for each in self.projections]),
             stacked(f"{BLOCK}attention.qkv.bias", [each and attention + each for each in self.biases]),
-            *(
-                stacked(f"{BLOCK}mlp.gate_expand.{kind}", [f"{mlp}{each}.{kind}" for each in self.gates])
-                for kind in ("weight", "bias")
-            ),
+            *expanding,
             same(f"{BLOCK}attention_branch.scale.gamma", BLOCK + self.scales[0]),
             same(f"{BLOCK}mlp_branch.scale.gamma", BLOCK + self.scales[1]),
         ]
@@ -69,6 +77,8 @@ def layers_of(source: Source) -> Layers:
         layers = layers._replace(biases=("q_bias", None, "v_bias"))
     if "mlp.fc1_g.weight" in first:
         layers = layers._replace(gates=("fc1_g", "fc1_x"))
+    if "attn.proj.bias" not in first:
+        layers = layers._replace(plain=False)
     if "gamma_1" in first:
         layers = layers._replace(scales=("gamma_1", "gamma_2"))
     return layers

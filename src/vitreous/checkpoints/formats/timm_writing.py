@@ -42,10 +42,27 @@ LIMITS = PLAIN_VIT | {
 }
 
 
+# AIMv2: what has no bias and RMSNorm, after the patches too.
+AIMV2_LIMITS = LIMITS | {
+    "stem.kind": ("patch",),
+    "stem.norm_after": (True,),
+    "norm_kind": ("rms",),
+    "norm_eps": (1e-5,),
+    "mlp": ("swiglu",),
+    "class_token": (False,),
+    "registers": (0,),
+    "qkv_bias": (False,),
+    "pooling": ("mean",),
+    "final_norm": ("tokens", "pooled"),
+}
+
+
 def limits_of(model: Model) -> Limits:
     """What VisionTransformer, Beit or Eva can be, whichever the model needs."""
     if isinstance(model, ViT) and needs_beit(model.config):
         return BEIT_LIMITS
+    if isinstance(model, ViT) and model.config.norm_kind == "rms":
+        return AIMV2_LIMITS
     return EVA_LIMITS if isinstance(model, ViT) and needs_eva(model.config) else LIMITS
 
 
@@ -83,6 +100,13 @@ def write_timm(model: Model, path: Path) -> None:
         name, args = "beit_base_patch16_224", beit_args(config, model_args(config))
     if eva and config.mlp_sub_norm and config.mlp == "swiglu":
         layers = layers._replace(gates=("fc1_g", "fc1_x"))
+    if config.norm_kind == "rms":
+        layers = FUSED._replace(gates=("fc1_g", "fc1_x"), plain=False)
+        name = "aimv2_large_patch14_224"
+        ratio = config.mlp_dim / config.width
+        # timm rounds width * ratio down, which may fall short by one
+        ratio = ratio if int(config.width * ratio) == config.mlp_dim else ratio + 0.5 / config.width
+        args = model_args(config) | {"mlp_ratio": ratio}
     tensors = write_rows(timm_rows(config, layers=layers), weights)
     if path.suffix in STATE_DICTS:
         write_state_dict(tensors, path)

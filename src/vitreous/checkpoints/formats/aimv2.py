@@ -1,0 +1,168 @@
+"""Apple's AIMv2 (arXiv 2411.14402) as transformers holds it: RMSNorm, SwiGLU, no biases but of the patches,
+whose projection is normalized before positions are added; no class token. The models for any resolution
+compute their positions from the grid; they are read at one size.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.files import Source, write_json
+from vitreous.checkpoints.format import (
+    PLAIN_VIT,
+    Format,
+    Reading,
+    as_pair,
+    configured,
+    image_size_of,
+    shape_fields,
+    tokens_and_positions,
+)
+from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of, preprocessor_config
+from vitreous.checkpoints.torch_files import write_state_dict
+from vitreous.checkpoints.weights import (
+    Row,
+    fixed,
+    linear_stem,
+    pairs,
+    same,
+    stacked,
+    without_bias,
+    write_rows,
+)
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
+
+PREFIXES = ("", "vision_model.", "aimv2.")
+LAYER = "encoder.layers.{}."
+PATCHES, POSITIONS = "embeddings.patch_embed", "embeddings.position_embedding.weight"
+LIMITS = PLAIN_VIT | {
+    "stem.norm_after": (True,),
+    "norm_kind": ("rms",),
+    "norm_eps": None,
+    "mlp": ("swiglu",),
+    "class_token": (False,),
+    "pooling": ("mean",),
+    "qkv_bias": (False,),
+    "num_classes": (None,),
+}
+# For AIMv2 as for its tower within transformers' Aimv2Model: what config.json may leave out.
+DEFAULTS = {"num_attention_heads": 8, "rms_norm_eps": 1e-5, "hidden_act": "silu", "use_head": True}
+
+
+def layer_rows() -> list[Row]:
+    ours = "blocks.{}."
+    return [
+        *pairs({"attention_norm": "rms_norm1", "mlp_norm": "rms_norm2"}, ours, LAYER),
+        stacked(f"{ours}attention.qkv.weight", [f"{LAYER}attention.{each}_proj.weight" for each in "qkv"]),
+        without_bias(f"{ours}attention.out", [f"{LAYER}attention.out_proj"]),
+        without_bias(f"{ours}mlp.gate_expand", [f"{LAYER}ffn.gate_proj", f"{LAYER}ffn.up_proj"]),
+        without_bias(f"{ours}mlp.contract", [f"{LAYER}ffn.down_proj"]),
+    ]
+
+
+def aimv2_rows(config: ViTConfig, *, native: bool = False) -> list[Row]:
+    """The table; `native` for positions that are computed from the grid."""
+    positions = tokens_and_positions(config, {}, POSITIONS, table_axes=2)
+    if native:
+        table = native_positions(config.grid, config.width)
+        positions = fixed("position.table", table, part="learned positions")
+    return [
+        positions,
+        linear_stem(f"{PATCHES}.weight", config.patch_size),
+        same("stem.projection.bias", f"{PATCHES}.bias"),
+        same("stem.norm_after.weight", "embeddings.rms_norm.weight"),
+        same("norm.weight", "rms_norm.weight"),
+        *layer_rows(),
+    ]
+
+
+def native_positions(grid: tuple[int, int], width: int) -> Tensor:
+    """Sines and cosines of the columns, then of the rows, as AIMv2 computes them."""
+    omega = 1e4 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
+    angles = (axis.reshape(-1, 1) * omega for axis in (x, y))
+    return torch.cat([wave for angle in angles for wave in (angle.sin(), angle.cos())], dim=1).float()
+
+
+def read_aimv2(source: Source) -> Reading:
+    vision = source.config.get("vision_config")
+    described = DEFAULTS | source.config | (vision if isinstance(vision, dict) else {})
+    prefix = source.prefix("an AIMv2 of transformers", PREFIXES, f"{PATCHES}.weight")
+    source = source.renamed(
+        lambda name: name.removeprefix(prefix) if name.startswith(prefix) and "text_" not in name else None
+    )
+    if f"{LAYER.format(0)}attention.q_proj.bias" in source.tensors or described["hidden_act"] != "silu":
+        raise InputError(f"{source.where}: an AIMv2 with biases or another activation is not known here")
+    if heads := [name for name in source.tensors if name.startswith("head.")]:
+        if source.overrides.get("pooling") != "mean":
+            raise InputError(
+                f"{source.where}: its attention pooling (use_head) is not known here: pass pooling='mean' to "
+                "read the tower without it"
+            )
+        source.left_out.extend(heads)
+        source = source.renamed(lambda name: None if name in heads else name)
+    rows = [same("stem.projection.weight", f"{PATCHES}.weight"), *layer_rows()]
+    fields: dict[str, Any] = shape_fields(source, rows)
+    native, size = POSITIONS not in source.tensors, described.get("image_size", 224)
+    fields |= {
+        "image_size": as_pair(source.overrides.get("image_size", size))
+        if native
+        else image_size_of(source, fields["patch_size"], source.positions(POSITIONS), described=[size]),
+        "heads": described["num_attention_heads"],
+        "stem": {"kind": "patch", "form": "linear", "norm_after": True},
+        "mlp": "swiglu",
+        "mlp_dim": source.size(f"{LAYER.format(0)}ffn.down_proj.weight", 1, ndim=2),
+        "norm_kind": "rms",
+        "norm_eps": described["rms_norm_eps"],
+        "qkv_bias": False,
+        "class_token": False,
+        "pooling": "mean",
+    }
+    config = configured(ViTConfig, source, fields)
+    look = preprocessing_of(source, config)
+    return Reading(source, config, aimv2_rows(config, native=native), look, task=None)
+
+
+def write_aimv2(model: Model, path: Path) -> None:
+    config, weights = held(model, "aimv2", LIMITS, keep=("qkv_bias",))
+    height, width = config.image_size
+    if height != width or config.patch_size[0] != config.patch_size[1]:
+        raise InputError("aimv2 cannot hold images or patches that are not square")
+    described = {
+        "model_type": "aimv2_vision_model",
+        "architectures": ["Aimv2VisionModel"],
+        "hidden_size": config.width,
+        "intermediate_size": config.mlp_dim,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.heads,
+        "num_channels": config.channels,
+        "image_size": height,
+        "patch_size": config.patch_size[0],
+        "rms_norm_eps": config.norm_eps,
+        "hidden_act": "silu",
+        "use_head": False,
+        "is_native": False,
+        "dtype": "float32",
+    }
+    path.mkdir(parents=True, exist_ok=True)
+    write_state_dict(write_rows(aimv2_rows(config), weights), path / "model.safetensors")
+    write_json(described, path / "config.json")
+    write_json(preprocessor_config(model.preprocessing), path / "preprocessor_config.json")
+
+
+AIMV2 = Format(
+    name="aimv2",
+    about="transformers' Aimv2VisionModel: apple's AIMv2",
+    entries=(("model_type", "aimv2_vision_model"), ("model_type", "aimv2")),
+    read=read_aimv2,
+    write=write_aimv2,
+    limits=LIMITS,
+    interpolation="huggingface",
+)
