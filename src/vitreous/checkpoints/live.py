@@ -110,7 +110,9 @@ def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[Any]:
 
 
 def norm_eps(module: nn.Module) -> float | None:
-    norms = (each for each in module.modules() if re.search("LayerNorm|RMSNorm", type(each).__name__, re.I))
+    norms: Iterator[Any] = (
+        each for each in module.modules() if re.search("LayerNorm|RMSNorm", type(each).__name__, re.I)
+    )
     return next((each.eps for each in norms if isinstance(getattr(each, "eps", None), float)), None)
 
 
