@@ -27,6 +27,7 @@ from vitreous.checkpoints.formats.timm_beit import ARGUMENTS as BEIT_ARGUMENTS
 from vitreous.checkpoints.formats.timm_beit import BIAS, SHARED_BIAS
 from vitreous.checkpoints.formats.timm_eva import ARGUMENTS as EVA_ARGUMENTS
 from vitreous.checkpoints.formats.timm_eva import frequencies_row, rotary_fields
+from vitreous.checkpoints.formats.timm_hybrid import ROOTS, hybrid_rows, resnet_stem, root_of
 from vitreous.checkpoints.formats.timm_layers import FUSED, Layers, layers_of
 from vitreous.checkpoints.weights import Row, linear_stem, pairs, same
 from vitreous.errors import InputError, nearest
@@ -51,19 +52,6 @@ ATTENTION_POOL = {
     "mlp.expand": "mlp.fc1",
     "mlp.contract": "mlp.fc2",
 }
-# The ResNetV2 of a hybrid.
-RESNET_NAMES = {name: name for name in ("conv1", "conv2", "conv3", "norm1", "norm2", "norm3")} | {
-    "shortcut.0": "downsample.conv",
-    "shortcut.1": "downsample.norm",
-}
-# The root of a hybrid's ResNet; a ResNet that is its root alone has no `stem` in the name.
-ROOTS = ("patch_embed.backbone.stem", "patch_embed.backbone")
-
-
-def root_of(layers: tuple[int, ...]) -> str:
-    return ROOTS[0] if layers else ROOTS[1]
-
-
 CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: ours
 # Prefixes under which other code keeps a timm tower.
 PREFIXES = ("", "visual.trunk.", "trunk.", "vision_model.", "encoder.", "backbone.")
@@ -279,22 +267,6 @@ def timm_pooling(source: Source, known: dict[str, Any], *, class_token: bool, di
     return {"map": "attention-all", "avg": "mean-all"}.get(pool, "class") if prefix else poolings[pool]
 
 
-def resnet_stem(source: Source) -> dict[str, Any]:
-    """The ResNetV2 of a hybrid."""
-    stages = "patch_embed.backbone.stages.{}.blocks.{}.conv3.weight"
-    layers = source.units(stages, first=0)
-    root = source.size(f"{root_of(layers)}.conv.weight", 0, ndim=4)
-    return {
-        "kind": "resnet",
-        "layers": layers,
-        "widths": tuple(source.size(stages.format(i, 0), 0, ndim=4) for i in range(len(layers))),
-        "width_factor": root / 64,
-        "standardization": "variance",
-        "standardization_eps": 1e-8,
-        "norm_eps": 1e-5,
-    }
-
-
 def timm_preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
     """From config.json's pretrained_cfg."""
     described = source.config.get("pretrained_cfg", source.config)
@@ -337,11 +309,7 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, layers: Layers = FUSE
     if config.rotary is not None and config.rotary.kind == "mixed":
         rows.append(frequencies_row(config.depth))
     if config.stem.kind == "resnet":
-        root = root_of(config.stem.layers)
-        rows += pairs({"root": f"{root}.conv", "root_norm": f"{root}.norm"}, "stem.backbone.")
-        rows += pairs(
-            RESNET_NAMES, "stem.backbone.stages.{}.{}.", "patch_embed.backbone.stages.{}.blocks.{}."
-        )
+        rows += hybrid_rows(config.stem.layers)
     if config.final_norm == "pooled":
         rows += pairs({"pool.norm": "fc_norm"})
     if config.pooling.startswith("attention"):
