@@ -54,7 +54,8 @@ def test_iou_by_hand():
     # was called 2, and the one that was called 1, are wrong: 2 / (3 + 4 - 2).
     assert judged.foreground_miou == pytest.approx((2 / 5 + 2 / 5) / 2)
     assert judged.always_first == pytest.approx((4 / 7 + 0) / 2)
-    assert judged.to_json()["per_class"][1] == {"label": "a", "iou": pytest.approx(0.5), "pixels": 3}
+    row = judged.to_json()["per_class"][1]
+    assert row == {"label": "a", "iou": pytest.approx(0.5), "iou_interval": [0.5, 0.5], "pixels": 3}
 
 
 def test_pixels_are_summed_over_images_before_they_are_divided():
@@ -72,6 +73,19 @@ def test_the_interval_holds_the_mean_and_narrows_with_images():
     assert low < evaluation(*images).miou < high
     low4, high4 = evaluation(*np.repeat(images, 4, axis=0)).interval
     assert high4 - low4 < 0.7 * (high - low)
+
+
+def test_each_class_has_an_interval_of_its_own():
+    confusions = np.zeros((20, 3, 3), dtype=np.int64)
+    confusions[:, 0, 0] = 10
+    confusions[:10, 1, 1], confusions[10:, 1, 0] = 8, 8
+    found = evaluation(*confusions, classes=("a", "b", "c"))
+    first, second, third = found.class_intervals
+    assert second.low < found.iou[1] < second.high
+    assert second.high - second.low > first.high - first.low > 0
+    assert np.isnan(third).all(), "neither there nor predicted"
+    rows = found.to_json()["per_class"]
+    assert rows[1]["iou_interval"] == list(second)
 
 
 def test_without_a_background_there_is_no_foreground():

@@ -48,13 +48,19 @@ def test_a_translator_is_judged():
 
 def test_bleu_and_chrf_are_sacrebleus():
     text = "the cat sat on the mat today"
-    bleu, chrf, signature = corpus_scores([text], [text])
+    bleu, chrf, signature, *intervals = corpus_scores([text], [text])
+    assert intervals == [None, None], "one pair has none"
     assert bleu == pytest.approx(100)
     assert chrf == pytest.approx(100)
     assert "version" in signature
-    bleu, chrf, _ = corpus_scores(["the cat sat on a mat today"], [text])
+    bleu, chrf, *_ = corpus_scores(["the cat sat on a mat today"], [text])
     assert 20 < bleu < 80
     assert 50 < chrf < 95
+    right, wrong = [text] * 30, ["another thing entirely is here now"] * 30
+    both = corpus_scores(right + wrong, [text] * 60)
+    for score, (low, high) in ((both.bleu, both.bleu_interval), (both.chrf, both.chrf_interval)):
+        assert low < score < high
+        assert 10 < high - low < 50, "half of 60 pairs are right"
 
 
 @pytest.mark.parametrize(
@@ -102,6 +108,16 @@ def test_a_reader_is_judged_and_bad_images_are_told():
     assert found["test_character_accuracy"] == pytest.approx(1 - 1 / 188)
     assert found["failed"] == [{"path": "gray[70]", "reason": "torn"}]
     assert found["mistakes"] == [{"image": "gray[10]", "wanted": "11", "read": "10"}]
+
+
+def test_characters_have_an_interval():
+    wanted = ["1234"] * 60
+    texts = ["1234"] * 40 + ["1299"] * 20
+    found = CaptioningEvaluation(names=texts, wanted=wanted, texts=texts, failed={}, seconds=0.1)
+    low, high = found.metrics["character_accuracy"].interval
+    assert low < found.characters < high
+    # The mean of 60 draws of 1 with probability 2/3 and 0.5 otherwise has a standard deviation of 0.030.
+    assert (found.characters - low, high - found.characters) == pytest.approx((0.06, 0.06), abs=0.012)
 
 
 def test_a_reader_that_writes_too_much_has_no_character_right():

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import vitreous as vt
+from vitreous.deployment.serving.app import Hosted, build_app
 from vitreous.deployment.serving.endpoints import Limits
-from vitreous.deployment.serving.page import page_of
+from vitreous.deployment.serving.page import docs_page, page_of
+from vitreous.deployment.serving.running import one_thread
 from vitreous.languages import speaking
 from vitreous.tasks.serving import open_served
 
@@ -21,37 +23,76 @@ PHONE = {"width": 390, "height": 844}
 SMALL = {"model.width": 16, "model.heads": 2, "model.mlp_dim": 16, "model.depth": 2}
 
 
+NAMES = (
+    "report",
+    "inspection",
+    "untrained",
+    "two-models",
+    "served",
+    "documentation",
+    "captioning",
+    "translation",
+    "segmentation",
+    "pretraining",
+)
+ENCODER = {"model.encoder.depth": 1, "model.encoder.width": 16, "model.encoder.heads": 2}
+ENCODER |= {"model.encoder.mlp_dim": 16}
+DECODER = {"model.decoder.depth": 1, "model.decoder.width": 16, "model.decoder.heads": 2}
+TEXT = {"tokenizer.vocabulary": 300, "training.batch_size": 8}
+
+
 @pytest.fixture(scope="module", params=["en", "ko"])
 def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The report of a run, and the pages of an untrained model and of that run."""
+    """The report of a run, the pages of an untrained model, of that run and of two models, those of the
+    server, and the reports of runs of other tasks."""
     folder = tmp_path_factory.mktemp(request.param)
-    run = vt.train(
-        "digits",
-        epochs=2,
-        model="ViT-Ti/4",
-        settings=SMALL,
-        out=folder / "run",
-        progress=False,
-        language=request.param,
-    )
-    assert run.report is not None
-    pixels = np.random.default_rng(0).integers(0, 255, (5, 8, 8), dtype=np.uint8)
     options: Any = {"progress": False, "language": request.param}
+    run = vt.train("digits", epochs=2, model="ViT-Ti/4", settings=SMALL, out=folder / "run", **options)
+    pixels = np.random.default_rng(0).integers(0, 255, (5, 8, 8), dtype=np.uint8)
     trained = vt.inspect(run, pixels, out=folder / "trained", **options)
     fresh = vt.inspect("ViT-Ti/16", pixels, image_size=32, out=folder / "fresh", **options)
+    both = vt.inspect(run, pixels, compare=run, out=folder / "both", **options)
     served = open_served(str(run.path), device=torch.device("cpu"))
-    with speaking(request.param):
+    with speaking(request.param), one_thread() as thread:
         page = page_of(served.served, served.about, served.examples, Limits())
+        app = build_app([Hosted("run", served.served, served.about, page)], model_thread=thread)
+        documentation = docs_page(app.openapi())
     (folder / "serve.html").write_text(page, encoding="utf-8")
-    return {
+    (folder / "docs.html").write_text(documentation, encoding="utf-8")
+    captioning = vt.train(
+        task="captioning",
+        settings={**ENCODER, **DECODER, **TEXT, "training.steps": 2},
+        out=folder / "captioning",
+        **options,
+    )
+    small = {"model.width": 16, "model.heads": 2, "model.mlp_dim": 16, "model.depth": 1}
+    translation = vt.train_translator(
+        steps=2, settings={**small, **TEXT}, out=folder / "translation", **options
+    )
+    segmentation = vt.train(
+        task="segmentation",
+        settings={**small, "training.steps": 3},
+        out=folder / "segmentation",
+        **options,
+    )
+    pretraining = vt.pretrain("digits", epochs=1, settings=small, out=folder / "pretraining", **options)
+    found = {
         "report": run.report,
         "inspection": trained.report,
         "untrained": fresh.report,
+        "two-models": both.report,
         "served": folder / "serve.html",
+        "documentation": folder / "docs.html",
+        "captioning": captioning.report,
+        "translation": translation.report,
+        "segmentation": segmentation.report,
+        "pretraining": pretraining.report,
     }
+    assert tuple(found) == NAMES
+    return {name: path for name, path in found.items() if path is not None}
 
 
-@pytest.mark.parametrize("name", ["report", "inspection", "untrained", "served"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], name: str, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
@@ -64,13 +105,35 @@ def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], name: str, sche
     assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found.response["violations"]] == []
 
 
-@pytest.mark.parametrize("name", ["report", "inspection", "untrained"])
+@pytest.mark.parametrize("name", [each for each in NAMES if each != "served"])
 def test_phones_do_not_scroll_sideways(browser: Any, pages: dict[str, Path], name: str) -> None:
     page = browser.new_page(viewport=PHONE)
     page.goto(pages[name].as_uri(), timeout=1_000_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    page.mouse.wheel(0, 600)
+    page.wait_for_timeout(300)
     nav = page.locator("nav.contents").bounding_box()
     page.mouse.wheel(0, 3000)
     page.wait_for_timeout(300)
     assert page.locator("nav.contents").bounding_box() == nav, "the table of contents stays in view"
+    page.close()
+
+
+@pytest.mark.parametrize("name", [each for each in NAMES if each not in ("served", "documentation")])
+def test_charts_and_images_have_words(browser: Any, pages: dict[str, Path], name: str) -> None:
+    """Every chart has a role, a title and a description; every image an alternative text; what is printed
+    has neither controls nor a menu."""
+    page = browser.new_page()
+    page.goto(pages[name].as_uri(), timeout=1_000_000)
+    page.wait_for_timeout(500)
+    charts = page.locator("svg.chart").evaluate_all(
+        "all => all.map((each) => [each.getAttribute('role'), each.querySelector('title')?.textContent,"
+        "each.querySelector('desc')?.textContent])"
+    )
+    assert all(role == "img" and title and description for role, title, description in charts)
+    assert page.locator("section > .scroll svg.chart").count() == len(charts)
+    without = page.locator("img:visible").evaluate_all("all => all.filter((each) => !each.alt).length")
+    assert without == 0
+    page.emulate_media(media="print")
+    assert page.locator("nav.contents:visible, .controls:visible, .toolbar:visible").count() == 0
     page.close()

@@ -423,34 +423,34 @@ def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
 def test_the_page_loads_without_errors_or_network(opened: Opened) -> None:
     assert opened.problems == []
     assert [each for each in opened.requests if not each.startswith(("file:", "data:", "blob:"))] == []
-    assert opened.page.locator(".chosen button").count() == 3
+    assert opened.page.locator("#chosen-a button").count() == 3
 
 
 def test_the_sliders_change_the_map(opened: Opened) -> None:
-    before = opened.pixels("map")
-    opened.slide("layer", 1)
+    before = opened.pixels("map-a")
+    opened.slide("layer-a", 1)
     opened.wait(lambda state: state["layer"] == 0)
-    first_layer = opened.pixels("map")
+    first_layer = opened.pixels("map-a")
     assert first_layer != before
-    opened.slide("head", 2)
+    opened.slide("head-a", 2)
     opened.wait(lambda state: state["head"] == 2)
-    assert opened.pixels("map") != first_layer
-    assert opened.page.inner_text("#layer-now") == "1 of 3"
-    assert opened.page.inner_text("#head-now") == "2 of 2"
+    assert opened.pixels("map-a") != first_layer
+    assert opened.page.inner_text("#layer-now-a") == "1 of 3"
+    assert opened.page.inner_text("#head-now-a") == "2 of 2"
     assert opened.problems == []
 
 
 def test_a_click_on_a_patch_asks_it(opened: Opened) -> None:
     """The numbers in words are those of the map: row 2, column 4 of 3 x 5, token 1 + 8."""
-    before = opened.pixels("map")
-    box = opened.page.locator("#image").bounding_box()
+    before = opened.pixels("map-a")
+    box = opened.page.locator("#image-a").bounding_box()
     opened.page.mouse.click(box["x"] + box["width"] * 3.5 / 5, box["y"] + box["height"] * 1.5 / 3)
     opened.wait(lambda state: state["patch"] == 8)
-    assert opened.pixels("map") != before
-    opened.slide("layer", 2)
-    opened.slide("head", 1)
+    assert opened.pixels("map-a") != before
+    opened.slide("layer-a", 2)
+    opened.slide("head-a", 1)
     opened.wait(lambda state: state["layer"] == 1 and state["head"] == 1)
-    words = opened.page.inner_text("#words")
+    words = opened.page.inner_text("#words-a")
     assert "the patch in row 2, column 4" in words
     model = model_of()
     model.eval()
@@ -462,26 +462,103 @@ def test_a_click_on_a_patch_asks_it(opened: Opened) -> None:
     assert token == pytest.approx(row[0].item(), abs=0.2)
     assert patches == pytest.approx(row[1:].sum().item() - row[9].item(), abs=1)
     assert itself + token + patches == pytest.approx(100, abs=1e-6), "whole"
-    legend = opened.page.inner_text("#scale")
+    legend = opened.page.inner_text("#scale-a")
     low, high, even = (float(each) for each in re.findall(r"([\d.]+) %", legend)[:3])
     shares = 100 * row[1:] / row[1:].sum()
     assert (low, high) == pytest.approx((shares.min().item(), shares.max().item()), abs=0.1)
     assert even == pytest.approx(100 / 15, abs=0.1)
-    opened.page.click("#reset")
+    opened.page.click("#reset-a")
     opened.wait(lambda state: state["patch"] is None)
     assert opened.problems == []
 
 
 def test_another_image_and_the_whole_models_views(opened: Opened) -> None:
-    seen = {opened.pixels("map")}
-    opened.page.locator(".chosen button").nth(1).click()
+    seen = {opened.pixels("map-a")}
+    opened.page.locator("#chosen-a button").nth(1).click()
     opened.wait(lambda state: state["image"] == 1)
-    seen.add(opened.pixels("map"))
+    seen.add(opened.pixels("map-a"))
     for show in ("rollout", "relevance"):
-        opened.page.select_option("#show", show)
+        opened.page.select_option("#show-a", show)
         opened.wait(lambda state, show=show: state["show"] == show)
-        seen.add(opened.pixels("map"))
+        seen.add(opened.pixels("map-a"))
     assert len(seen) == 4
-    opened.page.locator("#atlas").click(position={"x": 3, "y": 3})
+    opened.page.locator("#atlas-a").click(position={"x": 3, "y": 3})
     opened.wait(lambda state: (state["layer"], state["head"], state["show"]) == (0, 1, "attention"))
     assert opened.problems == []
+
+
+def test_the_arrow_keys_move_the_query_the_head_and_the_reading(opened: Opened) -> None:
+    opened.page.goto(opened.page.url.split("#")[0] + "#layer=2&head=1&image=1&patch=2x3")
+    opened.wait(lambda state: (state["layer"], state["head"], state["patch"]) == (1, 1, 7))
+    opened.page.focus("#image-a")
+    opened.page.keyboard.press("ArrowRight")
+    opened.wait(lambda state: state["patch"] == 8)
+    opened.page.keyboard.press("ArrowUp")
+    opened.wait(lambda state: state["patch"] == 3)
+    assert opened.page.url.endswith("#layer=2&head=1&image=1&patch=1x4"), "the address keeps what is shown"
+    opened.page.focus("#atlas-a")
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.keyboard.press("ArrowDown")
+    opened.wait(lambda state: (state["layer"], state["head"]) == (2, 2))
+    opened.page.focus("#map-a")
+    opened.page.keyboard.press("ArrowLeft")
+    assert opened.page.inner_text("#at-a").startswith("row 1, column 3: ")
+    assert opened.page.locator("#views-a .mark:visible").count() == 2, "in the image and in the map"
+    opened.page.keyboard.press("Enter")
+    opened.wait(lambda state: state["patch"] == 2)
+    opened.page.keyboard.press("Escape")
+    opened.wait(lambda state: state["patch"] is None)
+    assert opened.problems == []
+
+
+def test_the_pointer_marks_the_same_patch_in_image_and_map(opened: Opened) -> None:
+    box = opened.page.locator("#image-a").bounding_box()
+    opened.page.mouse.move(box["x"] + box["width"] * 4.5 / 5, box["y"] + box["height"] * 2.5 / 3)
+    assert opened.page.inner_text("#at-a").startswith("row 3, column 5: ")
+    frames = [mark.bounding_box() for mark in opened.page.locator("#views-a .mark").all()]
+    assert [round(each["width"]) for each in frames] == [round(box["width"] / 5)] * 2
+    opened.page.mouse.move(0, 0)
+    assert opened.page.inner_text("#at-a") == ""
+
+
+def test_two_views_share_the_query(opened: Opened) -> None:
+    opened.page.goto(
+        opened.page.url.split("#")[0] + "#layer=3&head=1&patch=3x5&b.layer=1&b.head=mean&b.image=2"
+    )
+    opened.wait(lambda state: state["second"] is not None)
+    drawn = json.loads(opened.page.get_attribute(".explorer", "data-drawn"))
+    assert (drawn["layer"], drawn["head"], drawn["patch"]) == (2, 1, 14)
+    assert (drawn["second"]["layer"], drawn["second"]["head"], drawn["second"]["image"]) == (0, 0, 1)
+    for view in "ab":
+        assert "the patch in row 3, column 5 gives" in opened.page.inner_text(f"#words-{view}")
+    assert opened.pixels("map-a") != opened.pixels("map-b")
+    opened.page.locator("#map-b").click(position={"x": 3, "y": 3})
+    opened.wait(lambda state: state["patch"] == 0)
+    opened.page.click("#compare")
+    opened.wait(lambda state: state["second"] is None)
+    assert opened.page.locator("#pane-b").is_hidden()
+    assert opened.problems == []
+
+
+def test_the_atlas_has_its_layers_and_heads_along_its_edges(opened: Opened) -> None:
+    assert opened.page.locator("#layers-a span").all_inner_texts() == ["1", "2", "3"]
+    assert opened.page.locator("#heads-a span").all_inner_texts() == ["1", "2"]
+    tile = opened.page.locator("#atlas-a").bounding_box()
+    number = opened.page.locator("#layers-a span").nth(2).bounding_box()
+    middle = (number["y"] + number["height"] / 2 - tile["y"]) / tile["height"]
+    assert middle == pytest.approx(5 / 6, abs=0.03), "beside its row"
+
+
+def test_two_models_side_by_side(browser: Any, tmp_path: Path) -> None:
+    other = vt.create("ViT-Ti/16", image_size=32, num_classes=4, depth=2, seed=1)
+    report = vt.inspect(model_of(), [images(1)[0][0]], compare=other, out=tmp_path / "two", progress=False)
+    tab = Opened(browser, report.report)
+    tab.wait(lambda state: state["second"] is not None and state["second"]["model"] == 1)
+    box = tab.page.locator("#image-a").bounding_box()
+    tab.page.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * 0.9)
+    tab.wait(lambda state: state["patch"] == 14)
+    assert "row 3, column 5" in tab.page.inner_text("#words-a")
+    assert "row 2, column 2" in tab.page.inner_text("#words-b"), "the same place in another grid"
+    assert tab.page.locator("#layers-b span").count() == 2
+    assert tab.problems == []
+    tab.page.close()

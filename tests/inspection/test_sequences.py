@@ -1,5 +1,7 @@
 """Attention over words and over images that are read."""
 
+import base64
+import gzip
 import json
 import re
 from typing import Any
@@ -14,6 +16,7 @@ from vitreous.data.sources.bundled import open_digits
 from vitreous.data.text.digit_lines import compose
 from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokenizer import Tokenizer
+from vitreous.evaluation.scores import Interval
 from vitreous.evaluation.text_models import Reader, Translator
 from vitreous.evaluation.texts import TranslationEvaluation
 from vitreous.inspection.capture import capture_attention
@@ -96,9 +99,17 @@ def test_a_page_of_images_that_were_read(reader, tmp_path):
     report = write_reading_report(reader, named, tmp_path, tmp_path)
     page = report.report.read_text()
     written = [len(found.ids) - 1 for found in reader.read([image for image, _ in named])]
-    assert page.count("<img") == sum(written) + 2
+    found = re.search(r'<script type="application/json" id="player-data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    player = json.loads(found[1])
+    assert [len(each["tokens"]) for each in player["examples"]] == written
+    raw = gzip.decompress(base64.b64decode(player["examples"][0]["maps"]))
+    rows = player["layers"] * player["heads"] * written[0]
+    assert len(raw) == rows * (np.prod(player["grid"]) + 4), "a byte for each patch, and a maximum"
     with np.load(report.arrays) as arrays:
         assert arrays["cross_0"].shape[-1] == 60
+        largest = np.frombuffer(raw[-4 * rows :], "<f4")
+        np.testing.assert_allclose(largest, arrays["cross_0"].max(axis=-1).ravel(), rtol=1e-5)
 
 
 def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
@@ -112,6 +123,7 @@ def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
         bleu=50.0,
         chrf=60.0,
         signature="",
+        bleu_interval=Interval(40.0, 61.0),
     )
     found = [Finding("loader", "warning", "training waited", "use more workers")]
     measured = Measured(evaluation, found)
@@ -120,6 +132,9 @@ def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
     assert "of 2 held-out pairs were translated exactly as in the data" in page
     assert "<strong>Warning:</strong> training waited. use more workers." in page
     assert f"vitreous translate {tmp_path}" in page
+    assert "Training report, translation" in page
+    assert re.search(r"<td>BLEU</td><td class=.number.>50</td><td class=.number.>40 … 61</td>", page)
+    assert 'id="configuration"' not in page, "this folder has no config.toml"
     assert "three <del>four</del><ins>for you</ins>" in page
     inspected = write_translation_report(translator, ["<de> one"], tmp_path / "inspected", tmp_path)
     assert 'id="findings"' not in inspected.report.read_text()

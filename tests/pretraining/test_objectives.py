@@ -1,7 +1,10 @@
 """What every objective adds to a model: its weights follow the seed and nothing else."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 import vitreous as vt
 from vitreous.tasks.pretraining.dino import DINOConfig
@@ -30,3 +33,40 @@ def test_new_weights_follow_the_seed(name: str) -> None:
         assert torch.equal(first[key], again[key]), key
     for key in drawn:
         assert not torch.equal(first[key], other[key]), key
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("masked-patch", {"masked_patch": {"target": "mean-color"}}),
+        ("masked-patch", {"masked_patch": {"target": "small-colors"}}),
+        ("masked-patch", {"masked_patch": {"target": "pixels"}}),
+        ("mae", {}),
+        ("mae", {"mae": {"normalize_pixels": False}}),
+        ("simmim", {}),
+    ],
+)
+def test_the_trivial_loss_is_that_of_the_best_constant(
+    name: str, settings: dict[str, Any], images: Tensor
+) -> None:
+    """The objective's own loss, where its prediction is a constant that was fitted to the same targets."""
+    model = vt.create("ViT-Ti/8", image_size=32, num_classes=None, depth=1, width=24, heads=2, mlp_dim=24)
+    objective = build_objective(model, name, PretrainingConfig(**settings), steps=4)
+    images = torch.cat(
+        [images[:4], torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(3)) / 2]
+    )
+    prediction = objective.decoder.prediction if name == "mae" else objective.prediction
+    torch.nn.init.zeros_(prediction.weight)
+    optimizer = torch.optim.LBFGS([prediction.bias], max_iter=30, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        found, _ = objective(images, torch.Generator().manual_seed(0))
+        found.backward(inputs=[prediction.bias])
+        return found
+
+    optimizer.step(loss)
+    trivial = objective.trivial_loss(images, torch.Generator().manual_seed(0)).item()
+    best = loss().item()
+    assert trivial == pytest.approx(best, rel=0.01)
+    assert trivial <= best + 1e-4, "no constant is better"

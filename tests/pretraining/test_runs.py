@@ -52,6 +52,13 @@ def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
     row = run.metrics()[-1]
     assert row["step"] == 4
     assert np.isfinite([row["loss"], row["validation_loss"]]).all()
+    assert 0.1 < row["validation_knn"] <= 1, "better than chance: even random features tell digits apart"
+    found = task_named(objective).evaluate(result.model, splits.test, device=CPU, batch_size=360)
+    metrics = found.metrics
+    assert metrics["loss"].value == pytest.approx(row["validation_loss"], rel=1e-5)
+    assert metrics["explained_share"].value == pytest.approx(1 - found.loss / found.trivial)
+    if objective == "dino":
+        assert found.trivial == pytest.approx(np.log(16))
     assert Run.open(run.path, PretrainingRunConfig).config == run.config
 
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.dataset import Splits, Subset
+from vitreous.data.dataset import ImageDataset, Splits, Subset
 from vitreous.errors import InputError, require_packages
 from vitreous.evaluation.features import Features, cached_features, extract
 from vitreous.evaluation.outputs import Batching
@@ -34,6 +34,7 @@ BIAS = 100.0  # a constant feature, regularized like the others
 EPS = 1e-5  # added to the standard deviation
 NEIGHBORS = 20
 TEMPERATURE = 0.07
+BANK = 2000  # images of each part that are measured while a model learns
 CHUNK = 1024  # images whose similarities are computed at once
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the mean loss, on standardized features
 ITERATIONS = 200
@@ -304,6 +305,23 @@ def fewshot_measure(splits: Splits, *, batch_size: int) -> Callable[[nn.Module],
         )
         results = fewshot(train, test, classes=classes, shots=MONITORED, seeds=(0,))
         return {f"validation_fewshot_{shots}": result.mean for shots, result in results.items()}
+
+    return measure
+
+
+def knn_measure(
+    train: ImageDataset, held_out: ImageDataset, *, batch_size: int
+) -> Callable[[nn.Module], Mapping[str, float]]:
+    """Return what measures the accuracy of nearest neighbors while a model learns, always on the same images:
+    at most `BANK` of the training part, which vote, and as many held-out ones."""
+    parts = [Subset(each, np.array(each.sample(min(BANK, len(each))))) for each in (train, held_out)]
+
+    def measure(model: nn.Module) -> Mapping[str, float]:
+        encoder: Any = getattr(model, "encoder", model)  # of an objective of pre-training
+        device = next(model.parameters()).device
+        bank, queries = (extract(encoder, part, device=device, batch_size=batch_size) for part in parts)
+        hits = knn_hits(bank, queries, classes=len(train.classes))
+        return {"validation_knn": hits / len(queries.targets)}
 
     return measure
 

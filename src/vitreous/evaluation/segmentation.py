@@ -62,14 +62,25 @@ class SegmentationEvaluation(Evaluation):
         return float(mean_ious(self.confusion))
 
     @cached_property
-    def interval(self) -> Interval:
-        """95 % of the mean IoU when the images are sampled again, with replacement (bootstrap)."""
+    def resampled(self) -> Float[np.ndarray, "resamples classes"]:
+        """The IoU of each class when the images are sampled again, with replacement (bootstrap)."""
         count, classes = self.confusions.shape[:2]
         rng = np.random.default_rng(0)
         sampled = rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
         # In float64, whose product BLAS computes; exact, since counts of pixels stay below 2^53.
         again = sampled.astype(float) @ self.confusions.reshape(count, -1).astype(float)
-        return quantile_interval(mean_ious(again.reshape(-1, classes, classes)))
+        return ious(again.reshape(-1, classes, classes))
+
+    @property
+    def interval(self) -> Interval:
+        """95 % of the mean IoU."""
+        return quantile_interval(means(self.resampled))
+
+    @property
+    def class_intervals(self) -> list[Interval]:
+        """95 % of the IoU of each class; NaN where nothing can be said."""
+        known = [values[~np.isnan(values)] for values in self.resampled.T]
+        return [quantile_interval(each) if len(each) else Interval(math.nan, math.nan) for each in known]
 
     @property
     def pixel_accuracy(self) -> float:
@@ -120,15 +131,19 @@ class SegmentationEvaluation(Evaluation):
     def details(self) -> dict[str, Any]:
         return {
             "per_class": [
-                {"label": name, "iou": float(iou), "pixels": count} for name, iou, count in self.rows()
+                {"label": name, "iou": float(iou), "iou_interval": list(interval), "pixels": count}
+                for (name, iou, count), interval in zip(self.rows(), self.class_intervals, strict=True)
             ],
             "baseline_miou": self.always_first,
         }
 
     def tables(self) -> list[TextTable]:
         title = f"mean IoU where every pixel is called {self.classes[0]}: {percent(self.always_first)}"
-        rows = [(name, percent(iou), f"{count:,}") for name, iou, count in self.rows()]
-        return [TextTable(title, ("class", "IoU", "pixels"), rows)]
+        rows = [
+            (name, percent(iou), f"{percent(low)} to {percent(high)}", f"{count:,}")
+            for (name, iou, count), (low, high) in zip(self.rows(), self.class_intervals, strict=True)
+        ]
+        return [TextTable(title, ("class", "IoU", "95 % interval", "pixels"), rows)]
 
     def rows(self) -> list[tuple[str, float, int]]:
         """Return (name, IoU, pixels) of each class."""
@@ -145,7 +160,11 @@ def ious(confusions: Num[np.ndarray, "*N classes classes"]) -> Float[np.ndarray,
 
 def mean_ious(confusions: Num[np.ndarray, "*N classes classes"]) -> Float[np.ndarray, "*N"]:
     """Return the mean over the classes that have an IoU; NaN where none has."""
-    values = ious(confusions)
+    return means(ious(confusions))
+
+
+def means(values: Float[np.ndarray, "*N classes"]) -> Float[np.ndarray, "*N"]:
+    """Return the mean over the classes that are not NaN; NaN where all are."""
     known = ~np.isnan(values)
     counts = np.asarray(known.sum(axis=-1))
     totals = np.where(known, values, 0.0).sum(axis=-1)

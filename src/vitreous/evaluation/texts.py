@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
@@ -15,10 +17,11 @@ from vitreous.errors import require_packages
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
-from vitreous.evaluation.scores import wilson_interval
+from vitreous.evaluation.scores import Interval, quantile_interval, wilson_interval
 from vitreous.evaluation.text_models import IMAGE_BATCH, TEXT_BATCH, Reader, Translator
 
 SHOWN = 20  # mistakes in the JSON
+RESAMPLES = 1000  # of the bootstrap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,18 +73,28 @@ class CaptioningEvaluation(TextEvaluation):
 
     task = "captioning"
 
+    @cached_property
+    def wrong(self) -> Int[np.ndarray, " texts"]:
+        """The edits between the known text and the model's, of each."""
+        return np.array([edits(want, text) for want, text in zip(self.wanted, self.texts, strict=True)])
+
     @property
     def characters(self) -> float:
         """1 - (insertions, deletions and replacements) / (characters of the known texts): one minus the
         character error rate; 0 where that is above 1, which it is where too much was written."""
-        wrong = sum(edits(want, text) for want, text in zip(self.wanted, self.texts, strict=True))
-        return max(1 - wrong / sum(len(want) for want in self.wanted), 0.0)
+        return max(1 - int(self.wrong.sum()) / sum(len(want) for want in self.wanted), 0.0)
+
+    @cached_property
+    def characters_interval(self) -> Interval:
+        """95 % of `characters` when the images are sampled again, with replacement (bootstrap)."""
+        sampled, lengths = resamples(self.count), np.array([len(want) for want in self.wanted])
+        return quantile_interval(np.maximum(1 - sampled @ self.wrong / np.maximum(sampled @ lengths, 1), 0.0))
 
     @property
     def metrics(self) -> dict[str, Metric]:
         return {
             "line_accuracy": self.exact("lines right"),
-            "character_accuracy": Metric(self.characters, "characters right"),
+            "character_accuracy": Metric(self.characters, "characters right", self.characters_interval),
         }
 
     def details(self) -> dict[str, Any]:
@@ -100,6 +113,7 @@ class TranslationEvaluation(TextEvaluation):
     Attributes:
         too_long: sources that have more tokens than it reads; they count as wrong.
         bleu, chrf: 0 ... 100, by sacrebleu with its default settings, which `signature` says.
+        bleu_interval, chrf_interval: 95 % when the pairs are sampled again, with replacement (bootstrap).
     """
 
     task, of = "translation", "pairs"
@@ -108,18 +122,19 @@ class TranslationEvaluation(TextEvaluation):
     bleu: float
     chrf: float
     signature: str
+    bleu_interval: Interval | None = None
+    chrf_interval: Interval | None = None
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> Any:
         some = super().subset(rows)
-        bleu, chrf, _ = corpus_scores(some.texts, some.wanted)
-        return replace(some, bleu=bleu, chrf=chrf)
+        return replace(some, **corpus_scores(some.texts, some.wanted)._asdict())
 
     @property
     def metrics(self) -> dict[str, Metric]:
         return {
             "exact_match": self.exact("exact match"),
-            "bleu": Metric(self.bleu, "BLEU", rate=False),
-            "chrf": Metric(self.chrf, "chrF", rate=False),
+            "bleu": Metric(self.bleu, "BLEU", self.bleu_interval, rate=False),
+            "chrf": Metric(self.chrf, "chrF", self.chrf_interval, rate=False),
         }
 
     def details(self) -> dict[str, Any]:
@@ -171,7 +186,7 @@ def evaluate_translator(
     texts = [next(found).text if can else "" for can in readable]
     seconds = time.perf_counter() - began
     wanted = [pair.target for pair in pairs]
-    bleu, chrf, signature = corpus_scores(texts, wanted)
+    scores = corpus_scores(texts, wanted)
     return TranslationEvaluation(
         names=[pair.source for pair in pairs],
         indices=range(len(pairs)),
@@ -180,22 +195,42 @@ def evaluate_translator(
         failed={},
         seconds=seconds,
         too_long=readable.count(False),
-        bleu=bleu,
-        chrf=chrf,
-        signature=signature,
+        **scores._asdict(),
     )
 
 
-def corpus_scores(texts: Sequence[str], wanted: Sequence[str]) -> tuple[float, float, str]:
-    """Return BLEU and chrF of a corpus, and sacrebleu's signature of the first."""
+class CorpusScores(NamedTuple):
+    """What sacrebleu says of a corpus; `signature` is of BLEU."""
+
+    bleu: float
+    chrf: float
+    signature: str
+    bleu_interval: Interval | None
+    chrf_interval: Interval | None
+
+
+def corpus_scores(texts: Sequence[str], wanted: Sequence[str]) -> CorpusScores:
+    """Return BLEU and chrF of a corpus, with intervals where it has more than one pair."""
     require_packages("sacrebleu", extra="text", what="a translator's BLEU and chrF")
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    bleu = BLEU()
-    score = bleu.corpus_score(list(texts), [list(wanted)]).score
-    chrf = CHRF().corpus_score(list(texts), [list(wanted)]).score
-    return score, chrf, str(bleu.get_signature())
+    found, intervals, count = [], [], len(texts)
+    resampled = resamples(count)
+    metrics: tuple[Any, ...] = BLEU(), CHRF()
+    for metric in metrics:
+        found.append(metric.corpus_score(list(texts), [list(wanted)]).score)
+        # What the score is computed from, summed over the pairs: sacrebleu's own way to its bootstrap.
+        parts = np.array(metric._extract_corpus_statistics(list(texts), [list(wanted)]))
+        scores = [metric._compute_score_from_stats(list(each)).score for each in resampled @ parts]
+        intervals.append(quantile_interval([float(each) for each in scores]) if count > 1 else None)
+    return CorpusScores(*found, str(metrics[0].get_signature()), *intervals)
+
+
+def resamples(count: int) -> Int[np.ndarray, "resamples count"]:
+    """Return how often each of `count` examples is in each sample of as many, with replacement (bootstrap)."""
+    rng = np.random.default_rng(0)
+    return rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
 
 
 def edits(wanted: str, text: str) -> int:

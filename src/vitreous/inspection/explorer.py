@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -23,22 +23,52 @@ IMAGE_BYTES = 8 << 20  # of one image's maps before compression
 PAGE_CHARACTERS = (8 << 20) * 4 // 3  # of all images' maps as text
 
 
-def explorer_data(
-    model: ViT,
-    images: Float[Tensor, "B C H W"],
-    shown: Sequence[tuple[Pixels, str]],
-    seen: Survey,
-    relevance: Float[Tensor, "B rows columns"] | None,
-) -> dict[str, Any]:
-    """Return the data and the words of the explorer for the first images of a survey.
+class View(NamedTuple):
+    """A model in the explorer, and what it sees.
 
-    Args:
+    Attributes:
+        name: of the model.
         images: as the model sees them.
         shown: the same, with their captions.
+        seen: what was measured on them.
+        relevance: of their patches for the class; None for a model without classes.
     """
-    config, factor = model.config, fitting_factor(model.config)
-    maps = store_for_page(model, images, factor)
-    data = {
+
+    name: str
+    model: ViT
+    images: Float[Tensor, "B C H W"]
+    shown: Sequence[tuple[Pixels, str]]
+    seen: Survey
+    relevance: Float[Tensor, "B rows columns"] | None
+
+
+def explorer_data(views: Sequence[View], count: int) -> dict[str, Any]:
+    """Return the data and the words of the explorer for one model, or for two on the same images.
+
+    Args:
+        count: of the images that enter the averages; those of the views are shown.
+    """
+    models = [view_data(view, PAGE_CHARACTERS // len(views)) for view in views]
+    first, shown = models[0], len(views[0].shown)
+    values = {
+        "readout": first["reads"],
+        "count": count,
+        "shown": shown,
+        "stored": sum(image["maps"] is not None for image in first["images"]),
+        "factor": first["factor"],
+        "names": [view.name for view in views],
+    }
+    data = {"models": models, "words": words("explorer.script"), "heat": encode(inferno().tobytes())}
+    return {"data": data, "words": words_of("explorer", values)}
+
+
+def view_data(view: View, characters: int) -> dict[str, Any]:
+    """Return the data of one model, whose maps take at most so many characters."""
+    config, factor = view.model.config, fitting_factor(view.model.config)
+    maps = store_for_page(view.model, view.images, factor, characters)
+    seen, relevance = view.seen, view.relevance
+    return {
+        "name": view.name,
         "layers": config.depth,
         "heads": config.heads,
         "prefix": [
@@ -51,8 +81,6 @@ def explorer_data(
         "factor": factor,
         "patch": config.patch_size,
         "reads": phrase(f"readouts.{config.pooling}"),
-        "words": words("explorer.script"),
-        "heat": encode(inferno().tobytes()),
         "images": [
             {
                 "name": caption,
@@ -62,11 +90,9 @@ def explorer_data(
                 "relevance": None if relevance is None else pack(relevance[i].flatten()),
                 "maps": maps[i] if i < len(maps) else None,
             }
-            for i, (image, caption) in enumerate(shown)
+            for i, (image, caption) in enumerate(view.shown)
         ],
     }
-    values = {"count": len(seen.rollout), "shown": len(shown), "stored": len(maps), "factor": factor}
-    return {"data": data, "words": words_of("explorer", {"readout": data["reads"], **values})}
 
 
 def fitting_factor(config: ViTConfig) -> int:
@@ -99,12 +125,14 @@ def coarsen(maps: Float[Tensor, "*B T T"], config: ViTConfig, factor: int) -> Fl
     return (member / member.sum(dim=1, keepdim=True)) @ maps @ member.T
 
 
-def store_for_page(model: ViT, images: Float[Tensor, "B C H W"], factor: int) -> list[str]:
-    """Return the packed maps of the first images, as many as fit PAGE_CHARACTERS; at least one."""
+def store_for_page(
+    model: ViT, images: Float[Tensor, "B C H W"], factor: int, characters: int = PAGE_CHARACTERS
+) -> list[str]:
+    """Return the packed maps of the first images, as many as fit so many characters; at least one."""
     packed: list[str] = []
     for image in torch.split(images, 1):
         stored = store_maps(model, image, factor)
-        if packed and sum(map(len, packed)) + len(stored) > PAGE_CHARACTERS:
+        if packed and sum(map(len, packed)) + len(stored) > characters:
             break
         packed.append(stored)
     return packed

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
+from torch import Tensor
 
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.outputs import Progress
 from vitreous.inspection import survey_figures as figures
+from vitreous.inspection.architecture import architecture_figure
 from vitreous.inspection.charts import Chart
-from vitreous.inspection.explorer import explorer_data
+from vitreous.inspection.explorer import View, explorer_data
 from vitreous.inspection.images import Pixels, rgb
 from vitreous.inspection.model_figures import (
     attention_triples,
@@ -85,7 +87,7 @@ def write_model_report(
         raise InputError(
             f"the model takes {model.preprocessing.channels} channels: only gray and RGB images can be read"
         )
-    name = Path(request.name).name if Path(request.name).exists() else request.name
+    name = short_name(request.name)
     model.eval()
     parts: list[Exhibit | LeftOut] = list(more)
     interactive: dict[str, Any] | None = None
@@ -100,6 +102,7 @@ def write_model_report(
                 f"{asked[0]} does not go with a convolutional network, which has no attention: leave it out"
             )
         parts += [filters_figure(model), left_out("groups.attention", "no-tokens")]
+    parts.append(architecture_figure(model))
     notice = summary.pop("notice", "")
     exhibits = [part for part in parts if isinstance(part, Exhibit)]
     missing = [part for part in parts if isinstance(part, LeftOut)]
@@ -144,7 +147,7 @@ def vit_exhibits(
     """
     config = model.config
     patch = patch_in_grid(config, request.patch)
-    labels = model.labels or [phrase("images.class-number", number=i) for i in range(config.num_classes or 0)]
+    labels = labels_of(model)
     wanted = None if request.label is None else class_number(labels, request.label)
     names = [name for _, name in images]
     batch = model.preprocessing([image for image, _ in images])
@@ -153,10 +156,7 @@ def vit_exhibits(
     seen = survey(model, batch, patch=patch, close=CLOSE, progress=request.progress)
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     answers = figures.predicted_labels(seen.lens, labels)
-    captions = [
-        phrase("images.open" if undecided else "images.prediction", name=name, answer=answer)
-        for name, answer, undecided in zip(names, answers, figures.undecided(seen.lens), strict=False)
-    ] or names
+    captions = captions_of(names, seen.lens, labels)
     shown = [rgb(each) for each in model.preprocessing.denormalize(model.whole_patches(close))]
     named = list(zip(shown, captions[:CLOSE], strict=True))
 
@@ -174,10 +174,11 @@ def vit_exhibits(
         figures.alignment_figure(seen.features),
         figures.norms_figure(seen.norms, config),
     ]
-    if isinstance(request.other, ViT):  # each with its own preprocessing of the same images
-        others = layer_features(
-            request.other.eval(), request.other.preprocessing([image for image, _ in images])
-        )
+    relevant = evidence.patches if evidence else None
+    views = [View(short_name(request.name), model, close, named, seen, relevant)]
+    if isinstance(request.other, ViT):
+        others, view = other_view(request.other.eval(), images, request)
+        views.append(view)
         parts.append(figures.alignment_figure(seen.features, others, request.other_name))
     elif request.other is not None:
         parts.append(left_out("alignment.with-other", "no-tokens-to-compare", other=request.other_name))
@@ -189,7 +190,49 @@ def vit_exhibits(
         "notice": undecided_notice(seen.lens),
         "artifact_tokens": int(unusual_norms(seen.norms[:, config.num_prefix_tokens :]).sum()),
     }
-    return parts, explorer_data(model, close, named, seen, evidence.patches if evidence else None), summary
+    return parts, explorer_data(views, len(images)), summary
+
+
+def other_view(
+    model: ViT, images: Sequence[tuple[Image.Image, str]], request: InspectionRequest
+) -> tuple[Tensor, View]:
+    """Return the features of each layer of another model on the same images, with its own preprocessing; and
+    what it sees in those that are shown."""
+    batch = model.preprocessing([image for image, _ in images])
+    close, grid = batch[:CLOSE], model.config.grid
+    seen = survey(model, close, patch=(grid[0] // 2, grid[1] // 2), close=CLOSE)
+    captions = captions_of([name for _, name in images[:CLOSE]], seen.lens, labels_of(model))
+    shown = [rgb(each) for each in model.preprocessing.denormalize(model.whole_patches(close))]
+    evidence = None if model.config.num_classes is None else relevances(model, close, None)
+    view = View(
+        short_name(request.other_name),
+        model,
+        close,
+        list(zip(shown, captions, strict=True)),
+        seen,
+        evidence.patches if evidence else None,
+    )
+    return layer_features(model, batch), view
+
+
+def short_name(model: str) -> str:
+    """Return the last part of a path; the name of anything else as it is."""
+    return Path(model).name if Path(model).exists() else model
+
+
+def labels_of(model: ViT) -> Sequence[str]:
+    """Return the model's labels; numbers where it has none."""
+    numbers = range(model.config.num_classes or 0)
+    return model.labels or [phrase("images.class-number", number=i) for i in numbers]
+
+
+def captions_of(names: Sequence[str], lens: Lens | None, labels: Sequence[str]) -> list[str]:
+    """Return the name of each image with the predicted class; the name alone where there are no classes."""
+    answers = figures.predicted_labels(lens, labels)
+    return [
+        phrase("images.open" if undecided else "images.prediction", name=name, answer=answer)
+        for name, answer, undecided in zip(names, answers, figures.undecided(lens), strict=False)
+    ] or list(names)
 
 
 def undecided_notice(lens: Lens | None) -> str:

@@ -17,7 +17,7 @@ from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, over
 from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
 from vitreous.inspection.attention_metrics import map_words
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.charts import FIRST, SECOND, Chart, canvas
+from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
 from vitreous.inspection.images import Pixels, overlay, rgb
 from vitreous.inspection.model_report import InspectionRequest, write_model_report
 from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out
@@ -52,7 +52,8 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
     with canvas(6.4, 0.26 * len(names) + 0.8) as (figure, (axes,)):
         places = np.arange(len(names))
         axes.barh(places, 100 * np.nan_to_num(iou), height=0.62, color=FIRST)
-        for place, value in zip(places, iou, strict=True):
+        for place, value, interval in zip(places, iou, evaluation.class_intervals, strict=True):
+            axes.plot(100 * np.array(interval), [place, place], color=INK, linewidth=1.2)
             axes.text(102, float(place), percentage(value), va="center")
         axes.axvline(100 * evaluation.miou, color=SECOND, linewidth=1.2)
         axes.set_yticks(places, list(names))
@@ -62,8 +63,12 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(phrase("charts.iou"))
     absent = [name for name, value in zip(names, iou, strict=True) if np.isnan(value)]
-    numbers = [[name, percentage(value)] for name, value in zip(names, iou, strict=True)]
-    chart = Chart(figure, [[phrase("columns.class"), phrase("charts.iou")], *numbers])
+    numbers = [
+        [name, *map(percentage, (value, *interval))]
+        for name, value, interval in zip(names, iou, evaluation.class_intervals, strict=True)
+    ]
+    header = [phrase("columns.class"), phrase("charts.iou"), phrase("charts.low"), phrase("charts.high")]
+    chart = Chart(figure, [header, *numbers])
     return exhibit("iou", chart, mean=evaluation.miou, absent=absent)
 
 

@@ -18,11 +18,12 @@ from vitreous.data.findings import Finding
 from vitreous.data.text.batches import padded
 from vitreous.data.text.tokenizer import BYTES, END, START, Tokenizer
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.images import Pixels, enlarged, overlay, rgb
+from vitreous.inspection.explorer import PAGE_CHARACTERS, encode, pack
+from vitreous.inspection.images import data_uri, inferno, rgb
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, write_page
-from vitreous.inspection.runs.evaluation_figures import curves_figure
+from vitreous.inspection.runs.evaluation_figures import curves_figure, results_table
 from vitreous.inspection.runs.head import head_of
-from vitreous.languages import phrase
+from vitreous.languages import phrase, words
 from vitreous.layers.attention import CrossAttention
 from vitreous.models.transformer import Captioner, Transformer
 from vitreous.training.callbacks import read_metrics
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from vitreous.evaluation.text_models import Reader, Translator
     from vitreous.evaluation.texts import TextEvaluation
 
-SHOWN = 320  # pixels of an image's longer side in the page, at least
 MOST_TEXTS = 12  # wrong ones that are shown
 LONGEST = 4  # bytes of a character in UTF-8
 FOLLOWING = "⋯"  # a character's bytes after its first
@@ -96,7 +96,9 @@ def write_translation_report(
         examples.append({"source": source, "text": text, "maps": numbers})
         examples[-1] |= zip(("read", "written"), labels, strict=True)
     lead = phrase("models.translator", c=translator.model.config)
-    return write_sequence_page(folder, run, lead, maps, examples, interactive=True, measured=measured)
+    return write_sequence_page(
+        folder, run, translator.model, lead, maps, examples, interactive=True, measured=measured
+    )
 
 
 def write_reading_report(
@@ -108,61 +110,84 @@ def write_reading_report(
 ) -> Inspection:
     """Generate the text of images (each with its name), and show the attention of each token, and the
     learning curves of the run."""
-    parts: list[Exhibit] = []
     maps: list[SequenceAttention] = []
     examples: list[dict[str, Any]] = []
+    played: list[dict[str, Any]] = []
+    room = PAGE_CHARACTERS
     found = reader.read([image for image, _ in images])
     for (image, name), (text, _, written) in zip(images, found, strict=True):
         batch = reader.model.preprocessing([image]).to(reader.model.text.tokens.weight.device)
         maps.append(text_attention(reader.model, batch, padded([written]).to(batch.device)))
-        tiles = token_tiles(reader, batch[0], maps[-1].cross, written)
-        parts.append(
-            exhibit("tokens", HTML.image_row(tiles), number=len(parts), source=name, text=text, heat=True)
-        )
         examples.append({"source": name, "text": text})
-    lead = phrase("models.reader", c=reader.model.config)
-    return write_sequence_page(folder, run, lead, maps, examples, parts, measured=measured)
+        if room > 0:
+            played.append({"name": name, "text": text, **steps_of(reader, batch[0], maps[-1].cross, written)})
+            room -= len(played[-1]["maps"])
+    config = reader.model.config
+    player = {
+        "examples": played,
+        "count": len(examples),
+        "layers": config.decoder.depth,
+        "heads": config.decoder.heads,
+        "grid": config.encoder.grid,
+        "words": words("player.script"),
+        "heat": encode(inferno().tobytes()),
+    }
+    lead = phrase("models.reader", c=config)
+    return write_sequence_page(
+        folder, run, reader.model, lead, maps, examples, player=player, measured=measured
+    )
 
 
-def token_tiles(
+def steps_of(
     reader: Reader, image: Float[Tensor, "C H W"], cross: Maps, written: Sequence[int]
-) -> list[tuple[Pixels, str]]:
-    """Return the image, and once more for each written token with its attention as an overlay."""
-    config = reader.model.config.encoder
-    shown = enlarged(rgb(reader.model.preprocessing.denormalize(image).cpu()), SHOWN)
-    weights = cross[-1].mean(dim=0)[:, config.num_prefix_tokens :].reshape(-1, *config.grid)
-    labels = token_labels(reader.tokenizer, written[1:])
-    tiles = [(overlay(shown, each), label) for label, each in zip(labels, weights, strict=True)]
-    return [(shown, phrase("images.whole")), *tiles]
+) -> dict[str, Any]:
+    """Return the image, the written tokens, and what each of them attended to in it, for the player."""
+    prefix = reader.model.config.encoder.num_prefix_tokens
+    return {
+        "src": data_uri(rgb(reader.model.preprocessing.denormalize(image).cpu())),
+        "tokens": token_labels(reader.tokenizer, written[1:]),
+        "maps": pack(cross[..., prefix:].float()),
+    }
 
 
 def write_sequence_page(
     folder: Path,
     run: Path,
+    model: Transformer | Captioner,
     lead: str,
     maps: Sequence[SequenceAttention],
     examples: Sequence[Mapping[str, Any]],
-    parts: Sequence[Exhibit] = (),
     *,
     interactive: bool = False,
+    player: Mapping[str, Any] | None = None,
     measured: Measured | None = None,
 ) -> Inspection:
     """Write the page, and the maps of each example i as encoder_i, decoder_i and cross_i.
 
     Args:
         examples: `source` and `text` of each, and what else the page needs if it is interactive.
+        player: the steps of a reader.
         measured: of the report of a training.
     """
     curves = curves_figure(run, "text")
-    if isinstance(curves, Exhibit):  # a folder without a run has none
-        parts = [curves, *parts]
-    head: dict[str, Any] = {"evaluation": None, "comparisons": [], "notice": "", "commands": {}}
+    parts = [curves] if isinstance(curves, Exhibit) else []  # a folder without a run has none
+    head: dict[str, Any] = {"evaluation": None, "comparisons": [], "notice": "", "commands": {}, "facts": {}}
+    head |= {"kind": "sequence", "configuration": None}
     if measured:
         found = measured.evaluation
         command = "translate train" if interactive else "train"
         rows = read_metrics(run / "metrics.jsonl")
+        head["kind"] = found.task
         head |= head_of(run, found, measured.findings, rows[-1] if rows else {}, command)
         head["evaluation"] = found
+        facts = {"parameters": sum(each.numel() for each in model.parameters())}
+        if rows:
+            facts |= {"epochs": rows[-1]["epoch"], "steps": rows[-1]["step"], "time": rows[-1]["seconds"]}
+        head["facts"] = facts
+        head["command"] = f"vitreous {command} --config config.toml"
+        config = run / "config.toml"
+        head["configuration"] = config.read_text(encoding="utf-8") if config.is_file() else None
+        parts = [results_table(found), *parts]
         if found.mistakes:
             parts = [mistaken_texts(found, by_word=interactive), *parts]
     folder.mkdir(parents=True, exist_ok=True)
@@ -179,6 +204,7 @@ def write_sequence_page(
         name=run.name,
         lead=lead,
         examples=examples if interactive else None,
+        player=player,
         parts=parts,
         **head,
     )

@@ -11,7 +11,7 @@ import copy
 import math
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -42,6 +42,7 @@ class Stage:
         parameters: of all these times together; what layers share counts once.
         macs: multiply-accumulate operations of all these times together, for one image.
         heads: the shape begins with the number of heads.
+        weights: the names of the parameters.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Stage:
     parameters: int = 0
     macs: int = 0
     heads: bool = False
+    weights: list[str] = field(default_factory=list)
 
     @property
     def written_shape(self) -> str:
@@ -205,7 +207,8 @@ class StageRecorder(TorchFunctionMode):
         self.stages: dict[tuple[str, str], Stage] = {}
         self.flops = FlopCounterMode(display=False, custom_mapping=NORMALIZATIONS)
         self.counted = 0  # operations up to the last stage
-        self.since: dict[int, int] = {}  # parameters that were used since the last stage
+        self.names = {id(each): name for name, each in model.named_parameters()}
+        self.since: dict[str, int] = {}  # parameters that were used since the last stage
         self.known: set[int] = set()
         self.hooked: set[int] = set()  # layers may share a part
         self.inside: list[str] = []  # attention layers that are running
@@ -274,6 +277,7 @@ class StageRecorder(TorchFunctionMode):
         stage = self.stages.setdefault(key, Stage(*label, tuple(result.shape[1:]), times=0, heads=heads))
         stage.times += 1
         stage.parameters += sum(self.since.values())
+        stage.weights += self.since
         stage.macs += done - self.counted
         self.counted = done
         self.since = {}
@@ -283,7 +287,7 @@ class StageRecorder(TorchFunctionMode):
         for value in (*args, *several, *(kwargs or {}).values()):
             if isinstance(value, nn.Parameter) and id(value) not in self.known:
                 self.known.add(id(value))
-                self.since[id(value)] = value.numel()
+                self.since[self.names[id(value)]] = value.numel()
         if self.whole or func is not torch.nn.functional.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
         path, query, tokens = self.inside.pop(), args[0], args[1].shape[-2]

@@ -66,6 +66,14 @@ class Look(LayerAndHead):
         ),
     ] = "rollout"
     label: Annotated[str | None, Field(description="for kind=evidence; by default the model's answer")] = None
+    patch: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[1-9]\d{0,3}x[1-9]\d{0,3}$",
+            description="for kind=rollout and kind=attention: of a patch, ROWxCOLUMN from 1, as 3x5; "
+            "by default what the head reads",
+        ),
+    ] = None
     seen: Seen = False
     format: Heat = "json"
 
@@ -184,12 +192,12 @@ def look_at(model: ViT, device: torch.device, questions: Sequence[Question]) -> 
     (question,) = questions
     wanted: Look = question.parameters
     images = model.preprocessing.normalize(question.what[None].to(device))
-    of = phrase(f"readouts.{model.config.pooling}")
+    of, weights = whose(model, images, wanted)
     match wanted.kind:
         case "rollout":
-            values = rolled_out(model, images)
+            values = rolled_out(model, images, weights)
         case "attention":
-            values = attended(model, images, wanted)
+            values = attended(model, images, weights, wanted)
         case "evidence":
             values, of = evidence(model, images, wanted.label)
     if wanted.format == "png":
@@ -205,9 +213,31 @@ def look_at(model: ViT, device: torch.device, questions: Sequence[Question]) -> 
 
 
 @torch.inference_mode()
-def rolled_out(model: ViT, images: Float[Tensor, "1 C H W"]) -> Float[Tensor, "rows columns"]:
-    """What arrives through all layers at the tokens that the head reads."""
-    weights = readout_of(model, images)
+def whose(model: ViT, images: Float[Tensor, "1 C H W"], wanted: Look) -> tuple[str, Float[Tensor, "1 T"]]:
+    """Whose attention is wanted, and the weight of each token in it: what the head reads, or one patch.
+
+    Raises:
+        InputError: there is no such patch, or it is asked of the evidence for a class.
+    """
+    config = model.config
+    if wanted.patch is None:
+        return phrase(f"readouts.{config.pooling}"), readout_of(model, images)
+    if wanted.kind == "evidence":
+        raise InputError("patch goes with kind=rollout and kind=attention: leave it out of kind=evidence")
+    row, column = map(int, wanted.patch.split("x"))
+    rows, columns = config.grid
+    if row > rows or column > columns:
+        raise InputError(f"there is no patch {wanted.patch}: the grid has {rows} rows and {columns} columns")
+    weights = torch.zeros(1, config.sequence_length)
+    weights[0, config.num_prefix_tokens + (row - 1) * columns + column - 1] = 1
+    return phrase("serve.patch", row=row, column=column), weights
+
+
+@torch.inference_mode()
+def rolled_out(
+    model: ViT, images: Float[Tensor, "1 C H W"], weights: Float[Tensor, "1 T"]
+) -> Float[Tensor, "rows columns"]:
+    """What arrives through all layers at the tokens that have weights."""
     with capture_attention(model, reduce=lambda maps: flow(maps.float()).cpu()) as attention:
         model(images)
     through = torch.einsum("bt,bts->bs", weights, rollout(attention.maps))
@@ -215,9 +245,10 @@ def rolled_out(model: ViT, images: Float[Tensor, "1 C H W"]) -> Float[Tensor, "r
 
 
 @torch.inference_mode()
-def attended(model: ViT, images: Float[Tensor, "1 C H W"], wanted: Look) -> Float[Tensor, "rows columns"]:
-    """What the tokens that the head reads attend to in one layer."""
-    weights = readout_of(model, images)
+def attended(
+    model: ViT, images: Float[Tensor, "1 C H W"], weights: Float[Tensor, "1 T"], wanted: Look
+) -> Float[Tensor, "rows columns"]:
+    """What the tokens that have weights attend to in one layer."""
     with capture_attention(
         model, reduce=lambda maps: readout_attention(maps.float(), weights).cpu()
     ) as attention:

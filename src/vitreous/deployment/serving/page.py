@@ -99,6 +99,8 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
                 "most": limits.images,
                 "layers": facts.get("layers", 0),
                 "labels": facts.get("labels", []),
+                "named": bool(getattr(served.model, "labels", None)),  # else the labels are numbers
+                "grid": getattr(served.model.config, "grid", []),
                 "palette": facts.get("palette", []),
                 "size": facts["preprocessing"]["size"] if "preprocessing" in facts else [],
                 "heat": base64.b64encode(heat(torch.linspace(0, 1, 256)[None]).tobytes()).decode("ascii"),

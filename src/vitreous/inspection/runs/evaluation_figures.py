@@ -17,6 +17,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import ContactSheet
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
+from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.charts import FIRST, HAIR, INK, MUTED, Chart, Point, canvas, lines, matrix
 from vitreous.inspection.images import contact_sheet, rgb
@@ -236,6 +237,18 @@ def classes_table(evaluation: ClassificationEvaluation | MultiLabelEvaluation) -
     ]
     columns = [phrase(f"columns.{name}") for name in ("class", "images", "precision", "recall", "f1")]
     return exhibit("classes", HTML.table(columns, rows, [each.f1 for each in scores]))
+
+
+def results_table(evaluation: Evaluation) -> Exhibit:
+    """List every metric with its interval."""
+    rows = []
+    for name, metric in evaluation.metrics.items():
+        written = percentage if metric.rate else metric.text
+        between = " … ".join(written(each) for each in metric.interval) if metric.interval else "–"
+        rows.append((phrase(f"metrics.{name}"), written(metric.value), between))
+    header = [phrase(f"columns.{name}") for name in ("metric", "value", "interval")]
+    shares = [each.value if each.rate else float("nan") for each in evaluation.metrics.values()]
+    return exhibit("results", HTML.table(header, rows, shares), count=evaluation.count)
 
 
 def augmented_figure(sheet: ContactSheet | None) -> Exhibit | LeftOut:

@@ -213,6 +213,7 @@ def write_segmentation_report(
     batch = model.preprocessing([each.image for each in some])
     parts = [
         masks_figure(segmented, evaluation.classes, count=evaluation.count),
+        figures.results_table(evaluation),
         iou_figure(evaluation),
         figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
         figures.curves_figure(run, "segmentation", ("miou", evaluation.miou)),
@@ -231,6 +232,7 @@ def write_pretraining_report(
     objective: SelfSupervision,
     config: PretrainingRunConfig,
     images: ImageDataset,
+    evaluation: Evaluation | None = None,
     findings: Sequence[Finding] = (),
 ) -> Path:
     """Write the report of a self-supervised run.
@@ -238,12 +240,13 @@ def write_pretraining_report(
     Args:
         config: of the run.
         images: held-out ones, to show the objective on.
+        evaluation: of the objective on them.
         findings: of `vitreous doctor`.
     """
     encoder = objective.encoder
     batch, names = sample_batch(encoder, images)
     rows = read_metrics(run / "metrics.jsonl")
-    losses = {"loss": "loss", "validation-loss": "validation_loss"}
+    measured = {"loss": "loss", "validation-loss": "validation_loss", "k-nn": "validation_knn"}
     parts = [
         objective_figure(objective, config, batch, names),
         figures.curves_figure(run),
@@ -256,7 +259,8 @@ def write_pretraining_report(
         parts,
         kind="pretraining",
         lead=phrase("models.pretrained", model=model_summary(encoder), objective=how),
-        facts={name: rows[-1][key] for name, key in losses.items() if rows and key in rows[-1]},
+        evaluation=evaluation,
+        facts={name: rows[-1][key] for name, key in measured.items() if rows and key in rows[-1]},
         findings=findings,
         command="pretrain",
     )

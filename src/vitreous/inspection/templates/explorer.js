@@ -1,241 +1,315 @@
-"use strict";
-(() => {
-  const data = JSON.parse(document.getElementById("explorer-data").textContent);
-  const [rows, columns] = data.grid, [coarseRows, coarseColumns] = data.coarse;
-  const prefix = data.prefix.length, patches = rows * columns;
-  const state = { image: 0, layer: data.layers - 1, head: 0, patch: null, show: "attention" };  // head 0: mean of all
-  const unpacked = new Map();
-  const byId = (id) => document.getElementById(id);
-  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const heat = bytes(data.heat);
-  const say = (name, values = {}) => data.words[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
+const explorer = document.querySelector(".explorer");
+const within = (value, low, high) => Math.min(Math.max(value, low), high);
+const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+const unpacked = new Map();
+// The patch that is asked, and the one under the pointer: [y, x] in 0 ... 1, so that grids of two models share them.
+let asked = null, comparing = false;
 
-  // Rows of `width` entries: one byte each, then the largest entry of every row as float32.
-  async function unpack(text, width) {
-    const stream = new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const raw = new Uint8Array(await new Response(stream).arrayBuffer());
-    const count = raw.length / (width + 4);
-    const largest = new DataView(raw.buffer, count * width);
-    return (row) => {
-      const scale = largest.getFloat32(4 * row, true) / 255;
-      return Float32Array.from(raw.subarray(row * width, (row + 1) * width), (share) => share * scale);
-    };
+async function load(number, index) {
+  const key = `${number} ${index}`;
+  if (!unpacked.has(key)) {
+    const model = data.models[number], source = model.images[index], image = new Image();
+    const prefix = model.prefix.length, patches = model.grid[0] * model.grid[1];
+    image.src = source.src;
+    const [, reading, rollout, relevance, maps] = await Promise.all([
+      image.decode(),
+      unpack(source.reading, prefix + patches),
+      unpack(source.rollout, patches),
+      source.relevance && unpack(source.relevance, patches),
+      source.maps && unpack(source.maps, prefix + model.coarse[0] * model.coarse[1]),
+    ]);
+    unpacked.set(key, { image, reading, rollout, relevance, maps, pixels: pixelsOf(image) });
   }
+  return unpacked.get(key);
+}
 
-  async function load(index) {
-    if (!unpacked.has(index)) {
-      const source = data.images[index], image = new Image();
-      image.src = source.src;
-      const [, reading, rollout, relevance, maps] = await Promise.all([
-        image.decode(),
-        unpack(source.reading, prefix + patches),
-        unpack(source.rollout, patches),
-        source.relevance && unpack(source.relevance, patches),
-        source.maps && unpack(source.maps, prefix + coarseRows * coarseColumns),
-      ]);
-      unpacked.set(index, { image, reading, rollout, relevance, maps, pixels: pixelsOf(image) });
-    }
-    return unpacked.get(index);
+// One view: a model, an image, a layer and a head of its own, with the query that all views share.
+class Pane {
+  constructor(letter) {
+    this.letter = letter;
+    const model = letter === "a" ? 0 : data.models.length - 1;
+    this.state = { model, image: 0, layer: data.models[model].layers - 1, head: 0, show: "attention" };  // head 0: mean of all
+    this.now = null;  // what is drawn: its values for each patch, and the map's grid
+    if (this.part("model")) data.models.forEach((model, i) => this.part("model").add(new Option(model.name, i)));
+    this.listen();
   }
-
-  function pixelsOf(image) {
-    const canvas = document.createElement("canvas");
-    canvas.width = image.naturalWidth; canvas.height = image.naturalHeight;
-    const context = canvas.getContext("2d");
-    context.drawImage(image, 0, 0);
-    return context.getImageData(0, 0, canvas.width, canvas.height);
-  }
-
-  // The coarse token in which a patch lies.
-  const coarseOf = (patch) => Math.floor(Math.floor(patch / columns) / data.factor) * coarseColumns
-    + Math.floor((patch % columns) / data.factor);
-
-  // What is asked of one layer and head: the attention to prefix tokens and to a grid of patches.
-  function attention(loaded, layer, head) {
-    if (head === 0) {
-      const all = Array.from({ length: data.heads }, (_, i) => attention(loaded, layer, i + 1).values);
-      const mean = all[0].map((_, i) => all.reduce((sum, each) => sum + each[i], 0) / all.length);
-      return { values: mean, grid: gridNow(loaded) };
-    }
-    const place = layer * data.heads + head - 1;
-    if (state.patch === null || !loaded.maps) return { values: loaded.reading(place), grid: gridNow(loaded) };
-    const tokens = prefix + coarseRows * coarseColumns;
-    return { values: loaded.maps(place * tokens + prefix + coarseOf(state.patch)), grid: gridNow(loaded) };
-  }
-  const gridNow = (loaded) => (state.patch === null || !loaded.maps ? data.grid : data.coarse);
-
-  function whole(loaded) {
-    const values = (state.show === "rollout" ? loaded.rollout : loaded.relevance)(0);
-    return { values, grid: data.grid };
-  }
-
-  // The end of a map's color scale: four times even attention, or the largest value if it is more.
-  function endOf(values) {
-    return Math.max(...values, 4 * values.reduce((sum, each) => sum + each, 0) / values.length, 1e-12);
-  }
-  // Shares in percent with one decimal, rounded so that they add up.
-  function rounded(shares) {
-    const all = shares.reduce((sum, each) => sum + each, 0), exact = shares.map((share) => 1000 * share / all);
-    const tenths = exact.map(Math.floor), missing = 1000 - tenths.reduce((sum, each) => sum + each, 0);
-    const order = exact.map((share, i) => [share - tenths[i], i]).sort((one, other) => other[0] - one[0]);
-    for (const [, i] of order.slice(0, missing)) tenths[i] += 1;
-    return tenths.map((each) => say("percent", { number: (each / 10).toFixed(1) }));
-  }
-  // The numbers of a map, as its legend.
-  function scale(values) {
-    const sum = Math.max(values.reduce((all, each) => all + each, 0), 1e-12), shares = values.map((each) => each / sum);
-    const entropy = shares.reduce((all, each) => all - (each > 0 ? each * Math.log(each) : 0), 0) / Math.log(Math.max(shares.length, 2));
-    const small = (share) => say("percent", { number: (100 * share).toFixed(share < .01 ? 2 : 1) });
-    return say("map", { low: small(Math.min(...shares)), high: small(Math.max(...shares)), even: small(1 / shares.length),
-      entropy: say("percent", { number: (100 * entropy).toFixed(0) }) });
-  }
-
-  // Heat over the image in gray, patch by patch.
-  function paint(canvas, pixels, values, [down, across]) {
-    const { width, height } = pixels, out = new ImageData(width, height);
-    const largest = endOf(values);
-    for (let y = 0; y < height; y++) {
-      for (let x = 0; x < width; x++) {
-        const patch = patchAt(x / width, y / height, down, across), value = values[patch] / largest;
-        const at = 4 * (y * width + x), color = 3 * Math.round(255 * value), share = 0.3 + 0.6 * value;
-        const gray = 0.15 * (pixels.data[at] + pixels.data[at + 1] + pixels.data[at + 2]);
-        for (let c = 0; c < 3; c++) out.data[at + c] = gray * (1 - share) + heat[color + c] * share;
-        out.data[at + 3] = 255;
-      }
-    }
-    canvas.width = width; canvas.height = height;
-    canvas.getContext("2d").putImageData(out, 0, 0);
-  }
+  part(name) { return byId(`${name}-${this.letter}`); }
+  get model() { return data.models[this.state.model]; }
+  get grid() { return this.model.grid; }
+  get prefix() { return this.model.prefix.length; }
+  // The patch that is asked, by its number; null where it is what the head reads.
+  get patch() { return asked && this.patchAt(asked[1], asked[0], ...this.grid); }
   // Images may be padded to whole patches and coarse patches may overhang: places are counted in fine patches.
-  function patchAt(x, y, down, across) {
-    const factor = down === rows && across === columns ? 1 : data.factor;
+  patchAt(x, y, down, across) {
+    const [rows, columns] = this.grid, factor = down === rows && across === columns ? 1 : this.model.factor;
     return Math.floor(Math.min(Math.floor(y * rows), rows - 1) / factor) * across
       + Math.floor(Math.min(Math.floor(x * columns), columns - 1) / factor);
   }
+  centerOf(row, column) { return [(row + .5) / this.grid[0], (column + .5) / this.grid[1]]; }
 
-  function paintImage(loaded) {
-    const canvas = byId("image"), { width, height } = loaded.pixels;
-    const scale = Math.max(1, Math.ceil(560 / Math.max(width, height)));
-    canvas.width = width * scale; canvas.height = height * scale;
+  // The attention of one layer and head to every token, and the grid of its patches.
+  attention(loaded, layer, head) {
+    const { heads, coarse } = this.model, grid = this.patch === null || !loaded.maps ? this.grid : coarse;
+    if (head === 0) {
+      const all = Array.from({ length: heads }, (_, i) => this.attention(loaded, layer, i + 1).values);
+      return { values: all[0].map((_, i) => all.reduce((sum, each) => sum + each[i], 0) / all.length), grid };
+    }
+    const place = layer * heads + head - 1;
+    if (grid !== coarse) return { values: loaded.reading(place), grid };
+    return { values: loaded.maps(place * (this.prefix + coarse[0] * coarse[1]) + this.prefix + this.patchAt(asked[1], asked[0], ...coarse)), grid };
+  }
+
+  paintImage(loaded) {
+    const canvas = this.part("image"), { width, height } = loaded.pixels, [rows, columns] = this.grid;
+    const times = Math.max(1, Math.ceil(560 / Math.max(width, height)));
+    canvas.width = width * times; canvas.height = height * times;
     const context = canvas.getContext("2d");
     context.imageSmoothingEnabled = false;
     context.drawImage(loaded.image, 0, 0, canvas.width, canvas.height);
-    if (state.patch === null || state.show !== "attention") return;
-    const block = loaded.maps ? data.factor : 1;
-    const row = Math.floor(Math.floor(state.patch / columns) / block) * block;
-    const column = Math.floor((state.patch % columns) / block) * block;
-    const w = canvas.width / columns, h = canvas.height / rows;
-    const box = [column * w, row * h, w * Math.min(block, columns - column), h * Math.min(block, rows - row)];
+    if (asked === null || this.state.show !== "attention") return;
+    const [top, left, tall, wide] = this.block(this.patch, loaded.maps ? this.model.factor : 1);
+    const box = [left / columns * canvas.width, top / rows * canvas.height, wide / columns * canvas.width, tall / rows * canvas.height];
     context.lineWidth = 4; context.strokeStyle = "#000"; context.strokeRect(...box);
     context.lineWidth = 2; context.strokeStyle = "#fff"; context.strokeRect(...box);
   }
+  // The rows and columns of patches that are merged with this one: top, left, height, width.
+  block(patch, factor) {
+    const [rows, columns] = this.grid, start = (at) => Math.floor(at / factor) * factor;
+    const top = start(Math.floor(patch / columns)), left = start(patch % columns);
+    return [top, left, Math.min(factor, rows - top), Math.min(factor, columns - left)];
+  }
 
-  // Every head of every layer, for the same question.
-  function paintAtlas(loaded) {
-    const canvas = byId("atlas"), [down, across] = gridNow(loaded), gap = 2;
-    const tile = Math.max(10, Math.min(88, Math.floor(736 / data.heads) - gap));
-    const tall = Math.max(4, Math.round(tile * rows / columns));
-    canvas.width = data.heads * (tile + gap); canvas.height = data.layers * (tall + gap);
-    const context = canvas.getContext("2d"), small = document.createElement("canvas");
-    small.width = across; small.height = down;
+  // Every head of every layer, for the same question, with their numbers along the edges.
+  paintAtlas(loaded) {
+    const { layers, heads } = this.model, canvas = this.part("atlas"), gap = 2;
+    const { grid: [down, across] } = this.attention(loaded, 0, 1);
+    const tile = within(Math.floor(736 / heads) - gap, 10, 88), tall = Math.max(4, Math.round(tile * this.grid[0] / this.grid[1]));
+    canvas.width = heads * (tile + gap); canvas.height = layers * (tall + gap);
+    canvas.parentElement.style.setProperty("--wide", canvas.width + "px");
+    const context = canvas.getContext("2d"), one = document.createElement("canvas");
+    one.width = across; one.height = down;
     context.imageSmoothingEnabled = false;
-    for (let layer = 0; layer < data.layers; layer++) {
-      for (let head = 1; head <= data.heads; head++) {
-        const values = attention(loaded, layer, head).values.slice(prefix), largest = endOf(values);
+    for (let layer = 0; layer < layers; layer++) {
+      for (let head = 1; head <= heads; head++) {
+        const values = this.attention(loaded, layer, head).values.slice(this.prefix), largest = endOf(values);
         const image = new ImageData(across, down);
         values.forEach((value, i) => {
           const color = 3 * Math.round(255 * value / largest);
           image.data.set([heat[color], heat[color + 1], heat[color + 2], 255], 4 * i);
         });
-        small.getContext("2d").putImageData(image, 0, 0);
+        one.getContext("2d").putImageData(image, 0, 0);
         const left = (head - 1) * (tile + gap), top = layer * (tall + gap);
-        context.drawImage(small, left, top, tile, tall);
-        if (layer === state.layer && (head === state.head || state.head === 0)) {
+        context.drawImage(one, left, top, tile, tall);
+        if (layer === this.state.layer && (head === this.state.head || this.state.head === 0)) {
           context.lineWidth = 2; context.strokeStyle = "#57b8ca";
           context.strokeRect(left + 1, top + 1, tile - 2, tall - 2);
         }
       }
     }
+    this.label("heads", heads, tile, 18, (head) => this.state.show === "attention" && (this.state.head === 0 || head === this.state.head));
+    this.label("layers", layers, tall, 12, (layer) => this.state.show === "attention" && layer === this.state.layer + 1);
+  }
+  // Numbers along an edge of the atlas, every n-th where they would not fit.
+  label(axis, count, size, least, current) {
+    const every = Math.ceil(least / (size + 2));
+    this.part(axis).replaceChildren(...Array.from({ length: count }, (_, i) => {
+      const number = document.createElement("span");
+      number.textContent = i % every ? "" : i + 1;
+      number.classList.toggle("now", current(i + 1));
+      return number;
+    }));
   }
 
-  function describe(loaded, values) {
-    if (state.show === "rollout") return say("rollout", { readout: data.reads });
-    if (state.show === "relevance") return say("relevance");
-    const who = state.patch === null ? data.reads
-      : say("patch", { row: Math.floor(state.patch / columns) + 1, column: state.patch % columns + 1 });
-    if (state.patch !== null && !loaded.maps) {
-      return say("not-stored", { readout: data.reads });
-    }
-    const head = state.head === 0 ? say("mean-of-heads") : say("head", { head: state.head });
-    const others = data.prefix.map((name, i) => [values[i], state.patch === null && data.reads === name ? say("itself") : name]);
-    const own = state.patch === null ? 0 : values[prefix + coarseOf(state.patch)];
-    const rest = values.slice(prefix).reduce((sum, each) => sum + each, 0) - own;
-    const given = state.patch === null ? [...others, [rest, say("all-patches")]]
+  describe(loaded, values) {
+    const { show, layer, head } = this.state, reads = this.model.reads, patch = this.patch;
+    if (show === "rollout") return say("rollout", { readout: reads });
+    if (show === "relevance") return say("relevance");
+    if (patch !== null && !loaded.maps) return say("not-stored", { readout: reads });
+    const who = patch === null ? reads
+      : say("patch", { row: Math.floor(patch / this.grid[1]) + 1, column: patch % this.grid[1] + 1 });
+    const others = this.model.prefix.map((name, i) => [values[i], patch === null && reads === name ? say("itself") : name]);
+    const own = patch === null ? 0 : values[this.prefix + this.patchAt(asked[1], asked[0], ...this.now.grid)];
+    const rest = values.slice(this.prefix).reduce((sum, each) => sum + each, 0) - own;
+    const given = patch === null ? [...others, [rest, say("all-patches")]]
       : [[own, say("itself")], ...others, [rest, say("other-patches")]];
     const shares = rounded(given.map(([share]) => share));
     const parts = given.map(([, name], i) => say("to", { share: shares[i], name }));
-    return say("sentence", { layer: state.layer + 1, head, who, parts: parts.join(", ") });
+    const whose = head === 0 ? say("mean-of-heads") : say("head", { head });
+    return say("sentence", { layer: layer + 1, head: whose, who, parts: parts.join(", ") });
   }
 
-  async function draw() {
-    const index = state.image, loaded = await load(index);
-    if (index !== state.image) return;  // another was chosen meanwhile
-    const asks = state.show === "attention";
-    const { values, grid } = asks ? attention(loaded, state.layer, state.head) : whole(loaded);
-    paintImage(loaded);
-    paint(byId("map"), loaded.pixels, asks ? values.slice(prefix) : values, grid);
-    byId("map").classList.toggle("pixelated", Math.max(loaded.pixels.width, loaded.pixels.height) < 64);
-    paintAtlas(loaded);
-    byId("scale").textContent = scale(asks ? values.slice(prefix) : values);
-    byId("words").textContent = describe(loaded, values);
-    byId("layer-now").textContent = say("of", { number: state.layer + 1, count: data.layers });
-    byId("head-now").textContent = state.head === 0 ? say("mean-of-all") : say("of", { number: state.head, count: data.heads });
-    byId("image-name").textContent = data.images[index].name;
-    byId("reset").disabled = state.patch === null;
-    for (const id of ["layer", "head"]) byId(id).disabled = !asks;
-    document.querySelectorAll(".chosen button").forEach((b, i) => b.setAttribute("aria-pressed", i === index));
-    document.querySelector(".explorer").dataset.drawn = JSON.stringify(state);
+  async draw() {
+    const { model, image, show, layer, head } = this.state, loaded = await load(model, image);
+    if (model !== this.state.model || image !== this.state.image) return;  // another was chosen meanwhile
+    const asks = show === "attention";
+    const { values, grid } = asks ? this.attention(loaded, layer, head) : { values: loaded[show](0), grid: this.grid };
+    this.now = { patches: asks ? values.slice(this.prefix) : values, grid };
+    this.paintImage(loaded);
+    paintHeat(this.part("map"), loaded.pixels, this.now.patches, (x, y) => this.patchAt(x, y, ...grid));
+    this.paintAtlas(loaded);
+    this.part("scale").textContent = scale(this.now.patches);
+    this.part("words").textContent = this.describe(loaded, values);
+    this.part("layer").max = this.model.layers; this.part("layer").value = layer + 1;
+    this.part("head").max = this.model.heads; this.part("head").value = head;
+    this.part("show").value = show;
+    if (this.part("model")) this.part("model").value = model;
+    this.part("layer-now").textContent = say("of", { number: layer + 1, count: this.model.layers });
+    this.part("head-now").textContent = head === 0 ? say("mean-of-all") : say("of", { number: head, count: this.model.heads });
+    this.part("name").textContent = this.model.images[image].name;
+    this.part("reset").disabled = asked === null;
+    for (const id of ["layer", "head"]) this.part(id).disabled = !asks;
+    this.thumbnails();
   }
-  const change = (changes) => { Object.assign(state, changes); draw(); };
+  thumbnails() {
+    const box = this.part("chosen"), { images, grid, patch } = this.model;
+    if (box.dataset.model !== String(this.state.model)) {
+      box.dataset.model = this.state.model;
+      box.replaceChildren(...images.map((entry, index) => {
+        const button = document.createElement("button"), image = document.createElement("img");
+        button.type = "button"; button.title = entry.name;
+        image.src = entry.src; image.alt = entry.name;
+        if (Math.max(grid[0] * patch[0], grid[1] * patch[1]) < 64) image.className = "pixelated";
+        button.append(image);
+        button.addEventListener("click", () => this.change({ image: index }));
+        return button;
+      }));
+    }
+    box.childNodes.forEach((button, i) => button.setAttribute("aria-pressed", i === this.state.image));
+  }
 
-  data.images.forEach((entry, index) => {
-    const button = document.createElement("button"), image = document.createElement("img");
-    button.type = "button"; button.title = entry.name;
-    image.src = entry.src; image.alt = entry.name;
-    if (Math.max(rows * data.patch[0], columns * data.patch[1]) < 64) image.className = "pixelated";
-    button.append(image);
-    button.addEventListener("click", () => change({ image: index }));
-    document.querySelector(".chosen").append(button);
-  });
-  byId("layer").max = data.layers; byId("layer").value = state.layer + 1;
-  byId("head").max = data.heads;
-  byId("layer").addEventListener("input", (event) => change({ layer: event.target.value - 1 }));
-  byId("head").addEventListener("input", (event) => change({ head: Number(event.target.value) }));
-  byId("show").addEventListener("change", (event) => change({ show: event.target.value }));
-  byId("reset").addEventListener("click", () => change({ patch: null }));
-  for (const id of ["image", "map"]) {
-    byId(id).addEventListener("click", (event) => {
-      const box = event.target.getBoundingClientRect();
-      const x = (event.clientX - box.left) / box.width, y = (event.clientY - box.top) / box.height;
-      byId("show").value = "attention";
-      change({ patch: patchAt(x, y, rows, columns), show: "attention" });
+  // Frames the patch at a place in image and map, and says its share.
+  point(place) {
+    for (const mark of this.part("views").querySelectorAll(".mark")) mark.hidden = !place;
+    this.part("at").textContent = "";
+    if (!place || !this.now) return;
+    const [down, across] = this.now.grid, fine = this.patchAt(place[1], place[0], ...this.grid), [rows, columns] = this.grid;
+    const [top, left, tall, wide] = this.block(fine, down === rows && across === columns ? 1 : this.model.factor);
+    for (const mark of this.part("views").querySelectorAll(".mark")) {
+      Object.assign(mark.style, { top: 100 * top / rows + "%", left: 100 * left / columns + "%",
+        height: 100 * tall / rows + "%", width: 100 * wide / columns + "%" });
+    }
+    const share = sharesOf(this.now.patches)[this.patchAt(place[1], place[0], down, across)];
+    this.part("at").textContent = say("at", { row: Math.floor(fine / columns) + 1, column: fine % columns + 1, share: small(share) });
+  }
+
+  change(changes) {
+    Object.assign(this.state, changes);
+    this.fit();
+    redraw();
+  }
+  // What another model or a link says may be more than there is.
+  fit() {
+    const { state } = this;
+    state.model = within(state.model, 0, data.models.length - 1);
+    state.image = within(state.image, 0, this.model.images.length - 1);
+    state.layer = within(state.layer, 0, this.model.layers - 1);
+    state.head = within(state.head, 0, this.model.heads);
+    if (!["attention", "rollout"].includes(state.show) && !this.model.images[0][state.show]) state.show = "attention";
+  }
+
+  listen() {
+    this.part("layer").addEventListener("input", (event) => this.change({ layer: event.target.value - 1 }));
+    this.part("head").addEventListener("input", (event) => this.change({ head: Number(event.target.value) }));
+    this.part("show").addEventListener("change", (event) => this.change({ show: event.target.value }));
+    this.part("model")?.addEventListener("change", (event) => this.change({ model: Number(event.target.value) }));
+    this.part("reset").addEventListener("click", () => ask(null));
+    for (const id of ["image", "map"]) {
+      const canvas = this.part(id), place = (event) => {
+        const box = canvas.getBoundingClientRect();
+        return [within((event.clientY - box.top) / box.height, 0, 1), within((event.clientX - box.left) / box.width, 0, 1)];
+      };
+      const query = (at) => { this.state.show = "attention"; ask(this.snapped(at)); };
+      canvas.addEventListener("click", (event) => query(place(event)));
+      canvas.addEventListener("pointermove", (event) => panes.forEach((pane) => pane.point(place(event))));
+      canvas.addEventListener("pointerleave", () => panes.forEach((pane) => pane.point(null)));
+      canvas.addEventListener("blur", () => panes.forEach((pane) => pane.point(null)));
+      let held = null;  // where the arrow keys are in the map
+      canvas.addEventListener("keydown", (event) => {
+        const step = STEPS[event.key], [rows, columns] = this.grid;
+        if (event.key === "Escape") { held = null; ask(null); }
+        if (event.key === "Enter" && held) query(held);
+        if (!step) return;
+        event.preventDefault();
+        const [y, x] = (id === "map" && held) || asked || [.5, .5];
+        held = this.snapped([within(y + step[0] / rows, 0, 1), within(x + step[1] / columns, 0, 1)]);
+        if (id === "image") query(held); else panes.forEach((pane) => pane.point(held));
+      });
+    }
+    const atlas = this.part("atlas");
+    atlas.addEventListener("click", (event) => {
+      const box = atlas.getBoundingClientRect();
+      const layer = Math.floor((event.clientY - box.top) / box.height * this.model.layers);
+      this.change({ layer, head: Math.floor((event.clientX - box.left) / box.width * this.model.heads) + 1, show: "attention" });
+    });
+    atlas.addEventListener("keydown", (event) => {
+      const step = STEPS[event.key];
+      if (!step) return;
+      event.preventDefault();
+      this.change({ layer: this.state.layer + step[0], head: Math.max(this.state.head + step[1], 1), show: "attention" });
     });
   }
-  byId("image").addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const from = state.patch ?? Math.floor(rows / 2) * columns + Math.floor(columns / 2);
-    const row = Math.min(Math.max(Math.floor(from / columns) + step[0], 0), rows - 1);
-    const column = Math.min(Math.max(from % columns + step[1], 0), columns - 1);
-    change({ patch: row * columns + column });
-  });
-  byId("atlas").addEventListener("click", (event) => {
-    const box = event.target.getBoundingClientRect();
-    const layer = Math.floor((event.clientY - box.top) / box.height * data.layers);
-    const head = Math.floor((event.clientX - box.left) / box.width * data.heads) + 1;
-    byId("layer").value = layer + 1; byId("head").value = head; byId("show").value = "attention";
-    change({ layer, head, show: "attention" });
-  });
+  snapped([y, x]) {
+    const [rows, columns] = this.grid;
+    return this.centerOf(Math.min(Math.floor(y * rows), rows - 1), Math.min(Math.floor(x * columns), columns - 1));
+  }
+
+  // The state in an address, with "b." before the names of the second view.
+  get link() {
+    const { model, image, layer, head, show } = this.state, before = this.letter === "a" ? "" : "b.";
+    const all = { layer: layer + 1, head: head || "mean", image: image + 1, ...(show !== "attention" && { show }),
+      ...(data.models.length > 1 && { model: model + 1 }) };
+    return Object.entries(all).map(([key, value]) => `${before}${key}=${value}`);
+  }
+  follow(given) {
+    const before = this.letter === "a" ? "" : "b.";
+    const count = (key) => Number.parseInt(given.get(before + key), 10);
+    for (const key of ["model", "image", "layer"]) if (count(key) > 0) this.state[key] = count(key) - 1;
+    if (given.has(before + "head")) this.state.head = count("head") > 0 ? count("head") : 0;
+    if (given.has(before + "show")) this.state.show = given.get(before + "show");
+    this.fit();
+  }
+}
+
+const panes = ["a", "b"].map((letter) => new Pane(letter)), [first, second] = panes;
+const shown = () => (comparing ? panes : [first]);
+function ask(place) { asked = place; redraw(); }
+
+async function draw() {
+  byId("pane-b").hidden = !comparing;
+  byId("compare").setAttribute("aria-pressed", comparing);
+  explorer.classList.toggle("comparing", comparing);
+  await Promise.all(shown().map((pane) => pane.draw()));
+  const patch = first.patch;
+  explorer.dataset.drawn = JSON.stringify({ ...first.state, patch, second: comparing ? second.state : null });
+}
+function redraw() {
+  const columns = first.grid[1], patch = first.patch;
+  const parts = [...shown().flatMap((pane) => pane.link),
+    ...(patch === null ? [] : [`patch=${Math.floor(patch / columns) + 1}x${patch % columns + 1}`])];
+  try {
+    history.replaceState(null, "", "#" + parts.join("&"));
+  } catch { /* a page inside another one has no address */ }
   draw();
-})();
+}
+// #layer=3&head=5&patch=6x9, all counted from 1, and perhaps image, show, model, and b.layer ... of a second view.
+function follow() {
+  const given = new URLSearchParams(location.hash.slice(1)), keys = [...given.keys()];
+  const known = keys.filter((key) => /^(b\.)?(layer|head|image|show|model)$|^patch$/.test(key));
+  if (!known.length) return false;
+  comparing = known.some((key) => key.startsWith("b."));
+  panes.forEach((pane) => pane.follow(given));
+  const [, row, column] = given.get("patch")?.match(/^(\d+)x(\d+)$/) ?? [], [rows, columns] = first.grid;
+  asked = row > 0 && column > 0 && row <= rows && column <= columns ? first.centerOf(row - 1, column - 1) : null;
+  return true;
+}
+
+byId("compare").addEventListener("click", () => {
+  comparing = !comparing;
+  if (comparing) Object.assign(second.state, first.state, { model: data.models.length - 1 });
+  second.fit();
+  redraw();
+});
+addEventListener("hashchange", () => { if (follow()) draw(); });
+if (follow()) byId("explorer").scrollIntoView();
+else comparing = data.models.length > 1;
+draw();

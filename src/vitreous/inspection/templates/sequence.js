@@ -1,8 +1,8 @@
-"use strict";
 const examples = JSON.parse(document.getElementById("examples").textContent);
 const phrases = JSON.parse(document.getElementById("phrases").textContent);
 const state = { example: 0, kind: "cross", layer: 0, head: -1, row: -1 };
 state.layer = examples[0].maps.cross.length - 1;
+const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, key) => values[key]);
 const SVG = "http://www.w3.org/2000/svg";
 
 function make(name, attributes, parent, text) {
@@ -32,7 +32,7 @@ function choices(name, labels, chosen, choose) {
     button.type = "button";
     button.textContent = label;
     button.setAttribute("aria-pressed", value === chosen);
-    button.onclick = () => { choose(value); state.row = -1; draw(); };
+    button.onclick = () => { choose(value); steps.stop(); state.row = -1; draw(); };
     group.appendChild(button);
   });
   return group;
@@ -107,6 +107,8 @@ function fresh(id) {
 function drawViews(now) {
   drawLines(now);
   drawMatrix(now);
+  const values = { number: state.row + 1, count: now.rows.length, token: now.rows[state.row] };
+  document.getElementById("step").textContent = state.row < 0 ? "" : fill(phrases.step, values);
 }
 
 function draw() {
@@ -118,4 +120,8 @@ function draw() {
   drawViews(now);
 }
 
+const steps = stepper(document.getElementById("steps"), {
+  count: () => current().rows.length, place: () => state.row, words: phrases,
+  go: (row) => { state.row = row; drawViews(current()); },
+});
 draw();

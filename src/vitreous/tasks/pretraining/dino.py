@@ -149,6 +149,10 @@ class DINO(nn.Module):
             self.recenter(teacher)
         return loss, signs_of_collapse(targets)
 
+    def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
+        """Return the loss of a student that gives all prototypes the same probability."""
+        return torch.tensor(math.log(self.config.prototypes))
+
     @property
     def done(self) -> float:
         """The share of the training that is over."""

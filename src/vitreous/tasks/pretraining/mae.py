@@ -146,11 +146,20 @@ class MAE(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], predicted: Float[Tensor, "B N patch_dim"], masking: Masking
     ) -> Float[Tensor, ""]:
         """Mean squared error over the removed patches alone."""
+        return (take(predicted, masking.removed) - self.targets(images, masking)).square().mean()
+
+    def targets(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B M patch_dim"]:
+        """Return the pixels of the removed patches, normalized if the configuration says so."""
         target = self.patches(images)
         if self.config.normalize_pixels:
             mean, std = statistics(target)
             target = (target - mean) / std
-        return (take(predicted, masking.removed) - take(target, masking.removed)).square().mean()
+        return take(target, masking.removed)
+
+    @torch.no_grad()
+    def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
+        masking = self.mask(self.draw(images.shape[0], generator).to(images.device))
+        return self.targets(images, masking).flatten(0, 1).var(dim=0, correction=0).mean()
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:

@@ -113,14 +113,27 @@ class MaskedPatchPrediction(MaskedPrediction):
         predicted = self.predict(images, corruption)
         if self.config.target == "pixels":
             return F.mse_loss(predicted, take(self.patches(images), corruption.places)), {}
-        side, model = self.side, self.model
-        colors = color_targets(
-            model.whole_patches(images), model.config.patch_size, side=side, preprocessing=model.preprocessing
-        )
-        target = take(colors, corruption.places)
-        logits = rearrange(predicted, "B M (s classes) -> (B M s) classes", s=side * side)
+        target = take(self.colors(images), corruption.places)
+        logits = rearrange(predicted, "B M (s classes) -> (B M s) classes", s=self.side**2)
         right = (logits.argmax(dim=-1) == target.flatten()).float().mean()
         return F.cross_entropy(logits, target.flatten()), {"accuracy": right}
+
+    def colors(self, images: Float[Tensor, "B C H W"]) -> Int[Tensor, "B N s"]:
+        """Return the colors of each patch."""
+        model = self.model
+        whole, patch = model.whole_patches(images), model.config.patch_size
+        return color_targets(whole, patch, side=self.side, preprocessing=model.preprocessing)
+
+    @torch.no_grad()
+    def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
+        places = self.draw(images.shape[0], generator).to(images.device).places
+        if self.config.target == "pixels":
+            return take(self.patches(images), places).flatten(0, 1).var(dim=0, correction=0).mean()
+        columns = take(self.colors(images), places).flatten(0, 1).unbind(dim=1)
+        shares = torch.stack(
+            [each.bincount(minlength=LEVELS**self.model.config.channels) for each in columns]
+        )
+        return torch.special.entr(shares / shares.sum(dim=1, keepdim=True)).sum(dim=1).mean()
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:

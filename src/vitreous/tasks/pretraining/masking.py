@@ -7,6 +7,7 @@ hidden patch embeddings, one linear layer that predicts raw pixels, L1 over the 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -36,7 +37,7 @@ class Reconstruction(NamedTuple):
     reconstructed: Float[Tensor, "B C H W"]
 
 
-class MaskedPrediction(nn.Module):
+class MaskedPrediction(nn.Module, ABC):
     """An objective that hides patches of images and predicts them.
 
     Args:
@@ -80,6 +81,11 @@ class MaskedPrediction(nn.Module):
         """Return the images of patches."""
         grid, patch = self.model.config.grid, self.model.config.patch_size
         return Reconstruction(from_patches(masked, grid, patch), from_patches(filled, grid, patch))
+
+    @abstractmethod
+    def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
+        """Return the loss of the best prediction that does not look at the image: the same for every hidden
+        patch of these images."""
 
     def encode_patches(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Return the patch tokens after the last layer and the final norm, from (corrupted) outputs of the
@@ -151,6 +157,11 @@ class SimMIM(MaskedPrediction):
         predicted = self.predict(images, hidden)
         errors = F.l1_loss(predicted, self.patches(images), reduction="none").mean(dim=-1)
         return (errors * hidden).sum() / hidden.sum(), {}
+
+    @torch.no_grad()
+    def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
+        targets = self.patches(images)[self.draw(images.shape[0], generator).to(images.device).bool()]
+        return (targets - targets.median(dim=0).values).abs().mean()
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:

@@ -3,6 +3,7 @@ whole configuration of such a run, and how the data decide it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
+from vitreous.evaluation.probing import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
@@ -182,14 +184,27 @@ class PretrainingEvaluation(Evaluation):
     Attributes:
         task: the objective.
         loss: the mean over the images, with masks or views that are the same every time.
+        trivial: the loss of the best prediction that does not look at the image, in the same places.
     """
 
     task: str  # type: ignore[misc]
     loss: float
+    trivial: float
+
+    @property
+    def explained(self) -> float:
+        """1 - loss / trivial loss; NaN where nothing is left to explain."""
+        return 1 - self.loss / self.trivial if self.trivial > 0 else math.nan
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        return {"loss": Metric(self.loss, "loss", rate=False)}
+        return {
+            "explained_share": Metric(self.explained, "explained share: 1 - loss / trivial loss"),
+            "loss": Metric(self.loss, "loss", rate=False),
+        }
+
+    def details(self) -> dict[str, Any]:
+        return {"trivial_loss": self.trivial}
 
 
 class Pretraining(ImageTask):
@@ -259,6 +274,15 @@ class Pretraining(ImageTask):
     def validation_images(self, data: Splits) -> ImageDataset | None:
         return data.validation or data.test
 
+    def validation(self, config: Any, data: Splits) -> Measure | None:
+        """Measure the loss, and the accuracy of nearest neighbors where the images have classes, which the
+        training does not see."""
+        loss, images = super().validation(config, data), self.validation_images(data)
+        if loss is None or images is None or images.targets.ndim != 1 or len(images.classes) < 2:
+            return loss
+        knn = knn_measure(data.train, images, batch_size=config.evaluation.batch_size)
+        return lambda model: {**loss(model), **knn(model)}
+
     def validation_scores(self, config: Any, model: Any, images: Any, **options: Any) -> Mapping[str, float]:
         return {"validation_loss": self.evaluate(model, images, **options).loss}
 
@@ -270,17 +294,20 @@ class Pretraining(ImageTask):
 
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> PretrainingEvaluation:
         """Measure the objective, always with the same masks or views."""
-        generator = torch.Generator().manual_seed(0)
+        generator, again = (torch.Generator().manual_seed(0) for _ in range(2))
 
         def losses(batch: Batch) -> Tensor:
             loss, _ = answerer(batch.images, generator)
-            return loss.double().expand(len(batch.images))
+            both = torch.stack([loss.double(), answerer.trivial_loss(batch.images, again).to(loss).double()])
+            return both.expand(len(batch.images), 2)
 
         shown = answerer.encoder.preprocessing
         found = compute_outputs(answerer, examples, losses, preprocessing=shown, **options)
+        loss, trivial = found.values.mean(dim=0).tolist()
         return PretrainingEvaluation(
             task=self.name,
-            loss=float(found.values.mean()),
+            loss=loss,
+            trivial=trivial,
             names=found.names,
             failed=found.failed,
             seconds=found.seconds,
@@ -295,6 +322,7 @@ class Pretraining(ImageTask):
             objective=answerer.cpu(),
             config=run.config,
             images=images,
+            evaluation=evaluation,
             findings=more["findings"],
         )
 

@@ -26,7 +26,9 @@ function make(name, attributes, ...children) {
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 
 // What the server says; an error carries its sentence.
+const asked = new Map();  // of the last question to each endpoint: how it was asked, and the milliseconds to the answer
 async function ask(endpoint, parameters, body, headers) {
+  const began = performance.now();
   let response;
   if (token) headers = { ...headers, Authorization: "Bearer " + token };
   try {
@@ -36,7 +38,23 @@ async function ask(endpoint, parameters, body, headers) {
   }
   const reply = await response.json().catch(() => ({ error: say("unreadable") }));
   if (!response.ok) throw new Error(reply.error ?? say("status", { status: response.status }));
+  asked.delete(endpoint);  // the latest last
+  asked.set(endpoint, { parameters, body, took: Math.round(performance.now() - began) });
   return reply;
+}
+
+// How long the answers took, and the commands that ask the same.
+function tellHow() {
+  byId("took").textContent = [...asked].map(([endpoint, { took }]) => say("took", { endpoint, took })).join(" · ");
+  byId("curl").textContent = [...asked].map(([endpoint, { parameters, body }]) => curlOf(endpoint, parameters, body)).join("\n");
+}
+function curlOf(endpoint, parameters, body) {
+  const quote = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
+  const query = new URLSearchParams(Object.entries(parameters).filter(([name]) => name !== "seen")).toString();
+  const given = typeof body === "string" ? "--json " + quote(body) : "-F " + quote("files=@" + body.get("files").name);
+  const address = new URL("v1/" + endpoint + (query && "?" + query), location.href);
+  address.hash = "";
+  return ["curl", ...(token ? ['-H "Authorization: Bearer $TOKEN"'] : []), given, quote(String(address))].join(" ");
 }
 
 // Only the last of several questions may draw its answer.
@@ -49,6 +67,7 @@ async function show(work) {
     if (mine !== turn) return;
     byId("problem").hidden = true;
     draw();
+    tellHow();
     byId("empty").hidden = true;
     byId("result").hidden = false;
   } catch (error) {

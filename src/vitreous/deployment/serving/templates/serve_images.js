@@ -73,7 +73,7 @@ addEventListener("drop", (event) => {
   add(event.dataTransfer.files);
 });
 for (const button of document.querySelectorAll(".examples .example")) {
-  button.addEventListener("click", () => select(new Item(blobOf(button.dataset.src), "example", false)));
+  button.addEventListener("click", () => select(new Item(blobOf(button.dataset.src), "example.png", false)));
 }
 
 function blobOf(uri) {
