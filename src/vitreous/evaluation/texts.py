@@ -224,11 +224,11 @@ def corpus_scores(texts: Sequence[str], wanted: Sequence[str]) -> CorpusScores:
         parts = np.array(metric._extract_corpus_statistics(list(texts), [list(wanted)]))
         scores = [metric._compute_score_from_stats(list(each)).score for each in resampled @ parts]
         intervals.append(quantile_interval([float(each) for each in scores]) if count > 1 else None)
-    return CorpusScores(*found, str(metrics[0].get_signature()), *intervals)
+    return CorpusScores(found[0], found[1], str(metrics[0].get_signature()), intervals[0], intervals[1])
 
 
 def resamples(count: int) -> Int[np.ndarray, "resamples count"]:
-    """Return how often each of `count` examples is in each sample of as many, with replacement (bootstrap)."""
+    """Return how often each of `count` examples is in each sample of as many, with replacement."""
     rng = np.random.default_rng(0)
     return rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
 
