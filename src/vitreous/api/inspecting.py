@@ -65,7 +65,7 @@ def inspect(
         out: the folder to make; by default one in inspection/.
         label: the class to explain; by default the predicted class of each image.
         patch: (row, column) of the patch whose attention is drawn, from 0; by default the middle one.
-        compare: another model, whose layers are compared with this one's.
+        compare: another model, which is shown beside this one, and whose layers are compared.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         language: of the page, "en" or "ko"; by default that of the locale.
 

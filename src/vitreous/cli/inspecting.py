@@ -24,7 +24,7 @@ def inspect(
     out: Annotated[Path | None, Parameter(help="the folder to make, for the page and all else")] = None,
     label: Annotated[str | None, Parameter(help="the class to explain; else the predicted one")] = None,
     patch: Annotated[str | None, Parameter(help="the patch to follow, ROWxCOLUMN from 1: 3x5")] = None,
-    compare: Annotated[str | None, Parameter(help="another model, to compare layers with")] = None,
+    compare: Annotated[str | None, Parameter(help="another model, shown beside this one")] = None,
     language: Language | None = None,
     json: Json = False,
     **options: Unpack[DeviceOptions],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -59,7 +59,40 @@ def templates() -> Environment:
 
 def docs_page(schema: Mapping[str, Any]) -> str:
     """The addresses of an OpenAPI description, as a page that loads nothing from elsewhere."""
-    return templates().get_template("serve_docs.html.j2").render(schema=schema, version=__version__)
+    operations = [
+        {
+            "anchor": f"{method}{path.replace('/', '-').translate(str.maketrans('', '', '{}'))}",
+            "title": f"{method.upper()} {path}",
+            "answers": list(answer_fields(schema, operation["responses"]["200"])),
+            **operation,
+        }
+        for path, methods in schema["paths"].items()
+        for method, operation in methods.items()
+        if method != "head"
+    ]
+    page = templates().get_template("serve_docs.html.j2")
+    return page.render(schema=schema, operations=operations, version=__version__)
+
+
+def answer_fields(schema: Mapping[str, Any], part: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """The fields of a JSON answer, as a path, a type and a description; those of lists and objects below
+    them."""
+    part = part.get("content", {}).get("application/json", {}).get("schema", part)
+    if "$ref" in part:
+        part = schema["components"]["schemas"][part["$ref"].rpartition("/")[2]]
+    for each in part.get("anyOf", ()):
+        if each.get("type") != "null":
+            part = {**each, **part}
+            break
+    kind = part.get("type", "")
+    if name and kind:
+        yield name, kind, part.get("description", "")
+    if isinstance(part.get("items"), dict):
+        inner = part["items"]
+        if "$ref" in inner:
+            yield from list(answer_fields(schema, inner, name + "[]"))[1:]
+    for key, inner in part.get("properties", {}).items():
+        yield from answer_fields(schema, inner, f"{name}.{key}".strip("."))
 
 
 def models_page(names: Iterable[str]) -> str:
