@@ -22,7 +22,7 @@ import vitreous as vt
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.guard import Guard, Metrics
-from vitreous.inspection.attention_metrics import to_grid
+from vitreous.inspection.attention_metrics import flow, rollout, to_grid
 from vitreous.inspection.relevance import relevance
 from vitreous.inspection.survey import survey
 from vitreous.models.bit import BiT, BiTConfig
@@ -126,6 +126,26 @@ def test_attention_is_what_the_reports_show(classifier: Classifier) -> None:
     assert told["of"] == "bee"
     expected = relevance(classifier.model, images.clone(), torch.tensor([1])).patches[0]
     np.testing.assert_allclose(told["values"], expected.numpy(), rtol=1e-3, atol=1e-9)
+
+
+def test_attention_of_a_patch(classifier: Classifier) -> None:
+    app, request = app_of(classifier), form(("x.png", image()))
+    told = post(app, "/v1/attention?kind=attention&layer=1&head=2&patch=2x3", **request).json()["attention"][
+        0
+    ]
+    assert told["of"] == "the patch in row 2, column 3"
+    model = classifier.model
+    pixels = classifier.decode(image(), "x.png")
+    with vt.capture_attention(model) as attention, torch.no_grad():
+        model(model.preprocessing.normalize(pixels[None]))
+    token = model.config.num_prefix_tokens + 6
+    expected = to_grid(attention.maps[0][0, 1, token], model.config)
+    torch.testing.assert_close(torch.tensor(told["values"]), expected, rtol=1e-4, atol=1e-6)
+    told = post(app, "/v1/attention?patch=2x3", **request).json()["attention"][0]
+    through = rollout([flow(maps) for maps in attention.maps])[0, token]
+    torch.testing.assert_close(
+        torch.tensor(told["values"]), to_grid(through, model.config), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_attention_as_an_image(classifier: Classifier) -> None:
@@ -252,6 +272,9 @@ def test_refusals_are_one_sentence(
     [
         ("kind=attention&layer=9", "layer 9 is not there: the model has 2"),
         ("kind=attention&head=9", "head 9 is not there: layer 2 has 2"),
+        ("kind=attention&patch=5x1", "there is no patch 5x1: the grid has 4 rows and 4 columns"),
+        ("kind=evidence&patch=1x1", "patch goes with kind=rollout and kind=attention"),
+        ("kind=attention&patch=0x1", "patch"),
         ("kind=evidence&label=bea", "did you mean 'bee'"),
         ("kind=heat", "kind: "),
     ],

@@ -237,6 +237,8 @@ def test_the_documentation_loads_nothing_from_elsewhere(classifier: Classifier) 
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "POST /v1/predict" in page.text
     assert "how many of the most probable labels" in page.text
+    assert "<code>predictions[].top[].probability</code></th><td>number</td>" in page.text
+    assert '<nav class="contents"' in page.text
     assert not re.search(r"(src|href)=\"https?:", page.text)
 
 

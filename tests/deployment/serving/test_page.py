@@ -163,6 +163,42 @@ def test_an_image_is_classified_and_looked_at(browser: Any, classifier: Classifi
         assert len(set(seen)) == len(seen)
 
 
+def test_a_clicked_patch_is_followed_and_the_commands_say_how(browser: Any, classifier: Classifier) -> None:
+    with visit(browser, classifier) as visitor:
+        page = visitor.page
+        page.set_input_files("#file", [{"name": "it's.png", "mimeType": "image/png", "buffer": image()}])
+        page.wait_for_selector("#bars li")
+        assert re.fullmatch(
+            r"(predict|attention): \d+ ms · (predict|attention): \d+ ms", page.inner_text("#took")
+        )
+        whole = visitor.pixels()
+        box = page.locator("#sight").bounding_box()
+        page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.4)
+        page.wait_for_selector("#sight-words:has-text('the patch in row 2, column 3')")
+        assert visitor.pixels() != whole
+        command = page.text_content("#curl").splitlines()[-1]
+        assert command.startswith("""curl -F 'files=@it'\\''s.png' 'http://""")
+        assert command.endswith("/v1/attention?kind=rollout&patch=2x3'")
+        page.focus("#sight")
+        page.keyboard.press("ArrowDown")
+        page.wait_for_selector("#sight-words:has-text('row 3, column 3')")
+        page.select_option("#kind", "evidence")
+        page.wait_for_selector("#sight-words:has-text('Relevance for')")
+        page.select_option("#kind", "attention")
+        page.wait_for_selector("#sight-words:has-text('row 3, column 3 attends to')")
+        page.click("#reset")
+        page.wait_for_selector("#sight-words:has-text('class token attends to')")
+        assert page.is_hidden("#reset")
+
+
+def test_classes_without_names_are_called_classes(browser: Any) -> None:
+    unnamed = Classifier(make_vit(classes=4), CPU, most_pixels=MOST_PIXELS)
+    with visit(browser, unnamed) as visitor:
+        visitor.page.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": image()}])
+        visitor.page.wait_for_selector("#bars li")
+        assert set(visitor.page.locator("#bars .name").all_inner_texts()) == {f"class {n}" for n in range(4)}
+
+
 def test_a_model_that_is_undecided_gives_no_answer(browser: Any, classifier: Classifier) -> None:
     head, before = classifier.model.head, classifier.model.head.weight.detach().clone()
     torch.nn.init.zeros_(head.weight)
