@@ -83,32 +83,52 @@ def histograms(weights: dict[str, Tensor]) -> tuple[Histogram | None, list[Histo
     if not weights:
         return None, []
     flat = {name: each.flatten().float().cpu() for name, each in weights.items()}
-    total = sum(each.numel() for each in flat.values())
-    mean = sum(float(each.sum(dtype=torch.float64)) for each in flat.values()) / total
-    squares = sum(float((each - mean).square().sum(dtype=torch.float64)) for each in flat.values())
-    std = (squares / total) ** 0.5
+    spread = {name: torch.std_mean(each, correction=0) for name, each in flat.items()}
+    edges = {name: torch.aminmax(each) for name, each in flat.items()}
+    sizes = torch.tensor([each.numel() for each in flat.values()], dtype=torch.float64)
+    stds, means = torch.tensor(list(spread.values()), dtype=torch.float64).unbind(dim=1)
+    mean = float((sizes * means).sum() / sizes.sum())
+    std = float((sizes * (stds.square() + (means - mean).square())).sum() / sizes.sum()) ** 0.5
     low, high = (mean - REACH * std, mean + REACH * std) if std else (mean - 1, mean + 1)
-    counts = [torch.histc(each.clamp(low, high), BINS, low, high) for each in flat.values()]
-    least, most = (
-        min(float(each.min()) for each in flat.values()),
-        max(float(each.max()) for each in flat.values()),
+    counts = {name: counted(each, *edges[name], low, high) for name, each in flat.items()}
+    whole = Histogram(
+        "",
+        "",
+        outline(torch.stack(list(counts.values())).sum(dim=0)),
+        mean,
+        std,
+        min(float(each.min) for each in edges.values()),
+        max(float(each.max) for each in edges.values()),
+        low,
+        high,
     )
-    whole = Histogram("", "", outline(torch.stack(counts).sum(dim=0)), mean, std, least, most, low, high)
     parts = [
         Histogram(
             name,
-            "x".join(map(str, weights[name].shape)),
-            outline(count),
-            float(each.mean()),
-            float(each.std(correction=0)),
-            float(each.min()),
-            float(each.max()),
+            "x".join(map(str, each.shape)),
+            outline(counts[name]),
+            float(spread[name][1]),
+            float(spread[name][0]),
+            float(edges[name].min),
+            float(edges[name].max),
             low,
             high,
         )
-        for (name, each), count in zip(flat.items(), counts, strict=True)
+        for name, each in weights.items()
     ]
     return whole, parts
+
+
+def counted(
+    values: Float[Tensor, " n"], least: Tensor, most: Tensor, low: float, high: float
+) -> Float[Tensor, " bins"]:
+    """Return the counts of a histogram, with what is beyond its range in the last bins."""
+    counts = torch.histc(values, BINS, low, high)
+    if least < low:
+        counts[0] += (values < low).sum()
+    if most > high:
+        counts[-1] += (values > high).sum()
+    return counts
 
 
 def outline(counts: Float[Tensor, " bins"]) -> str:
