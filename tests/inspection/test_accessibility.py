@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import vitreous as vt
+from vitreous.data.text.parallel import number_pairs
 from vitreous.deployment.serving.app import Hosted, build_app
 from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.page import docs_page, page_of
@@ -35,10 +37,9 @@ NAMES = (
     "segmentation",
     "pretraining",
 )
-ENCODER = {"model.encoder.depth": 1, "model.encoder.width": 16, "model.encoder.heads": 2}
-ENCODER |= {"model.encoder.mlp_dim": 16}
-DECODER = {"model.decoder.depth": 1, "model.decoder.width": 16, "model.decoder.heads": 2}
-TEXT = {"tokenizer.vocabulary": 300, "training.batch_size": 8}
+STEPS = {"training.steps": 2, "training.batch_size": 4}
+TEXT = {"model.encoder.depth": 1, "model.decoder.depth": 1, "model.decoder.max_length": 24}
+PAIRS = {"model.width": 64, "model.depth": 1, "model.encoder_depth": 1, "tokenizer.vocabulary": 300}
 
 
 @pytest.fixture(scope="module", params=["en", "ko"])
@@ -59,23 +60,28 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         documentation = docs_page(app.openapi())
     (folder / "serve.html").write_text(page, encoding="utf-8")
     (folder / "docs.html").write_text(documentation, encoding="utf-8")
+    (folder / "lines").mkdir()
+    for number in range(12):
+        pixels = np.random.default_rng(number).integers(0, 255, (20, 60), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "lines" / f"{number}.png")
+    rows = [f"lines/{number}.png,text {number}" for number in range(12)]
+    (folder / "lines.csv").write_text("\n".join(["path,label", *rows]) + "\n", encoding="utf-8")
     captioning = vt.train(
+        str(folder / "lines.csv"),
         task="captioning",
-        settings={**ENCODER, **DECODER, **TEXT, "training.steps": 2},
+        settings={**STEPS, **TEXT},
         out=folder / "captioning",
         **options,
     )
-    small = {"model.width": 16, "model.heads": 2, "model.mlp_dim": 16, "model.depth": 1}
+    pairs = [f"{pair.source}\t{pair.target}" for pair in list(number_pairs(20))[:60]]
+    (folder / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     translation = vt.train_translator(
-        steps=2, settings={**small, **TEXT}, out=folder / "translation", **options
+        str(folder / "pairs.tsv"), settings={**STEPS, **PAIRS}, out=folder / "translation", **options
     )
     segmentation = vt.train(
-        task="segmentation",
-        settings={**small, "training.steps": 3},
-        out=folder / "segmentation",
-        **options,
+        task="segmentation", settings={**SMALL, **STEPS}, out=folder / "segmentation", **options
     )
-    pretraining = vt.pretrain("digits", epochs=1, settings=small, out=folder / "pretraining", **options)
+    pretraining = vt.pretrain("digits", settings={**SMALL, **STEPS}, out=folder / "pretraining", **options)
     found = {
         "report": run.report,
         "inspection": trained.report,

@@ -34,7 +34,7 @@ from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, load_dec
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig, MaskedPatchPrediction
 from vitreous.tasks.pretraining.masking import SimMIM, SimMIMConfig
 from vitreous.tasks.pretraining.views import ViewsConfig
-from vitreous.tasks.task import Material, Plan, Trained, Tree
+from vitreous.tasks.task import Material, Measure, Plan, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
