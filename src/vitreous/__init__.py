@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vitreous.api.models import describe as describe
     from vitreous.api.models import export as export
     from vitreous.api.models import list_recipes as list_recipes
+    from vitreous.api.models import push_to_hub as push_to_hub
     from vitreous.api.run import Run as Run
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
@@ -101,6 +102,7 @@ _MODULES = {
     "predict": "api.asking",
     "pretrain": "api.learning",
     "probe": "api.features",
+    "push_to_hub": "api.models",
     "resize": "checkpoints.resizing",
     "save": "checkpoints",
     "serve": "api.asking",

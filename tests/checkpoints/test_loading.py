@@ -325,19 +325,7 @@ def test_what_a_command_calls_a_model(tiny: Any, tmp_path: Path) -> None:
         open_model("ViT-Q/16")
 
 
-def test_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def snapshot(name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
-        asked.append((name, revision))
-        return str(GOLDEN / "hf_vit")
-
-    import huggingface_hub
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    assert vt.load("hf:google/vit-tiny@main").config.width == 32
-    vt.load("hf:google/vit-tiny")
-    assert asked == [("google/vit-tiny", "main"), ("google/vit-tiny", None)]
+def test_a_name_that_the_hub_cannot_have() -> None:
     with pytest.raises(vt.InputError, match="written hf:org/name"):
         vt.load("hf:only-a-name")
 
@@ -413,7 +401,7 @@ def test_a_model_of_the_hub_is_known_by_its_name(name: str, hint: str) -> None:
     ("config", "part"),
     [
         ({"model_type": "llava", "vision_config": {"model_type": "mlcd_vision_model"}}, "rotary positions"),
-        ({"model_type": "dinov3_convnext"}, "convolutions instead of attention"),
+        ({"model_type": "dinov3_convnext"}, "is not a Vision Transformer: convolutions instead of attention"),
     ],
 )
 def test_an_unknown_family_of_transformers_is_refused_by_name(
@@ -421,7 +409,7 @@ def test_an_unknown_family_of_transformers_is_refused_by_name(
 ) -> None:
     torch.save({"embeddings.patches.weight": torch.zeros(8, 3, 4, 4)}, tmp_path / "pytorch_model.bin")
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(vt.InputError, match=f"of transformers has a part that is not known here: .*{part}"):
+    with pytest.raises(vt.InputError, match=f"of transformers .*{part}"):
         vt.load(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "newformer"}))
     with pytest.raises(

@@ -55,6 +55,29 @@ def test_a_state_dict_has_an_origin(tiny: Any, tmp_path: Path) -> None:
     assert vt.load(state, heads=4).origin.source == "the state dict"
 
 
+def test_the_card_of_a_folder(tiny: Any, tmp_path: Path) -> None:
+    vt.save(tiny(), tmp_path / "m.pth", format="torchvision")
+    model = vt.load(tmp_path / "m.pth", heads=4)
+    model.labels = ["a|b", *"cdef"]
+    for format, line in {
+        "vitreous": "vt.load",
+        "timm": "timm.create_model",
+        "huggingface": "AutoModel",
+    }.items():
+        vt.save(model, tmp_path / format, format=format, license="cc-by-nc-4.0")
+        card = (tmp_path / format / "README.md").read_text()
+        assert "license: cc-by-nc-4.0\n" in card
+        assert "| Weights from | `" in card
+        assert "| Assumed of them | images of 32x32, a square of patches" in card
+        assert "`a b`, `c`" in card
+        assert line in card
+    (tmp_path / "timm" / "README.md").write_text("my own")
+    vt.save(model, tmp_path / "timm", format="timm", overwrite=True)
+    assert (tmp_path / "timm" / "README.md").read_text() == "my own"
+    with pytest.raises(vt.InputError, match="license 'a: b' is not a name"):
+        vt.save(model, tmp_path / "other", license="a: b")
+
+
 CLIP = {
     "embedding_norm": True,
     "norm_eps": 1e-5,
@@ -103,7 +126,7 @@ def test_a_bare_file_is_described_by_the_hub(
 
     asked: list[Any] = []
 
-    def snapshot(name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+    def snapshot(name: str, *, allow_patterns: list[str], **options: Any) -> str:
         asked.extend(allow_patterns)
         return str(tmp_path / "m")
 

@@ -335,7 +335,8 @@ def test_saving_over_a_model_must_be_asked_for(tiny: Any, tmp_path: Path) -> Non
     assert torch.equal(vt.load(tmp_path / "m").head.weight, one.head.weight)
     vt.save(other, tmp_path / "m", overwrite=True)
     assert torch.equal(vt.load(tmp_path / "m").head.weight, other.head.weight)
-    assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["config.json", "model.safetensors"]
+    names = sorted(path.name for path in (tmp_path / "m").iterdir())
+    assert names == ["README.md", "config.json", "model.safetensors"]
 
 
 def test_layers_that_share_their_positions(tmp_path: Path) -> None:

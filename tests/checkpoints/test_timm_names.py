@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.formats.timm import registry
+from vitreous.checkpoints.formats.timm_registry import registry
 
 
 def described(model: vt.ViT, folder: Path, **changes: Any) -> Path:
@@ -40,7 +40,8 @@ def test_an_architecture_with_an_unknown_part(name: str, part: str, tiny: Any, t
 
 def test_an_unknown_architecture_and_unknown_arguments(tiny: Any, tmp_path: Path) -> None:
     with pytest.raises(
-        vt.InputError, match=r"'vit_basic_patch16_224' is not in the registry .* did you mean"
+        vt.InputError,
+        match=r"vit_basic_patch16_224 is not among the Vision Transformers of timm .* did you mean",
     ):
         vt.load(described(tiny(), tmp_path / "a", architecture="vit_basic_patch16_224"))
     args = {"num_heads": 4, "rope_type": "axial"}
@@ -93,6 +94,17 @@ def test_attention_pooling_with_registers_is_written(tiny: Any, tmp_path: Path) 
     model = tiny(pooling="attention", class_token=False, registers=2)
     vt.save(model, tmp_path / "m", format="timm")
     assert vt.load(tmp_path / "m").config.registers == 2
+
+
+def test_no_published_tag_was_silently_wrong() -> None:
+    """What `timm_tags.py` has found."""
+    kept = json.loads(Path(__file__).with_name("data").joinpath("timm_tags.json").read_text())
+    assert kept["timm"] == registry()["timm"]
+    assert len(kept["tags"]) == 476
+    assert kept["counts"]["wrong"] == 0
+    right = [name for name, found in kept["tags"].items() if "right" in found]
+    assert len(right) == kept["counts"]["right"] >= 314
+    assert {name.split(".")[0] for name in right} <= registry()["read"].keys()
 
 
 @pytest.mark.slow

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
+import zipfile
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +141,6 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_text(pointer)
     with pytest.raises(vt.InputError, match="is a Git-LFS pointer and not the file itself"):
         vt.load(tmp_path)
-    torch.jit.save(torch.jit.script(nn.Linear(2, 2)), tmp_path / "script.pt")
-    with pytest.raises(vt.InputError, match="is a TorchScript archive, a program"):
-        vt.load(tmp_path / "script.pt")
     os.mkfifo(tmp_path / "pipe.safetensors")
     with pytest.raises(vt.InputError, match="is not a regular file"):
         vt.load(tmp_path / "pipe.safetensors")
@@ -149,6 +149,74 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": {"a": index.name}}))
     with pytest.raises(vt.InputError, match=r"points at 'model.safetensors.index.json'"):
         vt.load(index.parent)
+
+
+class Program(nn.Module):
+    """A tree of modules with these weights, an enumeration and a list, as TorchScript stores them."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.sizes = [1, 2]
+        self.kind = Kind.NCHW
+        for name, weight in state.items():
+            *path, last = name.split(".")
+            module: nn.Module = self
+            for each in path:
+                if not hasattr(module, each):
+                    module.add_module(each, nn.Module())
+                module = getattr(module, each)
+            # a transposed view, and a part of a larger storage
+            stored = (
+                weight.t().contiguous().t()
+                if weight.ndim == 2
+                else torch.cat([weight, weight])[: len(weight)]
+            )
+            module.register_parameter(last, nn.Parameter(stored))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Kind(Enum):
+    NCHW = "NCHW"
+
+
+def test_a_torchscript_archive(model: Any, state: State, tmp_path: Path) -> None:
+    torch.jit.save(torch.jit.script(Program(state)), tmp_path / "m.pt")
+    assert same(tmp_path / "m.pt", model)
+
+
+def archive(path: Path, pickled: bytes, storage: bytes = b"") -> Path:
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in (("constants.pkl", b""), ("data.pkl", pickled), ("data/0", storage)):
+            file.writestr(f"m/{name}", content)
+    return path
+
+
+def test_hostile_torchscript_archives(tmp_path: Path) -> None:
+    """Nothing that is named is imported, called or changed, and no tensor is larger than what is stored."""
+
+    class Harm:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X"
+    tensor += b"\x03\0\0\0cpu%bt QK\0(%bt(%bt\x89}tR".replace(b" ", b"")
+    module = b"\x80\x02cm\nM\n)\x81}(X\x01\0\0\0w" + tensor + b"ub."
+    cases = {
+        pickle.dumps(Harm(), 2): "holds no tensors",
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nN}(X\5\0\0\0shapeK\5u\x86b.": "is a damaged PyTorch",
+        b"\x80\x02" + b"(l" * 100_000 + b".": "holds no tensors",
+        module % (b"K\4", b"K\2K\2", b"K\2K\1"): None,
+        module % (b"K\5", b"K\2K\2", b"K\2K\1"): "'w' is damaged",  # as many as are not stored
+        module % (b"K\4", b"K\x80K\x80", b"K\0K\0"): "'w' is damaged",  # many of one
+        module % (b"K\4", b"K\2K\2", b"K\2K\2"): "'w' is damaged",  # outside
+    }
+    for pickled, sentence in cases.items():
+        path = archive(tmp_path / "m.pt", pickled, bytes(16))
+        with pytest.raises(vt.InputError, match=sentence or "no known format has weights like w"):
+            vt.load(path)
+    assert not (tmp_path / "harm").exists()
 
 
 def test_weights_of_eight_bits(tiny: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`vitreous.describe`, `convert`, `export` and `benchmark` a model; the recipes; and the cache."""
+"""`vitreous.describe`, `convert`, `push_to_hub`, `export` and `benchmark` a model; recipes; the cache."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vitreous.api.arguments import (
     is_fresh,
     model_fields,
     model_name,
+    path_of_run,
     resolve_model,
     settings_tree,
 )
@@ -55,7 +56,12 @@ def describe(
     if is_fresh(model):
         return describe_model(config_of(model, **fields), batch_size=batch_size)
     check_weights(model, "describe")
-    opened = resolve_model(model)
+    try:
+        opened = resolve_model(model)
+    except InputError:  # a question that the settings may answer
+        if not fields:
+            raise
+        return describe_model(resolve_model(model, **fields), batch_size=batch_size)
     return describe_model(change(opened.config, fields) if fields else opened, batch_size=batch_size)
 
 
@@ -63,7 +69,7 @@ def describe(
 class Converted(Result):
     """What was written, what was left out of it, and how far its outputs are from the model's."""
 
-    path: Path
+    path: Path | str  # an address, of the hub
     format: str
     dropped: tuple[str, ...]
     max_abs_difference: float
@@ -75,7 +81,9 @@ def convert(
     *,
     format: str | None = None,
     source_format: str | None = None,
+    like: str | None = None,
     drop: Sequence[str] = (),
+    license: str | None = None,
     image_size: ImageSize | None = None,
     settings: Settings | None = None,
     config: str | Path | None = None,
@@ -84,26 +92,86 @@ def convert(
 
     Args:
         source: a checkpoint of any format, a run, hf:org/name, an https: address, or a model name.
-        destination: a new folder or file, as the format wants it.
+        destination: a new folder or file, as the format wants it; or hf:owner/name, a repository of the hub.
         format: one of `list_formats()` that can be written; by default google for .npz, else vitreous.
         source_format: of the source, where it is not to be detected.
+        like: what describes a source that is only weights: timm:NAME, hf:org/name or a folder; see `load`.
         drop: parts that the format cannot hold and that are left out; see `save`.
+        license: for the model card; by default that of the source.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
         InputError: no such source, a destination that is taken, or a part that the format cannot hold.
     """
     from vitreous.checkpoints import open_model, save
+    from vitreous.checkpoints.publishing import upload
     from vitreous.checkpoints.saving import check_free
     from vitreous.deployment.engines import check_weights
 
     fields = model_fields(settings_tree(settings, config), image_size)
-    path = Path(destination)
-    check_free(path, "nothing is overwritten")
+    fields |= {} if like is None else {"like": like}
+    path, remote = Path(destination), str(destination).startswith("hf:")
+    if not remote:
+        check_free(path, "nothing is overwritten")
     format = format or ("google" if path.suffix == ".npz" else "vitreous")
     check_weights(source, "convert")
-    difference = save(open_model(source, format=source_format, **fields), path, format=format, drop=drop)
+    model = open_model(source, format=source_format, **fields)
+    if remote:
+        address, difference = upload(model, str(destination), format=format, license=license, drop=drop)
+        return Converted(address, format, tuple(drop), difference)
+    difference = save(model, path, format=format, drop=drop, license=license)
     return Converted(path, format, tuple(drop), difference)
+
+
+def push_to_hub(
+    model: Any,
+    name: str,
+    *,
+    format: str = "vitreous",
+    drop: Sequence[str] = (),
+    license: str | None = None,
+    private: bool = False,
+    revision: str | None = None,
+    token: str | None = None,
+) -> str:
+    """Save a model and upload it, with its card, to the Hugging Face hub.
+
+        push_to_hub("runs/flowers", "me/flowers", license="apache-2.0")
+        push_to_hub(model, "me/flowers-timm", format="timm", private=True)
+
+    Args:
+        model: a run, whose own card is taken; a checkpoint in any format, or a model.
+        name: of the repository, owner/name, which is made where it does not exist.
+        format: one that is a folder: vitreous, timm or huggingface.
+        drop: parts that the format cannot hold and that are left out; see `save`.
+        license: for the card: apache-2.0, cc-by-nc-4.0 ...; by default that of the model's origin.
+        private: whether a new repository is seen by its owner alone.
+        revision: a branch of the repository; by default its main one.
+        token: of the hub; by default that of `hf auth login`, or $HF_TOKEN.
+
+    Returns:
+        The address of what was uploaded.
+
+    Raises:
+        InputError: as `save`; or the hub cannot be reached, or allows no upload.
+    """
+    from vitreous.checkpoints.publishing import upload
+
+    path = path_of_run(model)
+    card = Path(path) / "README.md" if isinstance(path, str | Path) else None
+    text = card.read_text(encoding="utf-8") if card and (card.parent / "config.toml").is_file() else None
+    address, _ = upload(
+        resolve_model(model),
+        name,
+        format=format,
+        license=license,
+        drop=drop,
+        card=text,
+        private=private,
+        revision=revision,
+        token=token,
+    )
+    return address
 
 
 def export(

@@ -34,6 +34,8 @@ def local_copy(source: str, patterns: Sequence[str] = ()) -> Path:
 
 def hub_hint(text: str) -> str:
     """How a model of the hub is written, if `text`, which is not a file, could be the name of one."""
+    if text.startswith("timm:"):
+        return f"hf:timm/{text.removeprefix('timm:')}"
     if text.endswith(SUFFIXES):
         return "hf:org/name"
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text):
@@ -42,18 +44,39 @@ def hub_hint(text: str) -> str:
 
 
 def from_hub(name: str, patterns: Sequence[str] = ()) -> Path:
-    """`hf:org/name` or `hf:org/name@revision`, through huggingface_hub, its cache and its offline mode."""
-    match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", name)
+    """`hf:org/name`, a folder or a file in it (`hf:org/name/file`), and of any of these a revision
+    (`hf:org/name@v2`), through huggingface_hub, its cache and its offline mode."""
+    match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)((?:/[\w.+-]+)*)/?(?:@([\w./-]+))?", name)
     if not match:
-        raise InputError(f"{name!r}: a model on the hub is written hf:org/name or hf:org/name@revision")
+        raise InputError(
+            f"{name!r}: a model on the hub is written hf:org/name, hf:org/name/file or hf:org/name@revision"
+        )
     require_packages("huggingface_hub", extra="hub", what=name)
+    repository, inside, revision = match[1], match[2].strip("/"), match[3]
+    if inside.endswith((*SUFFIXES, ".json")):
+        parent = inside.rpartition("/")[0]
+        wanted = [*(patterns or DESCRIPTIONS), "README.md", Path(inside).name]
+        root = snapshot(name, repository, revision, parent, wanted)
+    else:
+        root = snapshot(name, repository, revision, inside, patterns or FILES)
+        if not patterns and not list((root / inside).glob("*.safetensors")):
+            root = snapshot(name, repository, revision, inside, OLDER_FILES)
+    if inside and not (root / inside).exists():
+        raise InputError(f"{name}: there is no {inside} in {repository}")
+    return root / inside
+
+
+def snapshot(name: str, repository: str, revision: str | None, folder: str, patterns: Sequence[str]) -> Path:
+    """The copy on this machine of a repository's files of one folder."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
+    within = f"{folder}/" if folder else ""
+    wanted = [f"{within}{pattern}" for pattern in patterns]
     try:
-        folder = Path(snapshot_download(match[1], revision=match[2], allow_patterns=list(patterns) or FILES))
-        if not patterns and not list(folder.glob("*.safetensors")):
-            folder = Path(snapshot_download(match[1], revision=match[2], allow_patterns=OLDER_FILES))
+        found = snapshot_download(
+            repository, revision=revision, allow_patterns=wanted, ignore_patterns=[f"{within}*/*"]
+        )
     except LocalEntryNotFoundError:
         raise InputError(
             f"{name} is not in the cache, and the hub cannot be reached (or is set offline)"
@@ -61,7 +84,7 @@ def from_hub(name: str, patterns: Sequence[str] = ()) -> Path:
     except (HfHubHTTPError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"cannot get {name} from the hub: {reason}") from None
-    return folder
+    return Path(found)
 
 
 def from_address(address: str) -> Path:

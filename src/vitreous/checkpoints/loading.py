@@ -18,6 +18,7 @@ from vitreous.checkpoints.files import Source, descriptions, model_folder, open_
 from vitreous.checkpoints.format import Format, Reading, as_pair
 from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.formats.huggingface import check_family
+from vitreous.checkpoints.formats.timm_registry import check_architecture, description_of
 from vitreous.checkpoints.torch_files import unwrapped
 from vitreous.checkpoints.weights import listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, nearest
@@ -170,8 +171,6 @@ def open_path(source: str | Path) -> Source:
 def described_like(like: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The config.json and preprocessor_config.json for a file of weights alone."""
     if like.startswith("timm:"):
-        from vitreous.checkpoints.formats.timm import description_of
-
         return description_of(like.removeprefix("timm:")), {}
     folder = local_copy(like, DESCRIPTIONS) if like.startswith("hf:") else Path(like).expanduser()
     config, preprocessor = descriptions(folder)
@@ -186,7 +185,10 @@ def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
     timm = described.get("pretrained_cfg")
     named = described.get("architecture", described.get("architectures"))
     named = named[0] if isinstance(named, list) and named else named
-    card = Path(opened.where) / "README.md"
+    folder = Path(opened.where)
+    if folder.is_file() and (described or str(source).startswith("hf:")):
+        folder = folder.parent
+    card = folder / "README.md"
     stated = timm.get("license") if isinstance(timm, dict) else None
     if not stated and card.is_file():
         found = re.search(r"(?m)^license: *([\w.-]+) *$", card.read_text(encoding="utf-8", errors="replace"))
@@ -218,6 +220,8 @@ def detect(source: Source, format: str | None = None) -> tuple[Format, Source]:
         return found
     if format:  # whose reader says what is missing
         return FORMATS[format], source
+    if source.config.get("architecture"):
+        check_architecture(source)
     some = ", ".join(list(source.tensors)[:5])
     kind = source.config.get("model_type", source.config.get("architecture"))
     named = f" (config.json calls it {kind})" if kind else ""

@@ -15,6 +15,7 @@ import torch
 from vitreous.checkpoints.canonicalize import without_parts
 from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.loading import load_image_model
+from vitreous.checkpoints.publishing import check_license, write_card
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
@@ -31,9 +32,10 @@ def save(
     *,
     format: str = "vitreous",
     drop: Sequence[str] = (),
+    license: str | None = None,
     overwrite: bool = False,
 ) -> float:
-    """Write `model` in a format, read it back, compare.
+    """Write `model` in a format, read it back, compare. A folder gets a model card (README.md), too.
 
         save(model, "out.npz", format="google")
         save(model, "folder", format="huggingface", drop=("representation_size",))
@@ -44,8 +46,9 @@ def save(
         format: one of `vitreous.list_formats()` that can be written.
         drop: parts that the format cannot hold and that are left out: "representation_size" (with its head),
             "head", or an approximation: "mlp", "norm_eps", "stem.standardization" become the format's own.
+        license: for the card: apache-2.0, cc-by-nc-4.0 ...; by default that of the model's origin.
         overwrite: whether what is at `path` already may be replaced: a file, or the files of the same names
-            in a folder.
+            in a folder, but for a README.md.
 
     Returns:
         The largest absolute difference between the outputs of `model` (without what was dropped) and those of
@@ -68,6 +71,7 @@ def save(
     writer, path = writers[format], Path(path)
     if writer.suffixes and path.suffix not in writer.suffixes:
         raise InputError(f"{path}: a file of format {format} ends in {' or '.join(writer.suffixes)}")
+    check_license(license)
     if not overwrite:
         check_free(path)
     model = without_parts(on_cpu(model), drop, writer.limits_of(model))
@@ -77,6 +81,8 @@ def save(
         assert writer.write is not None
         writer.write(model, unfinished)
         difference = read_back(model, unfinished, format, answers_for(model, writer.unsaid_at(path)))
+        if unfinished.is_dir():
+            write_card(model, unfinished, writer, path.resolve().name, license)
         replace(unfinished, path)
     except FileExistsError as error:  # a file where a folder is needed
         raise InputError(f"{error.filename} is a file and not a folder: choose another path") from error
@@ -158,4 +164,5 @@ def replace(unfinished: Path, path: Path) -> None:
     if not path.is_dir():
         raise InputError(f"{path} is a file; the format is a folder: give another path")
     for file in unfinished.iterdir():
-        os.replace(file, path / file.name)
+        if file.name != "README.md" or not (path / file.name).exists():  # which may be the user's own
+            os.replace(file, path / file.name)

@@ -1,5 +1,5 @@
-"""State dicts in PyTorch's own files (.pth, .pt, .bin), read without running what a pickle may hold; and how
-these and safetensors are written."""
+"""State dicts in PyTorch's own files (.pth, .pt, .bin) and TorchScript archives, read without running what a
+pickle or a program may hold; and how these and safetensors are written."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vitreous.checkpoints.files import Entry, Tensors
+from vitreous.checkpoints.files import LARGEST_HEADER, Entry, Tensors, read_stream
 from vitreous.errors import InputError
 
 # Where training code puts the weights among the rest of its state; the first that is there is taken.
@@ -41,11 +43,8 @@ def read_torch(path: Path) -> Tensors:
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"PK"
-        if zipped and is_torchscript(path):
-            raise InputError(
-                f"{path} is a TorchScript archive, a program: save the state dict of the module that "
-                "torch.jit.load makes of it, and load that"
-            )
+        if zipped and (folder := torchscript_folder(path)):
+            return read_torchscript(path, folder)
         with torch.serialization.safe_globals(HARMLESS):
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
     except InputError:
@@ -64,9 +63,121 @@ def read_torch(path: Path) -> Tensors:
     return Tensors({name: entry(tensor) for name, tensor in state.items()})
 
 
-def is_torchscript(path: Path) -> bool:
+def torchscript_folder(path: Path) -> str | None:
+    """The folder inside a TorchScript archive that all of it is in; None for any other file."""
     with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+        found = (name for name in archive.namelist() if name.endswith("/constants.pkl"))
+        return next((name.removesuffix("constants.pkl") for name in found), None)
+
+
+class Stored(NamedTuple):
+    """A tensor of a TorchScript archive: where its numbers are, as `_rebuild_tensor_v2` is told it."""
+
+    storage: tuple[str, torch.dtype, str, str, int]  # "storage", type, name, device, length
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    requires_grad: bool = False
+    hooks: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        """Keep the class as it is, which a hostile pickle could change otherwise."""
+
+
+class Object:
+    """A module of a TorchScript archive, or anything else in it that is not a tensor: inert."""
+
+    state: Any = None
+
+    def __init__(self, *args: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+STORAGES = {
+    "DoubleStorage": torch.float64,
+    "FloatStorage": torch.float32,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "ShortStorage": torch.int16,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}
+
+
+class ObjectReader(pickle._Unpickler):
+    """Unpickles the objects of a TorchScript archive into `Object` and `Stored`; no class but these two is
+    made, and no function is called. (The faster unpickler in C refuses the enumerations of such archives.)"""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name in STORAGES:
+            return STORAGES[name]
+        return Stored if (module, name) == ("torch._utils", "_rebuild_tensor_v2") else Object
+
+    def persistent_load(self, pid: Any) -> Any:
+        return pid
+
+    def make(self) -> None:
+        args = self.stack.pop()  # type: ignore[attr-defined]
+        kind = self.stack[-1]  # type: ignore[attr-defined]
+        self.stack[-1] = Stored(*args) if kind is Stored else Object()  # type: ignore[attr-defined]
+
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.REDUCE[0]: make}
+
+
+def read_torchscript(path: Path, folder: str) -> Tensors:
+    """The tensors of a TorchScript archive by the names of its modules. Its code is not read.
+
+    Raises:
+        InputError: a tensor whose numbers are not in the archive.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if archive.getinfo(f"{folder}data.pkl").file_size > LARGEST_HEADER:
+            raise InputError(f"{path}: the description of its modules is far too large: it is refused")
+        with archive.open(f"{folder}data.pkl") as file:
+            root = ObjectReader(file).load()
+        entries: dict[str, Entry] = {}
+        for name, tensor in stored_tensors(root, (), set()):
+            try:
+                _, dtype, key, _, length = tensor.storage
+                info = archive.getinfo(f"{folder}data/{key}")
+                fits = info.compress_type == zipfile.ZIP_STORED and info.file_size == length * dtype.itemsize
+                last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride, strict=True))
+                numbers = (tensor.offset, *tensor.shape, *tensor.stride)
+                fits = fits and all(type(n) is int and n >= 0 for n in numbers)
+                fits = fits and prod(tensor.shape) <= length and tensor.offset + last < length
+            except (KeyError, TypeError, ValueError, AttributeError):
+                fits = False
+            if not fits:
+                raise InputError(f"{path}: {name!r} is damaged: its type, shape or place is not right")
+            entries[name] = Entry(tensor.shape, partial(read_stored, path, folder, tensor))
+    if not entries:
+        raise InputError(f"{path} is a TorchScript archive that holds no tensors")
+    return Tensors(entries)
+
+
+def stored_tensors(part: Any, names: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, Stored]]:
+    """Each tensor of a module and of the modules in it, with its name; what is shared has its first name."""
+    state = part.state if isinstance(part, Object) else None
+    if not isinstance(state, dict) or id(part) in seen:
+        return
+    seen.add(id(part))
+    for name, value in state.items():
+        if isinstance(value, Stored):
+            yield ".".join((*names, str(name))), value
+        else:
+            yield from stored_tensors(value, (*names, str(name)), seen)
+
+
+def read_stored(path: Path, folder: str, tensor: Stored) -> Tensor:
+    _, dtype, key, _, length = tensor.storage
+    with zipfile.ZipFile(path) as archive, archive.open(f"{folder}data/{key}") as file:
+        numbers = read_stream(file, dtype, (length,), where=path)  # type: ignore[arg-type]
+    return numbers.as_strided(tensor.shape, tensor.stride, tensor.offset)
 
 
 def is_plain(tensor: Tensor) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSize, DeviceOptions, Int, Json, Model, ModelOptions
+from vitreous.cli.options import BatchSize, DeviceOptions, Int, Json, Like, Model, ModelOptions
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
 from vitreous.results import byte_size, si
@@ -34,7 +34,10 @@ def describe(
 
 def convert(
     source: Model,
-    destination: Annotated[Path, Parameter(help="a new folder (vitreous, timm, huggingface) or file")],
+    destination: Annotated[
+        str,
+        Parameter(help="a new folder (vitreous, timm, huggingface) or file; or hf:owner/name, to upload it"),
+    ],
     /,
     *,
     format: Annotated[
@@ -55,12 +58,23 @@ def convert(
             "norm_eps, mlp",
         ),
     ] = None,
+    like: Like | None = None,
+    license: Annotated[
+        str | None, Parameter(help="for the model card; by default that of the source")
+    ] = None,
     json: Json = False,
     **options: Unpack[ModelOptions],
 ) -> None:
     """Write a model in another format, read it back, and compare what both make of the same images."""
     converted = vt.convert(
-        source, destination, format=format, source_format=source_format, drop=drop or (), **options
+        source,
+        destination,
+        format=format,
+        source_format=source_format,
+        like=like,
+        drop=drop or (),
+        license=license,
+        **options,
     )
     if json:
         print_json({"source": source, **converted.to_json()})

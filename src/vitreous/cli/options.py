@@ -57,13 +57,17 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
 
 Int = Annotated[int, Parameter(converter=whole_number)]
 MODEL_HELP = (
-    "a run directory, a checkpoint of any format, hf:org/name, an https: address, or a model name such as "
-    "ViT-B/16 (fresh weights)"
+    "a run directory, a checkpoint of any format, hf:org/name[/file][@revision], an https: address, or a "
+    "model name such as ViT-B/16 (fresh weights)"
 )
 Model = Annotated[str, Parameter(help=MODEL_HELP)]
 EXPORTED = ", or an exported .onnx or .pt2 file"
 AnyModel = Annotated[str, Parameter(help=MODEL_HELP + EXPORTED)]
 TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint with a head{EXPORTED}")]
+Like = Annotated[
+    str,
+    Parameter(help="what describes a file that is only weights: timm:NAME, hf:org/name, or a folder"),
+]
 Images = Annotated[str, Parameter(help="files, folders, globs")]
 Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
 Device = Annotated[str, Parameter(name="--device", help="auto (the default), cpu, cuda or cuda:N")]

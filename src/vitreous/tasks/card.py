@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitreous import __version__
+from vitreous.checkpoints.publishing import origin_facts
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.evaluation.result import Evaluation
 
@@ -73,11 +74,13 @@ def write_card(card: Card, result: RunResult) -> None:
     known["classes"] = ", ".join(f"`{name}`" for name in known.get("classes", ())[:MOST_CLASSES])
     path = quote(str(run.path))
     init, recipe = known.get("init"), known.get("recipe") or "of its own"
+    model: Any = getattr(result.answerer, "model", result.answerer)
     facts = {
         **measured(result.evaluation),
         "Data": f"`{config.source}`, {result.train_count} examples to train on",
         **{name: text.format(**known).replace("|", " ") for name, text in card.facts.items()},
         "Initialized from": f"`{init}`" if init else "random weights",
+        **origin_facts(getattr(model, "origin", None)),
         "Parameters": f"{result.parameters:,}",
         "Training": f"{result.seconds:.0f} s, seed {config.seed}, recipe {recipe}",
     }

@@ -36,7 +36,9 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     if config.training.initialization != "google":
         init_weights(model, torch_generator(config.seed, "weights"), config.training.initialization)
     if config.init:
-        take_weights(model, checkpoint(config.init, image_size=config.model.image_size), config.init)
+        loaded = checkpoint(config.init, image_size=config.model.image_size)
+        take_weights(model, loaded, config.init)
+        model.origin = loaded.origin
     freeze(model, config.training.freeze)
     if config.training.loss == "sigmoid":
         model.task = "multilabel"

@@ -71,13 +71,14 @@ MASKED_MODELING = ("lm_head.", "layernorm.")  # the head of BEiT's pre-training
 UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 
 
+CONVOLUTIONS = "convolutions instead of attention"
 # Of transformers' other models of images: the part that is not known here, and their model_types.
 UNKNOWN_PARTS = {
     "rotary positions of another kind": ("mlcd_vision_model", "pixtral"),
     "names of its own code, which transformers does not know": ("intern_vit_6b", "internvl_chat"),
     "detection tokens": ("yolos",),
     "windowed attention": ("vitdet", "sam", "sam_vision_model", "swin", "swinv2"),
-    "convolutions instead of attention": ("convnext", "convnextv2", "dinov3_convnext", "resnet"),
+    CONVOLUTIONS: ("convnext", "convnextv2", "dinov3_convnext", "resnet", "regnet", "efficientnet"),
     "tubes of several images": ("videomae", "vjepa2", "timesformer"),
 }
 
@@ -88,9 +89,12 @@ def check_family(source: Source) -> None:
     for described in (source.config, vision if isinstance(vision, dict) else {}):
         for part, kinds in UNKNOWN_PARTS.items():
             if (kind := described.get("model_type")) in kinds:
-                raise InputError(
-                    f"{source.where}: {kind} of transformers has a part that is not known here: {part}"
+                what = (
+                    "is not a Vision Transformer"
+                    if part is CONVOLUTIONS
+                    else "has a part that is not known here"
                 )
+                raise InputError(f"{source.where}: {kind} of transformers {what}: {part}")
 
 
 def read_huggingface(source: Source) -> Reading:

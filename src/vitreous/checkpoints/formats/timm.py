@@ -5,9 +5,6 @@ registers and the class token have position rows unless `no_embed_class`.
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.files import Source
@@ -29,8 +26,9 @@ from vitreous.checkpoints.formats.timm_eva import ARGUMENTS as EVA_ARGUMENTS
 from vitreous.checkpoints.formats.timm_eva import frequencies_row, rotary_fields
 from vitreous.checkpoints.formats.timm_hybrid import ROOTS, hybrid_rows, resnet_stem, root_of
 from vitreous.checkpoints.formats.timm_layers import FUSED, Layers, layers_of
+from vitreous.checkpoints.formats.timm_registry import check_architecture, registry
 from vitreous.checkpoints.weights import Row, linear_stem, pairs, same
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 
@@ -77,28 +75,6 @@ def read_timm(source: Source) -> Reading:
     return Reading(source, config, rows, timm_preprocessing(source, config), names)
 
 
-@cache
-def registry() -> dict[str, Any]:
-    """What timm's registry says of its Vision Transformers: of each architecture what no weight shows
-    (`read`), those with a part that is not known here (`refused`), and the `preprocessing` of each tag."""
-    table: dict[str, Any] = json.loads(Path(__file__).with_name("timm_architectures.json").read_bytes())
-    return table
-
-
-def description_of(name: str) -> dict[str, Any]:
-    """The config.json of a published model of timm, or of an architecture, by its name.
-
-    Raises:
-        InputError: the registry has no such tag. An unknown architecture is refused when it is read.
-    """
-    architecture, _, tag = name.partition(".")
-    tags = registry()["read"].get(architecture, {}).get("tags", {})
-    if tag and tags and tag not in tags:
-        raise InputError(f"like='timm:{name}': {architecture} has no tag {tag!r}: {nearest(tag, list(tags))}")
-    look = {"pretrained_cfg": registry()["preprocessing"][tags[tag]]} if tag in tags else {}
-    return {"architecture": architecture, **look}
-
-
 def facts(source: Source) -> dict[str, Any]:
     """The arguments of timm's VisionTransformer that no weight shows: those of the architecture that
     config.json names, and over them its own.
@@ -106,18 +82,10 @@ def facts(source: Source) -> dict[str, Any]:
     Raises:
         InputError: an architecture or an argument that is not known here.
     """
-    name, table = str(source.config.get("architecture", "")).split(".")[0], registry()
-    for part, refused in table["refused"].items():
-        if name in refused:
-            raise InputError(f"{source.where}: {name} of timm has a part that is not known here: {part}")
-    if name and name not in table["read"]:
-        raise InputError(
-            f"{source.where}: the architecture {name!r} is not in the registry of timm {table['timm']}: "
-            f"{nearest(name, list(table['read']))}"
-        )
+    name = check_architecture(source)
     args = source.config.get("model_args")
     args = args if isinstance(args, dict) else {}
-    row = table["read"].get(name, {})
+    row = registry()["read"].get(name, {})
     more = EVA_ARGUMENTS if "use_rot_pos_emb" in row else BEIT_ARGUMENTS
     allowed = (*ARGUMENTS, *more)
     for key, value in args.items():
