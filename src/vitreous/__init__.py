@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
     from vitreous.api.comparing import compare as compare
+    from vitreous.api.checking import verify as verify
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import inspect as inspect
@@ -110,6 +111,7 @@ _MODULES = {
     "train": "api.learning",
     "train_translator": "api.learning",
     "translate": "api.asking",
+    "verify": "api.checking",
 }
 
 __all__ = ["__version__", "sklearn", *sorted(_MODULES)]

@@ -130,6 +130,10 @@ COMMANDS = {
         "Write tar shards of images resized once, which train reads fast.",
         ("vitreous data pack photos/ packed/", "vitreous data pack photos/ smaller/ --size 320 --json"),
     ),
+    "verify": Command(
+        "Check a checkpoint with an image that you know, and with the library that it was written for.",
+        ("vitreous verify runs/mine photo.jpg", "vitreous verify ViT-Ti/16 photo.jpg --json"),
+    ),
     "list-models": Command(
         "List the model names, with their parameters.",
         ("vitreous list-models", "vitreous list-models 'ViT-*' --json"),
@@ -147,7 +151,7 @@ COMMANDS = {
 MODULES = {
     "asking": ("calibrate", "embed", "evaluate", "predict", "probe", "serve"),
     "models": ("bench", "cache", "convert", "describe", "export", "list-models", "recipe"),
-    "checking": ("data check", "data pack", "doctor"),
+    "checking": ("data check", "data pack", "doctor", "verify"),
     "inspecting": ("compare", "inspect"),
     "learning": ("pretrain", "train", "translate"),
     "studying": ("study",),

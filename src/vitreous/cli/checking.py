@@ -1,15 +1,15 @@
-"""`vitreous doctor`, `data check` and `data pack`."""
+"""`vitreous doctor`, `data check`, `data pack` and `verify`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Int, Json, Workers
+from vitreous.cli.options import Int, Json, Like, Model, ModelOptions, Workers
 from vitreous.cli.printing import print_findings, print_json
 from vitreous.errors import printable
 
@@ -35,6 +35,30 @@ def doctor(subject: str, /, *, json: Json = False) -> int:
     else:
         print_findings(diagnosis.findings)
     return 1 if diagnosis.errors else 0
+
+
+def verify(
+    model: Model,
+    image: Annotated[str, Parameter(help="an image whose content you know")],
+    /,
+    *,
+    source_format: Annotated[
+        str | None, Parameter(name="--from", help="the checkpoint's format, where it is not to be detected")
+    ] = None,
+    like: Like | None = None,
+    json: Json = False,
+    **options: Unpack[ModelOptions],
+) -> int:
+    """Name the five most probable labels of an image, and compare with the library that the checkpoint was
+    written for, if it is installed.
+
+    timm, transformers or torchvision opens the same file. Compared are its outputs for the same pixels, and
+    the pixels that it prepares from the image, where the file describes that. The exit code is 1 where they
+    differ.
+    """
+    found = vt.verify(model, image, format=source_format, like=like, **options)
+    print_json(found.to_json()) if json else print(found)
+    return 1 if found.equal is False else 0
 
 
 RAW = "pixels instead of JPEGs: nothing to decode, and nearly ten times as large"

@@ -101,7 +101,9 @@ class Predictor:
     @torch.inference_mode()
     def probabilities(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
         """Return the probability of each class of preprocessed images."""
-        logits = self.model(images.to(self.device)).float()
+        return self.activated(self.model(images.to(self.device)).float())
+
+    def activated(self, logits: Float[Tensor, "B classes"]) -> Float[Tensor, "B classes"]:
         return logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)
 
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
