@@ -71,7 +71,7 @@ def torchscript_folder(path: Path) -> str | None:
 
 
 class Stored(NamedTuple):
-    """A tensor of a TorchScript archive: where its numbers are, as `_rebuild_tensor_v2` is told it."""
+    """A tensor of a TorchScript archive: where its numbers are, the arguments of `_rebuild_tensor_v2`."""
 
     storage: tuple[str, torch.dtype, str, str, int]  # "storage", type, name, device, length
     offset: int

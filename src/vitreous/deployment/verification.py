@@ -100,7 +100,8 @@ def compare(model: Model, path: Path, image: Any, like: str | None, names: tuple
     image = as_pil(image)
     pixels = model.preprocessing(image)[None]
     ours = model(pixels)
-    predictor = Predictor(model) if model.task in ("classification", "multilabel") else None
+    classifies = model.config.num_classes is not None and model.task in ("classification", "multilabel")
+    predictor = Predictor(model) if classifies else None
     found = Verification(*names, model.origin, predictor.choices(pixels)[0] if predictor else ())
     format = format_of(model, path)
     if format not in PEERS:
