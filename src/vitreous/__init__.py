@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from vitreous.api.checking import check_data as check_data
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
-    from vitreous.api.comparing import compare as compare
     from vitreous.api.checking import verify as verify
+    from vitreous.api.comparing import compare as compare
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import inspect as inspect

@@ -108,6 +108,10 @@ LACKING = {
         "--config --set --precision --batch-size --device": "no model sees the images",
     },
     "data pack": {"--config --set --precision --batch-size --device": "no model sees the images"},
+    "verify": {
+        "--seed --workers --batch-size": "one image, and nothing is random",
+        "--device --precision": "model and library are compared on the CPU in fp32",
+    },
     "recipe": {" ".join(SHARED): "a list"},
     "list-models": {" ".join(SHARED): "a list"},
     "cache": {" ".join(SHARED): "a list"},
@@ -130,6 +134,7 @@ PYTHON = {
     "embed": vt.embed,
     "compare": vt.compare,
     "evaluate": vt.evaluate,
+    "verify": vt.verify,
     "predict": vt.predict,
     "probe": vt.probe,
     "inspect": vt.inspect,
