@@ -134,7 +134,6 @@ PYTHON = {
     "embed": vt.embed,
     "compare": vt.compare,
     "evaluate": vt.evaluate,
-    "verify": vt.verify,
     "predict": vt.predict,
     "probe": vt.probe,
     "inspect": vt.inspect,
