@@ -101,6 +101,50 @@ def test_the_names_that_transformers_has_in_memory(name: str, tmp_path: Path) ->
     assert torch.equal(bare(images), vt.load(tmp_path / "m")(images))
 
 
+SPARSE = (
+    "ViT",
+    "DeiT",
+    "Dinov2",
+    "Dinov2WithRegisters",
+    "IJepa",
+    "ViTMSN",
+    "CLIPVision",
+    "SiglipVision",
+    "DINOv3ViT",
+)
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+@torch.no_grad()
+def test_a_config_that_has_only_what_is_not_the_default(kind: str, tmp_path: Path) -> None:
+    """As releases of transformers write it: heads, activation, eps and size are the model_type's own."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    heads = getattr(transformers, f"{kind}Config")().num_attention_heads
+    more = {"num_register_tokens": 4} if kind == "DINOv3ViT" else {}
+    config = getattr(transformers, f"{kind}Config")(
+        hidden_size=4 * heads, num_hidden_layers=2, intermediate_size=64, **more
+    )
+    peer = drawn(getattr(transformers, f"{kind}Model")(config)).double()
+    for name, parameter in peer.named_parameters():
+        if "embeddings" in name:
+            parameter.mul_(0.01)  # so that an eps is seen
+    peer.save_pretrained(tmp_path)
+    usual = getattr(transformers, f"{kind}Config")().to_dict()
+    entries = {key: value for key, value in config.to_dict().items() if usual.get(key) != value}
+    assert not entries.keys() & {"num_attention_heads", "hidden_act", "layer_norm_eps", "image_size"}
+    (tmp_path / "config.json").write_text(json.dumps(entries | {"model_type": config.model_type}))
+    model = vt.load(tmp_path).double()
+    images = torch.randn(1, 3, *model.config.image_size).double()
+    theirs = peer(pixel_values=images)
+    found = (
+        theirs.pooler_output if theirs.get("pooler_output") is not None else theirs.last_hidden_state[:, 0]
+    )
+    if kind in ("IJepa",):
+        found = theirs.last_hidden_state.mean(1)
+    assert model.config.image_size == (224, 224)
+    assert (model(images) - found).abs().max() < 1e-6
+
+
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "vit_tiny_patch16_224": {},
     "deit_tiny_distilled_patch16_224": {},

@@ -71,6 +71,7 @@ MASKED_MODELING = ("lm_head.", "layernorm.")  # the head of BEiT's pre-training
 UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 
 
+MSN_EPS = 1e-6
 CONVOLUTIONS = "convolutions instead of attention"
 # Of transformers' other models of images: the part that is not known here, and their model_types.
 UNKNOWN_PARTS = {
@@ -218,6 +219,7 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
         raise InputError(
             f"{source.where}: a pooler with {described['pooler_act']!r} is not known here, only tanh"
         )
+    msn = described.get("model_type") == "vit_msn"  # ViT's weights, with another default
     if heads := described.get("num_attention_heads", 12 if defaults else None):
         fields["heads"] = heads
     class_token, second = (name in tensors for name in map(family.tokens.get, POSITIONED))
@@ -225,7 +227,7 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
     more = family.tokens.get("registers", "")
     registers = 0 if "distillation" in more else source.size_if_there(more, 1, ndim=3) or 0
     fields |= positions_of(source, family, fields["patch_size"], class_token + second) | {
-        "norm_eps": described.get("layer_norm_eps", family.eps),
+        "norm_eps": described.get("layer_norm_eps", MSN_EPS if msn else family.eps),
         "stem": {"kind": "patch", "bias": f"{family.names['stem.projection']}.bias" in tensors},
         "qkv_bias": f"{layer}{family.attention[0]}.bias" in tensors,
         "class_token": class_token,
