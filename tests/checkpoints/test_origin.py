@@ -103,8 +103,8 @@ def test_a_bare_file_is_described_by_a_name_of_timm(
     assert again.origin.architecture == "vit_base_patch16_clip_quickgelu_224"
     with pytest.raises(vt.InputError, match="has no tag 'openay': did you mean 'openai'"):
         vt.load(tmp_path / "m.pth", like="timm:vit_base_patch16_clip_quickgelu_224.openay")
-    with pytest.raises(vt.InputError, match="vit_base_patch16_rpn_224 of timm has a part that is not known"):
-        vt.load(tmp_path / "m.pth", like="timm:vit_base_patch16_rpn_224.sw_in1k")
+    with pytest.raises(vt.InputError, match="vit_base_patch16_xp_224 of timm has a part that is not known"):
+        vt.load(tmp_path / "m.pth", like="timm:vit_base_patch16_xp_224")
 
 
 def test_a_bare_file_is_described_by_a_folder(tiny: Any, tmp_path: Path) -> None:
