@@ -80,8 +80,10 @@ class Comparison(NamedTuple):
     def pretraining_config(self, objective: ObjectiveName, seed: int) -> PretrainingRunConfig:
         """The same encoder for every objective: without a class token, pooled by the mean."""
         same = {"model": {"class_token": False, "pooling": "mean"}, "seed": seed}
-        config = configure(rules(self.splits.summary, objective), same, self.pretraining)
-        return configure(config, by_model(config, self.splits.summary), self.pretraining)
+        key, own = objective.replace("-", "_"), dict(self.pretraining)
+        own["pretraining"] = {name: each for name, each in own["pretraining"].items() if name == key}
+        config = configure(rules(self.splits.summary, objective), same, own)
+        return configure(config, by_model(config, self.splits.summary), own)
 
     def fine_tuning_config(self, variant: Variant, init: Path | None) -> RunConfig:
         model = self.pretraining_config("mae", variant.seed)

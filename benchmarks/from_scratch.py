@@ -38,7 +38,6 @@ from vitreous.training.trainer import Trainer
 
 CORES = 2
 CNN_RATE = 2e-3  # not tuned
-TRIES, TOLERANCE = 3, 0.1
 
 
 class SmallCNN(nn.Module):
@@ -73,48 +72,17 @@ def loader_of(config: RunConfig, splits: Splits) -> DevicePrefetcher[Batch]:
     )
 
 
-def step_seconds(make: Any, config: RunConfig, loader: DevicePrefetcher[Batch]) -> float:
-    """Processor time of one step, its batch included. Of two short trainings, so that what a beginning costs
-    drops out; one before them takes what only the first one costs."""
-    _, few, more = (seconds_of(make(), config, loader, steps=steps) for steps in (1, 8, 40))
-    return (more - few) / 32
-
-
-def seconds_of(model: nn.Module, config: RunConfig, loader: DevicePrefetcher[Batch], *, steps: int) -> float:
-    training = changed(config.training, steps=steps)
-    started = time.process_time()
-    trained(model, training, loader, config.seed)
-    return time.process_time() - started
-
-
-def trained(
-    model: nn.Module, training: TrainingConfig, loader: DevicePrefetcher[Batch], seed: int
-) -> Learner:
-    learner = Learner.begin(model, training)
-    Trainer(learner, loader, classification(training), training, seed=seed).fit()
-    return learner
-
-
 def train_and_measure(
     make: Any, config: RunConfig, splits: Splits, *, budget: float, training: TrainingConfig
 ) -> dict[str, Any]:
-    """Train for `budget` seconds of the processor, within a tenth; accuracy on the validation looks.
-
-    The learning rate's schedule needs the number of steps beforehand. Where the guess was wrong by more, on a
-    machine that does other work, another training with the corrected number counts instead.
-    """
+    """Train for `budget` seconds of the processor; accuracy on the validation looks."""
     assert splits.test is not None
-    config = config.model_copy(update={"training": training})
-    loader = loader_of(config, splits)
-    seconds = step_seconds(make, config, loader)
-    for _ in range(TRIES):
-        training = changed(training, steps=max(round(budget / seconds), 1))
-        started = time.process_time()
-        learner = trained(make(), training, loader, config.seed)
-        spent = time.process_time() - started
-        if abs(spent - budget) <= TOLERANCE * budget:
-            break
-        seconds = spent / learner.step
+    training = changed(training, minutes=budget / 60)
+    loader = loader_of(config.model_copy(update={"training": training}), splits)
+    learner = Learner.begin(make(), training)
+    objective, started = classification(training), time.process_time()
+    Trainer(learner, loader, objective, training, seed=config.seed, clock=time.process_time).fit()
+    spent = time.process_time() - started
     return {
         "accuracy": round(accuracy(learner.result.eval(), config.preprocessing, splits.test), 4),
         "epochs": round(learner.step / loader.steps_per_epoch, 1),

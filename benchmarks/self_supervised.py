@@ -90,6 +90,10 @@ def comparison(splits: Splits, options: argparse.Namespace) -> Comparison:
         labeled=LABELED,
         pretraining={
             "model": {
+                "image_size": SIDE,
+                "patch_size": 4,
+                "stem": {"kind": "patch"},
+                "layer_scale": None,
                 "width": 64,
                 "depth": 4,
                 "heads": 4,
@@ -97,6 +101,7 @@ def comparison(splits: Splits, options: argparse.Namespace) -> Comparison:
                 "position": {"kind": "sincos-2d"},  # MAE's own
             },
             "training": {"epochs": options.epochs, "batch_size": 64, "peak_lr": 2e-3, "log_every": 78},
+            "augmentation": {"affine": None},
             "evaluation": {"every_epochs": 1000},
             "pretraining": {
                 "mae": {"normalize_pixels": False, "decoder_width": 64, "decoder_mlp_dim": 128},

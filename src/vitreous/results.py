@@ -107,3 +107,11 @@ def si(number: float | int) -> str:
 def byte_size(count: float | int) -> str:
     """Return a number of bytes in MB or GB of 1000."""
     return f"{si(count)}B"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
+    for unit, size in (("hours", 3600), ("minutes", 60), ("s", 1)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1000 * seconds:.3g} ms"

@@ -51,7 +51,6 @@ def test_other_settings_stay_those_of_the_run(command: Callable[..., object]) ->
     for options in (
         ("--seed", "3"),
         ("--batch-size", "8"),
-        ("--minutes", "1"),
         ("--set", "training.epochs=9"),
     ):
         done = command("train", "--resume", "runs/mine", *options)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import name_hashes, named_parts
+from vitreous.data.dataset import ArrayImages, name_hashes, named_parts, split, validation_fraction
 from vitreous.data.decoding import fingerprint
 from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.sources import open_data
@@ -290,3 +290,23 @@ def test_groups_of_a_manifest_are_a_column(patients):
 def test_groups_that_cannot_be(patients, source, pattern, sentence):
     with pytest.raises(InputError, match=sentence):
         open_data(str(patients) if source == "scans" else source, DataConfig(group_by=pattern))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(200, 0), (500, 80)])
+def test_enough_images_leave_some_for_validation_by_themselves(count, expected):
+    images = ArrayImages(
+        np.zeros((2 * count, 2, 2), dtype=np.uint8), np.arange(2 * count) % 2, ("a", "b"), name="made"
+    )
+    train, validation, test = split(images, DataConfig())
+    found = 0 if validation is None else len(validation)
+    assert expected / 2 <= found <= 1.5 * expected
+    # The test part is that of a split without validation.
+    _, _, same = split(images, DataConfig(validation_fraction=0.0))
+    assert [test.key(i) for i in range(len(test))] == [same.key(i) for i in range(len(same))]
+    assert len(train) + found + len(test) == 2 * count
+
+
+def test_a_validation_part_is_never_a_large_part():
+    shares = [validation_fraction(DataConfig(), images) for images in (599, 600, 3600, 50_000, 10**6)]
+    assert shares == [0.0, 0.1, pytest.approx(1 / 12), 0.01, 0.01]
+    assert validation_fraction(DataConfig(validation_fraction=0.3), 10) == 0.3

@@ -207,7 +207,7 @@ def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> Non
 
 
 def test_curves_say_their_values_and_have_a_table(run: Path) -> None:
-    figure = curves_figure(run, test=("accuracy", 0.7))
+    figure = curves_figure(run, test=("accuracy", 0.7), chance={"accuracy": 0.25})
     assert isinstance(figure, Exhibit)
     assert "<title>epoch 2, Loss: training (augmented): 1</title>" in figure.html
     assert "<title>epoch 5, Accuracy: test: 0.7</title>" in figure.html
@@ -217,6 +217,8 @@ def test_curves_say_their_values_and_have_a_table(run: Path) -> None:
     )
     assert ("2", "Loss: training (augmented)", "1") in rows
     assert ("5", "Accuracy: test", "0.7") in rows
+    assert ("5", "Accuracy: chance", "0.25") in rows
+    assert "Dashed: what guessing reaches" in figure.html
     assert figure.html.count('<svg class="chart" role="img" aria-label="Learning curves"') == 3
     assert figure.html.count("<title>Learning curves</title><desc>If the loss is still falling") == 3
 

@@ -158,9 +158,6 @@ def test_every_model_of_whole_patches_can_be_pretrained(tiny, overrides):
 
 
 def test_what_cannot_be_masked_is_told(tiny):
-    stem = {"kind": "convolution", "widths": (8, 8, 8), "strides": (2, 2, 2)}
-    with pytest.raises(InputError, match="leak into them"):
-        MaskedPatchPrediction(tiny(stem=stem))
     with pytest.raises(InputError, match="no patch tokens"):
         MaskedPatchPrediction(BiT(BiTConfig(image_size=(32, 32), layers=(1,), width_factor=0.5)))
     with pytest.raises(InputError, match="target=pixels"):

@@ -7,9 +7,14 @@ import torch
 from torch import Tensor
 
 import vitreous as vt
+from vitreous.layers.stems import from_patches, to_patches
 from vitreous.tasks.pretraining.dino import DINOConfig
+from vitreous.tasks.pretraining.mae import MAE, Masking, decoder_for
+from vitreous.tasks.pretraining.masked_patch import Corruption, MaskedPatchPrediction
+from vitreous.tasks.pretraining.masking import SimMIM
 from vitreous.tasks.pretraining.task import PretrainingConfig, build_objective
 
+CONVOLUTIONS = {"kind": "convolution", "widths": (8, 8, 8), "strides": (2, 2, 2), "norm": "instance"}
 SMALL = DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8)
 
 
@@ -70,3 +75,27 @@ def test_the_trivial_loss_is_that_of_the_best_constant(
     best = loss().item()
     assert trivial == pytest.approx(best, rel=0.01)
     assert trivial <= best + 1e-4, "no constant is better"
+
+
+@pytest.mark.parametrize("stem", [{"kind": "patch"}, CONVOLUTIONS])
+def test_no_pixel_of_a_hidden_patch_is_seen(tiny, images, stem):
+    """A stem of convolutions sees the neighbors of a patch: they must not bring its pixels in."""
+    model, generator = tiny(stem=stem), torch.Generator().manual_seed(0)
+    hidden = torch.zeros(len(images), 16, dtype=torch.bool)
+    hidden[:, [1, 6, 7, 9, 12, 14]] = True
+    noise = torch.randn(images.shape, generator=generator)
+    others = from_patches(
+        torch.where(hidden.unsqueeze(-1), to_patches(noise, (8, 8)), to_patches(images, (8, 8))),
+        (4, 4),
+        (8, 8),
+    )
+    places = hidden.nonzero()[:, 1].view(len(images), -1)
+    order = torch.cat([(~hidden).nonzero()[:, 1].view(len(images), -1), places], dim=1)
+    zeros = torch.zeros(places.shape)
+    given = {
+        MAE(model, decoder_for(model.config)): Masking(order, 10),
+        SimMIM(model): hidden.long(),
+        MaskedPatchPrediction(model): Corruption(places, zeros, torch.zeros_like(places)),
+    }
+    for objective, mask in given.items():
+        torch.testing.assert_close(objective.predict(others, mask), objective.predict(images, mask))

@@ -46,7 +46,7 @@ def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
     encoder = vt.load(tmp_path / "run")
     assert encoder.config.num_classes is None
     assert encoder.labels is None
-    assert encoder.config.class_token == (objective == "dino")
+    assert encoder.config.stem.kind == "convolution"  # the model with which train would learn the digits
     images = torch.randn(2, 1, 8, 8)
     assert torch.allclose(encoder(images), result.model.encoder(images), atol=1e-6)
     row = run.metrics()[-1]
@@ -142,8 +142,11 @@ def test_a_heap_of_images_needs_no_classes(heap, tmp_path):
     assert len(splits.train) + len(splits.test) == 20
     assert 2 <= len(splits.test) <= 8
     config = task_named("simmim").plan(str(heap), {}).config
-    assert config.model.image_size == (20, 24)
-    assert config.model.patch_size == (4, 4)
+    # The model with which train would learn them from scratch.
+    assert config.model.image_size == (32, 32)
+    assert config.model.stem.kind == "convolution"
+    assert config.augmentation.affine is not None
+    assert not config.augmentation.mixes
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no images"):
         open_unlabeled(str(tmp_path / "empty"), DataConfig())

@@ -5,12 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from vitreous.data.dataset import DataSummary
 from vitreous.errors import InputError
-from vitreous.tasks import task_named
+from vitreous.tasks import machine, task_named
 from vitreous.tasks.choose import choose_recipe
+from vitreous.training.distributed import World
+from vitreous.training.recipes import recipe
+from vitreous.training.settings import configure
+
+
+@pytest.fixture(scope="module")
+def make_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes of 20 images of 64x48."""
+    folder = tmp_path_factory.mktemp("photos")
+    for name in ("cats", "dogs"):
+        (folder / name).mkdir()
+        for number in range(20):
+            Image.new("RGB", (64, 48), (number, 0, 0)).save(folder / name / f"{number}.png")
+    return folder
 
 
 def summary(**changes: object) -> DataSummary:
@@ -56,6 +71,75 @@ def test_tiny_images_are_not_blown_up() -> None:
 
 def test_several_labels_are_so_many_questions() -> None:
     assert choose_recipe("photos", summary(multi_label=True)).config.training.loss == "sigmoid"
+
+
+def test_a_named_model_is_the_published_one(make_photos: Path) -> None:
+    task = task_named("classification")
+    plan = task.plan(str(make_photos), {"model": {"name": "ViT-S/16"}})
+    assert plan.config.model.image_size == plan.config.preprocessing.size == (224, 224)
+    assert (plan.config.model.stem.kind, plan.config.model.width) == ("patch", 384)
+    assert plan.config.training.peak_lr == pytest.approx(2e-3 / 3)
+    assert "ViT-S/16 at 224x224" in plan.reasons[0]
+    assert "convolutions" not in " ".join(plan.reasons)
+    small = task.plan(str(make_photos), {"model": {"name": "ViT-S/16", "image_size": 64}})
+    assert small.config.model.image_size == (64, 64)
+    assert "224" not in " ".join(small.reasons)
+    published = task.plan(str(make_photos), {"model": {"name": "ViT-S/16"}}, recipe="deit")
+    assert published.config.model.image_size == (224, 224)
+
+
+@pytest.mark.parametrize(
+    ("settings", "untrue"),
+    [
+        ({"training": {"epochs": 7}}, "300 epochs"),
+        ({"training": {"minutes": 7.0}}, "300 epochs"),
+        ({"training": {"batch_size": 4}}, "in batches of 8"),
+        ({"augmentation": {"mixup": 0.0}}, "Mixup, as"),
+        ({"training": {"epochs": 7}}, "Mixup, as"),
+        ({"model": {"image_size": 32}}, "64x64"),
+        ({"model": {"depth": 1, "stem": {"kind": "patch"}}}, "convolutions"),
+    ],
+)
+def test_only_what_is_true_of_the_configuration_is_said(
+    make_photos: Path, settings: dict[str, object], untrue: str
+) -> None:
+    task = task_named("classification")
+    assert untrue in " ".join(task.plan(str(make_photos), {}).reasons)
+    changed = task.plan(str(make_photos), settings).reasons
+    assert untrue not in " ".join(changed)
+    assert "32 images of 2 classes" in changed[0] or "images of 2 classes" in changed[0]
+
+
+def test_large_images_from_scratch_hear_of_pre_trained_weights(make_photos: Path) -> None:
+    task = task_named("classification")
+    assert "--init hf:google/vit-base-patch16-224" in " ".join(choose_recipe("photos", summary()).reasons)
+    tiny = choose_recipe("photos", summary(width=28, height=28, channels=1))
+    assert "--init" not in " ".join(tiny.reasons)
+    assert "--init hf:" not in " ".join(task.plan(str(make_photos), {}).reasons)  # 64x48 pixels
+
+
+def test_a_recipe_for_more_images_is_scaled_down(make_photos: Path) -> None:
+    task = task_named("classification")
+    plan = task.plan(str(make_photos), {}, recipe="linear-probe")
+    assert plan.config.training.batch_size < 16
+    assert any("instead of 256" in reason for reason in plan.reasons)
+    kept = task.plan(str(make_photos), {"training": {"peak_lr": 0.5}}, recipe="linear-probe")
+    assert kept.config.training.peak_lr == 0.5
+    with pytest.raises(InputError, match="a batch of 256 is more than the"):
+        task.plan(str(make_photos), {"training": {"batch_size": 256}}, recipe="linear-probe")
+
+
+def test_the_memory_of_large_batches_is_measured_and_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure(recipe("paper-fine-tuning").config, {"training": {"batch_size": 360}})
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(machine, "free_bytes", lambda device: 16 * 2**30)
+    assert machine.may_not_fit(config, cpu)
+    assert not machine.may_not_fit(choose_recipe("photos", summary()).config, cpu)
+    digits = recipe("digits").config
+    task = task_named("classification")
+    data = task.plan("digits", {}).data
+    monkeypatch.setattr(machine, "free_bytes", lambda device: 20_000_000)
+    assert machine.micro_batches(task, digits, data, cpu, World()) > 1
 
 
 def test_what_the_user_set_is_told_beside_the_recipe() -> None:

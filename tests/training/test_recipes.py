@@ -12,10 +12,11 @@ import torch
 from vitreous.cli import run as command
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.errors import InputError
-from vitreous.models.names import create
-from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
+from vitreous.models.names import config_of, create
+from vitreous.tasks.choose import choose_fine_tuning, choose_recipe, fitted_to_count
 from vitreous.tasks.running import learn
 from vitreous.training.initial_model import starting_model
+from vitreous.training.learner import in_steps
 from vitreous.training.recipes import NAMES, recipe
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
@@ -85,15 +86,38 @@ def test_the_linear_probe_moves_nothing_but_the_head(made: Splits, tmp_path: Pat
     assert moved == {"head.weight", "head.bias"}
 
 
-@pytest.mark.parametrize(
-    ("images", "steps", "batch"), [(400, 500, 50), (50_000, 10_000, 512), (1_281_167, 20_000, 512)]
-)
-def test_fine_tuning_follows_table_4(images: int, steps: int, batch: int) -> None:
-    training = choose_fine_tuning(DataSummary(images, 10, 40, 300, 300, 3, False)).config.training
-    assert (training.steps, training.batch_size) == (steps, batch)
-    assert training.peak_lr == pytest.approx(0.01 * batch / 512)
-    assert training.optimizer.kind == "sgd"
-    assert training.optimizer.weight_decay == 0
+@pytest.mark.parametrize(("images", "epochs", "batch"), [(400, 50, 50), (50_000, 5, 64), (1_281_167, 5, 64)])
+def test_fine_tuning_suits_the_data_and_the_encoder(images: int, epochs: int, batch: int) -> None:
+    data = DataSummary(images, 10, 40, 300, 300, 3, False)
+    choice = choose_fine_tuning("photos", data, config_of("ViT-B/16"))
+    training, own = choice.config.training, choose_recipe("photos", data).config
+    assert (training.epochs, training.batch_size) == (epochs, batch)
+    assert (training.optimizer.kind, training.optimizer.layer_decay) == ("adamw", 0.75)
+    assert training.peak_lr == pytest.approx(own.training.peak_lr / 6)  # 128 / 768
+    assert choice.config.augmentation == own.augmentation  # no mirroring, no small crops
+    assert "Table 4" not in " ".join(choice.reasons)
+    # A run of the project's own is as small as a model from scratch, and trains as long.
+    small = choose_fine_tuning("photos", data, own.model).config.training
+    assert (small.epochs, small.peak_lr) == (own.training.epochs, own.training.peak_lr)
+    assert (
+        choose_fine_tuning("photos", data, config_of("BiT-R50x1")).config.training.optimizer.layer_decay
+        is None
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("digits", "from-scratch")])
+def test_every_recipe_scales_down_to_the_images(name: str) -> None:
+    """No batch of 256 for 142 images, no warm-up that is longer than the training."""
+    before = recipe(name).config
+    config, (sentence,) = fitted_to_count(before, 142)
+    training = config.training
+    assert training.batch_size == 17
+    factor = 17 / before.training.batch_size
+    power = 1 if training.optimizer.kind == "sgd" else 0.5
+    assert training.peak_lr == pytest.approx(before.training.peak_lr * factor**power)
+    total = training.total_steps(142 // 17)
+    assert in_steps(training.schedule.warmup, total) <= max(0.1 * total, 0.1 * training.epochs * 8 + 1)
+    assert sentence.startswith(f"142 images: batches of 17 instead of {before.training.batch_size}")
 
 
 @pytest.mark.parametrize("channels", [1, 3])

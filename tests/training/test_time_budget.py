@@ -1,55 +1,175 @@
-"""As many steps as fit into a time."""
+"""A training that ends after a time, by a clock that a test winds."""
 
 from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from vitreous.cli import run as vitreous
 from vitreous.tasks import running, task_named
+from vitreous.training import trainer as loop
+from vitreous.training.callbacks import Callback, Display
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.distributed import World
-from vitreous.training.run import Run
+from vitreous.training.run import Run, with_training
+from vitreous.training.time_budget import TimeBudget
 
-TINY = [
-    "--recipe",
-    "from-scratch",
-    "--set",
-    "model.depth=1",
-    "--set",
-    "model.width=16",
-    "--set",
-    "model.heads=2",
-]
+from .conftest import Fit
+
 CPU = torch.device("cpu")
+TINY = ["--recipe", "from-scratch", "--set", "model.depth=1", "--set", "model.width=16"]
 
 
-def test_a_time_becomes_steps_of_the_measured_length(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "step_seconds", lambda *_: 0.25)
-    settings = {"training": {"batch_size": 8}}
-    started = running.start_run(
-        "classification", "synthetic:64@32", settings, out=tmp_path / "run", device=CPU, minutes=2.0
-    )
-    assert started.run.config.training.total_steps(steps_per_epoch=8) == 480
+class Steps(Callback):
+    """Moves a clock on by the seconds of each step, and notes the learning rates and totals.
+
+    Args:
+        lengths: seconds of the first steps; the last of them is that of all later ones.
+    """
+
+    def __init__(self, *lengths: float) -> None:
+        self.lengths, self.now, self.taken = lengths, 0.0, 0
+        self.rates: list[float] = []
+        self.totals: list[int] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def prepare(self) -> None:
+        """A step takes its time before it is noted."""
+        self.now += self.lengths[min(self.taken, len(self.lengths) - 1)]
+        self.taken += 1
+
+    def on_step_end(self, trainer: loop.Trainer) -> None:
+        self.rates.append(trainer.learner.optimizers[0].param_groups[0]["lr"])
+        self.totals.append(trainer.total)
 
 
-def test_a_step_is_measured_without_touching_the_run():
-    settings = {"training": {"batch_size": 8}, "model": {"image_size": 32, "patch_size": 4, "depth": 1}}
-    # Fewer images than the steps that are timed take.
-    planned = task_named("classification").plan("synthetic:16@32", settings)
-    seconds = running.step_seconds(task_named("classification"), planned.config, planned.data, CPU, World())
-    assert 0 < seconds < 60
+@pytest.fixture
+def timed(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Train the tiny model for some minutes of a clock that only steps move on."""
+    before = loop.TrainStep.take
+
+    def fit(minutes: float, clock: Steps, **around: Any) -> Any:
+        def take(step: Any) -> None:
+            clock.prepare()
+            before(step)
+
+        monkeypatch.setattr(loop.TrainStep, "take", take)
+        settings = {"training": {"minutes": minutes, "save_every": 1e9}}
+        around["callbacks"] = [clock, *around.get("callbacks", ())]
+        return trained(settings, clock=clock, **around)
+
+    return fit
 
 
-def test_the_command_writes_the_steps_into_the_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(running, "step_seconds", lambda *_: 0.3)
+def test_training_ends_when_the_time_is_up_and_the_rate_with_it(timed: Any) -> None:
+    clock = Steps(1.0)
+    learner = timed(1.0, clock)
+    assert learner.step == 60
+    assert clock.now == 60
+    peak = max(clock.rates)
+    assert clock.rates.index(peak) < 10  # the end of the warm-up, 5 % of 60 steps
+    assert clock.rates[-1] < 0.01 * peak
+    assert all(later <= earlier for earlier, later in zip(clock.rates[9:], clock.rates[10:], strict=False))
+
+
+@pytest.mark.parametrize("lengths", [(9.0, *[1.0] * 10, 3.0), (9.0, *[3.0] * 5, 0.5), (*[1.0] * 45, 6.0)])
+def test_a_machine_that_changes_its_speed_is_followed(timed: Any, lengths: tuple[float, ...]) -> None:
+    clock = Steps(*lengths)
+    learner = timed(1.0, clock)
+    assert abs(clock.now - 60) <= max(3.0, max(lengths[-2:]))  # 5 %, or a step
+    assert clock.totals[-1] == learner.step
+    assert clock.rates[-1] < 0.35 * max(clock.rates)
+
+
+def test_a_slow_beginning_is_not_taken_for_the_speed(timed: Any) -> None:
+    clock = Steps(20.0, 1.0)
+    assert timed(1.0, clock).step == 41
+    assert min(clock.totals[2:]) == 41
+
+
+def test_the_time_of_earlier_sessions_counts(timed: Any, tmp_path: Path) -> None:
+    class Stop(Callback):
+        def on_step_end(self, trainer: loop.Trainer) -> None:
+            trainer.interrupted = trainer.learner.step == 20
+
+    with pytest.raises(loop.Interrupted):
+        timed(1.0, Steps(1.0), callbacks=[Stop()], checkpointer=Checkpointer(tmp_path))
+    clock = Steps(1.0)
+    learner = timed(1.0, clock, resume=tmp_path)
+    assert (learner.step, clock.now, learner.elapsed) == (60, 40, 60)
+    assert clock.totals[0] == pytest.approx(60, abs=1)
+
+
+def test_the_seconds_of_a_run_by_epochs_count_when_it_gets_a_time(trained: Fit) -> None:
+    learner = trained({"training": {"steps": 1}})
+    learner.seconds = 40.0
+    clock = Steps(1.0)
+    budget = TimeBudget(1.0, learner, clock)
+    assert budget.total(1, 8) == 1  # 40 s a step: not another one
+    learner.seconds, learner.elapsed = 4.0, 0.0
+    assert TimeBudget(1.0, learner, clock).total(1, 8) == 15
+
+
+def test_texts_are_averaged_where_the_last_checkpoints_are_not_known() -> None:
+    task = task_named("captioning")
+    weight = task.averaging(with_training(task.config(), minutes=1.0), 1000)
+    assert weight is not None
+    assert 0 < weight(5) < 1
+
+
+def test_validations_take_a_part_of_the_time(timed: Any) -> None:
+    clock = Steps(1.0)
+
+    def validate(model: Any) -> dict[str, float]:
+        clock.now += 5.0
+        return {"validation_accuracy": 0.5}
+
+    learner = timed(1.0, clock, validate=validate, validate_every=2)
+    assert learner.step < 50
+    assert 57 <= clock.now <= 61  # with the last validation
+
+
+def test_a_time_that_is_too_short_is_spoken_of_once(timed: Any) -> None:
+    with pytest.warns(UserWarning, match=r"0.2 minutes are about 12 steps, 1.\d epochs: too few") as spoken:
+        timed(0.2, Steps(1.0))
+    assert len([each for each in spoken if "minutes" in str(each.message)]) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        timed(1.0, Steps(1.0))
+
+
+def test_the_plan_is_stated_and_no_ten_seconds_are_silent(
+    timed: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Steps(4.0)
+    display = Display(clock=clock)
+    timed(2.0, clock, callbacks=[display])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("plan: about ")
+    assert "2 minutes in all at 4 s a step, peak memory" in lines[0]
+    steps = [int(line.split()[1].split("/")[0]) for line in lines if line.startswith("step")]
+    assert all(later - earlier <= 3 for earlier, later in zip([0, *steps], steps, strict=False))
+
+
+def test_the_command_writes_the_time_into_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    code = vitreous(
-        ["train", "synthetic:32@32", *TINY, "--batch-size", "8", "--minutes", "0.01", "--out", str(out)]
-    )
-    assert code == 0
-    assert Run.open(out).config.training.steps == 2
-    assert Run.open(out).metrics()[-1]["step"] == 2
-    assert "2 steps, measured to take 0.01 minutes" in capsys.readouterr().err
+    options = ["--batch-size", "8", "--minutes", "0.005", "--out", str(out)]
+    assert vitreous(["train", "synthetic:32@32", *TINY, *options]) == 0
+    assert Run.open(out).config.training.minutes == 0.005
+    told = capsys.readouterr().err
+    assert "epochs in batches" not in told  # it is not so
+    assert "training.minutes=0.005" in told
+    assert vitreous(["train", "--resume", str(out), "--minutes", "0.001"]) == 2
+    assert "is the total" in capsys.readouterr().err
+    longer = Run.open(out).metrics()[-1]["seconds"] / 60 + 0.01
+    assert vitreous(["train", "--resume", str(out), "--minutes", f"{longer:.4f}"]) == 0
+    assert Run.open(out).config.training.minutes == pytest.approx(longer, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +179,16 @@ def test_the_command_writes_the_steps_into_the_run(tmp_path, monkeypatch, capsys
         (["--minutes", "1", "--epochs", "2"], "give one of them"),
     ],
 )
-def test_a_time_that_does_not_do_is_one_sentence(options, words, capsys):
+def test_a_time_that_does_not_do_is_one_sentence(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert vitreous(["train", "digits", *options]) == 2
     assert words in capsys.readouterr().err
 
 
-def test_a_slow_process_finds_the_directory_that_the_first_one_has_made(tmp_path, monkeypatch):
+def test_a_slow_process_finds_the_directory_that_the_first_one_has_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "run"
     path.mkdir()
     (path / "config.toml").write_text("")

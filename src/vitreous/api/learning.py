@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from vitreous.api.arguments import ImageSize, Settings, check_beams, path_of_run, settings_tree
 from vitreous.api.data import data_source
-from vitreous.api.run import Run, check_shard, train_in_processes
+from vitreous.api.run import Run, check_minutes, check_shard, train_in_processes
 from vitreous.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ LEAVES = {
     "image_size": "model.image_size",
     "epochs": "training.epochs",
     "steps": "training.steps",
+    "minutes": "training.minutes",
     "batch_size": "training.batch_size",
     "precision": "training.precision",
     "shard": "training.shard",
@@ -249,7 +250,6 @@ def start_training(
             device=here,
             world=world,
             fit_memory=options.get("fit_memory", False),
-            minutes=options.get("minutes"),
         )
 
     return train_in_processes(
@@ -270,13 +270,3 @@ def checkpoint_path(init: Any) -> str | None:
     raise InputError(
         f"init is a path, or a Run, not a {type(init).__name__}: vitreous.save it, and give that path"
     )
-
-
-def check_minutes(minutes: int | float | None, epochs: int | float | None) -> None:
-    """Raise InputError for two lengths, or one of nothing."""
-    if minutes is None:
-        return
-    if epochs is not None:
-        raise InputError("--minutes and --epochs both say how long: give one of them")
-    if not minutes > 0:
-        raise InputError(f"--minutes {minutes:g} leaves no time to train: give a number above 0")

@@ -90,6 +90,7 @@ class Run(Result):
         *,
         epochs: int | float | None = None,
         steps: int | None = None,
+        minutes: float | None = None,
         shard: bool | None = None,
         device: str = "auto",
         callbacks: Iterable[Any] = (),
@@ -99,10 +100,10 @@ class Run(Result):
         language: str | None = None,
         **evaluation: Any,
     ) -> Run:
-        """Continue from the newest checkpoint; extend the run if it is to have more epochs or steps.
+        """Continue from the newest checkpoint; extend the run if it is to have more epochs, steps or minutes.
 
         Args:
-            epochs, steps: the total number; None: as it was planned.
+            epochs, steps, minutes: the total number; None: as it was planned.
             shard: whether the weights are sharded from now on; None: as it was.
             callbacks: see `train`.
             command, task: what the run is expected to be of; None: as it is.
@@ -116,6 +117,7 @@ class Run(Result):
         from vitreous.tasks.running import resume_run
 
         check_shard(shard)
+        check_minutes(minutes, epochs)
 
         def start(here: torch.device, world: World) -> Started:
             return resume_run(
@@ -126,6 +128,7 @@ class Run(Result):
                 shard=shard,
                 epochs=None if epochs is None else float(epochs),
                 steps=steps,
+                minutes=minutes,
             )
 
         return train_in_processes(
@@ -224,6 +227,16 @@ def check_shard(shard: bool | None) -> None:
             "--shard spreads the weights over processes, and there is one: begin them with torchrun "
             "--nproc-per-node 2 -m vitreous ..., or leave it out"
         )
+
+
+def check_minutes(minutes: int | float | None, epochs: int | float | None) -> None:
+    """Raise InputError for two lengths, or one of nothing."""
+    if minutes is None:
+        return
+    if epochs is not None:
+        raise InputError("--minutes and --epochs both say how long: give one of them")
+    if not minutes > 0:
+        raise InputError(f"--minutes {minutes:g} leaves no time to train: give a number above 0")
 
 
 @contextmanager

@@ -33,8 +33,7 @@ def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any)
     if re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-", text) and not text.endswith(SUFFIXES):
         return create(text, **overrides)
     raise InputError(
-        f"{text!r} is not an existing file or folder, and not a model name such as ViT-B/16; "
-        f"a model of the Hugging Face hub is written {hub_hint(text)}"
+        f"{text!r} is not an existing file or folder, and not a model name such as ViT-B/16; {hub_hint(text)}"
     )
 
 

@@ -32,15 +32,29 @@ def local_copy(source: str, patterns: Sequence[str] = ()) -> Path:
     raise InputError(f"{source}: checkpoints come from a path, an https: address or hf:org/name")
 
 
-def hub_hint(text: str) -> str:
-    """How a model of the hub is written, if `text`, which is not a file, could be the name of one."""
+def name_on_hub(text: str) -> str | None:
+    """How a model of the hub is written, if `text`, which is not a file, could be the name of one: org/name,
+    or an architecture or a tag of timm's. None where it could not."""
     if text.startswith("timm:"):
         return f"hf:timm/{text.removeprefix('timm:')}"
-    if text.endswith(SUFFIXES):
-        return "hf:org/name"
+    if text.endswith(SUFFIXES) or re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-\w+/", text):
+        return None
+    if re.fullmatch(r"timm/[\w-]+|\w+_patch\d+\w*", text):
+        from vitreous.checkpoints.formats.timm_registry import registry
+
+        architecture = text.removeprefix("timm/")
+        tags = registry()["read"].get(architecture, {}).get("tags", {})
+        return f"hf:timm/{architecture}{''.join(f'.{tag}' for tag in list(tags)[:1])}"
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text):
         return f"hf:{text}"
-    return f"hf:timm/{text}" if re.match(r"\w+_patch\d+", text) else "hf:org/name"
+    return f"hf:timm/{text}" if re.match(r"\w+_patch\d+\w*\.", text) else None
+
+
+def hub_hint(text: str) -> str:
+    """The end of a sentence about `text`, which is nothing that can be opened."""
+    if name := name_on_hub(text):
+        return f"did you mean {name}?"
+    return "a model of the Hugging Face hub is written hf:org/name"
 
 
 def from_hub(name: str, patterns: Sequence[str] = ()) -> Path:

@@ -190,10 +190,7 @@ def open_source(path: Path) -> Source:
         InputError: nothing is there, or no file of weights, or it is damaged.
     """
     if not path.exists():
-        raise InputError(
-            f"there is no checkpoint at {path}; "
-            f"a model of the Hugging Face hub is written {hub_hint(str(path))}"
-        )
+        raise InputError(f"there is no checkpoint at {path}; {hub_hint(str(path))}")
     if path.is_dir():
         weights = weights_of_folder(path)
         return Source(str(path), read_weights(weights), *descriptions(path))

@@ -27,6 +27,7 @@ RESUMED = {
     "task",
     "epochs",
     "steps",
+    "minutes",
     "shard",
     "device",
     "language",
@@ -114,7 +115,7 @@ class TrainOptions(ImageRunOptions, total=False):
         str, Parameter(help="classification (the default), multilabel, regression, segmentation, captioning")
     ]
     recipe: Annotated[str, Parameter(help="a recipe's name; by default the data decide")]
-    minutes: Annotated[float, Parameter(help="as many steps as fit into this time, instead of epochs")]
+    minutes: Annotated[float, Parameter(help="train for this time, instead of epochs (total, when resuming)")]
     batch_size: Annotated[
         int | Literal["auto"],
         Parameter(

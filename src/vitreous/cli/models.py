@@ -153,16 +153,40 @@ def list_models(
     *,
     json: Json = False,
 ) -> None:
-    """List the names that --model, describe and vitreous.create take, with their parameters."""
-    from vitreous.models.names import parameters_of
+    """List the names that --model, describe and vitreous.create take: parameters, the memory of weights and
+    AdamW in training, where the size is from, and published weights for --init."""
+    from vitreous.models.names import PUBLISHED, parameters_of, source_of
+    from vitreous.training.memory import STATES
 
-    models = {name: parameters_of(name) for name in vt.list_models(pattern)}
-    if not models:
+    counts = {name: parameters_of(name) for name in vt.list_models(pattern)}
+    if not counts:
         raise InputError(f"no model name is like {pattern!r}: try 'ViT-*', or '*' for all")
     if json:
-        print_json({"models": [{"name": name, "parameters": count} for name, count in models.items()]})
-    else:
-        print_table(("model", "parameters"), [(name, si(count)) for name, count in models.items()])
+        listed = [
+            {
+                "name": name,
+                "parameters": count,
+                "bytes": 4 * count,
+                "training_bytes": 4 * STATES * count,
+                "source": source_of(name),
+                "init": PUBLISHED.get(name),
+            }
+            for name, count in counts.items()
+        ]
+        print_json({"models": listed})
+        return
+    sizes = {name: (byte_size(4 * count), byte_size(4 * STATES * count)) for name, count in counts.items()}
+    rows = [
+        (name, source_of(name), PUBLISHED.get(name, ""), si(count), *sizes[name])
+        for name, count in counts.items()
+    ]
+    headers = ("model", "size from", "pre-trained weights, for --init", "parameters", "weights", "training")
+    print_table(headers, rows, words=3)
+    print(
+        "\nA name has fresh weights and takes images of 224 pixels, unless --image-size says otherwise. "
+        "\nWeights of hf: need pip install 'vitreous[hub]'. Training also needs memory for the activations.",
+        file=sys.stderr,
+    )
 
 
 def recipe(

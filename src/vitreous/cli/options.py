@@ -167,8 +167,19 @@ class ImageRunOptions(RunOptions, total=False):
     """A run that learns from images."""
 
     model: Annotated[
-        str, Parameter(name="--model", help="ViT-Ti/16, R50+ViT-B/16; by default the data decide")
+        str,
+        Parameter(
+            name="--model",
+            help="ViT-Ti/16, R50+ViT-B/16, with fresh weights, at 224 pixels; by default the data decide",
+        ),
     ]
-    init: Annotated[str, Parameter(name="--init", help="a checkpoint or run to start from")]
+    init: Annotated[
+        str,
+        Parameter(
+            name="--init",
+            help="pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of "
+            "any format",
+        ),
+    ]
     image_size: ImageSize
     workers: Workers

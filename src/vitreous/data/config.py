@@ -36,8 +36,10 @@ class DataConfig(Config):
     test_fraction: Probability = Field(
         default=0.2, description="held out of a source that has no split of its own, class by class"
     )
-    validation_fraction: Probability = Field(
-        default=0.0, description="taken from what is left for training, for model selection; class by class"
+    validation_fraction: Literal["auto"] | Probability = Field(
+        default="auto",
+        description="taken from what is left for training, for curves, calibration and model selection; "
+        "auto: 300 images, but 1 to 10 %, where there are 600 and more",
     )
     nested: Literal["ask", "inner", "outer"] = Field(
         default="ask", description="the classes of a folder whose folders all hold the same folders"

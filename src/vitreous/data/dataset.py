@@ -25,6 +25,8 @@ from vitreous.errors import InputError
 
 Indices = NDArray[np.int64]
 VALIDATION = ("val", "valid", "validation", "dev")
+VALIDATED = 300  # images of an automatic validation part
+ENOUGH_TO_VALIDATE = 600  # images for training and validation; of fewer each is needed for training
 
 
 class ImageDataset:
@@ -217,12 +219,13 @@ def with_own_parts(
     elif held_out:
         own["validation"] = next(part for name, part in held_out.items() if name != "test")
         own["test"] = held_out["test"]
-        if config.validation_fraction:
+        if config.validation_fraction not in ("auto", 0):
             raise InputError(
-                f"{where} has a validation part, so data.validation_fraction={config.validation_fraction:g} "
+                f"{where} has a validation part, so data.validation_fraction={config.validation_fraction} "
                 "has no effect: leave it out"
             )
-    if config.group_by and held_out and not config.validation_fraction:
+    fraction = 0.0 if "validation" in own else validation_fraction(config, len(train))
+    if config.group_by and held_out and not fraction:
         raise InputError(
             f"{where} has parts of its own, so data.group_by={config.group_by!r} has no effect: leave it out"
         )
@@ -234,14 +237,21 @@ def with_own_parts(
     if test is None:
         train, test = held_out_of(train, config.test_fraction, config, "test")
     validation = own.get("validation")
-    if config.validation_fraction:
-        train, validation = held_out_of(train, config.validation_fraction, config, "validation")
-        if validation is None:
+    if fraction:
+        train, validation = held_out_of(train, fraction, config, "validation")
+        if validation is None and config.validation_fraction != "auto":
             raise InputError(
-                f"data.validation_fraction={config.validation_fraction} leaves no image to validate on: "
+                f"data.validation_fraction={fraction} leaves no image to validate on: "
                 "every class has a single image"
             )
     return train, validation, test
+
+
+def validation_fraction(config: DataConfig, images: int) -> float:
+    """Return the part of so many training images, or more, that is for validation."""
+    if config.validation_fraction != "auto":
+        return config.validation_fraction
+    return max(0.01, min(0.1, VALIDATED / images)) if images >= ENOUGH_TO_VALIDATE else 0.0
 
 
 def split(images: ImageDataset, config: DataConfig) -> Parts:

@@ -12,7 +12,14 @@ import numpy as np
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Indices, Parts, group_names, name_hashes
+from vitreous.data.dataset import (
+    ImageDataset,
+    Indices,
+    Parts,
+    group_names,
+    name_hashes,
+    validation_fraction,
+)
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import in_threads
@@ -150,7 +157,8 @@ def home_of(part: str, own: Mapping[str, ImageDataset]) -> str:
 
 def part_by_name(name: str, home: str, own: Mapping[str, ImageDataset], config: DataConfig) -> str:
     """Return the part of a new image. name: its own, or its group's."""
-    for part, fraction in (("test", config.test_fraction), ("validation", config.validation_fraction)):
+    validated = validation_fraction(config, len(own["train"]))
+    for part, fraction in (("test", config.test_fraction), ("validation", validated)):
         free = home == "train" and part not in own
         if free and name_hashes([name], f"{part} {config.split_seed}")[0] < fraction:
             return part

@@ -39,6 +39,41 @@ SIZES = {
 HYBRIDS: dict[str, tuple[int, ...]] = {"R": (), "R26": (2, 2, 2, 2), "R50": (3, 4, 9)}
 BITS: dict[str, tuple[int, ...]] = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
 
+# Where a size is from, by how a model's name begins.
+SOURCES = {
+    "ViT-Ti": "DeiT (2012.12877)",
+    "ViT-S": "DeiT (2012.12877)",
+    "ViT-M": "big_vision",
+    "ViT-g": "2106.04560, Table 2",
+    "ViT-G": "2106.04560, Table 2",
+    "ViT-": "2010.11929, Table 1",
+    "R50+": "2010.11929, section 3.1",
+    "R": "AugReg (2106.10270)",
+    "BiT-": "BiT (1912.11370)",
+    "Seg-": "Segmenter (2105.05633)",
+}
+
+# Published weights of a size, for --init. They are downloaded once, with the package huggingface_hub.
+PUBLISHED = {
+    "ViT-Ti/16": "hf:timm/vit_tiny_patch16_224.augreg_in21k",
+    "ViT-S/8": "hf:timm/vit_small_patch8_224.dino",
+    "ViT-S/14": "hf:timm/vit_small_patch14_dinov2.lvd142m",
+    "ViT-S/16": "hf:timm/vit_small_patch16_224.augreg_in21k",
+    "ViT-S/32": "hf:timm/vit_small_patch32_224.augreg_in21k",
+    "ViT-B/8": "hf:timm/vit_base_patch8_224.augreg_in21k",
+    "ViT-B/14": "hf:timm/vit_base_patch14_dinov2.lvd142m",
+    "ViT-B/16": "hf:google/vit-base-patch16-224",
+    "ViT-B/32": "hf:timm/vit_base_patch32_224.augreg_in21k",
+    "ViT-L/14": "hf:timm/vit_large_patch14_dinov2.lvd142m",
+    "ViT-L/16": "hf:timm/vit_large_patch16_224.augreg_in21k",
+    "ViT-L/32": "hf:timm/vit_large_patch32_384.orig_in21k_ft_in1k",
+    "ViT-H/14": "hf:timm/vit_huge_patch14_224.orig_in21k",
+    "R+ViT-Ti/16": "hf:timm/vit_tiny_r_s16_p8_224.augreg_in21k",
+    "R26+ViT-S/32": "hf:timm/vit_small_r26_s32_224.augreg_in21k",
+    "R50+ViT-B/16": "hf:timm/vit_base_r50_s16_384.orig_in21k_ft_in1k",
+    "R50+ViT-L/32": "hf:timm/vit_large_r50_s32_224.augreg_in21k",
+}
+
 EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1, Seg-B-Mask/16"
 
 
@@ -128,6 +163,11 @@ def parameters_of(name: str) -> int:
             for depth in (1, 2)
         )
     return one + (config.depth - 1) * (two - one)
+
+
+def source_of(name: str) -> str:
+    """Where the size that a name stands for is from."""
+    return next(source for start, source in SOURCES.items() if name.startswith(start))
 
 
 def create(name: str, *, seed: int = 0, **overrides: Any) -> Model:

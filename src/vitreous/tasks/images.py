@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from PIL import Image
 from pydantic import ValidationError
@@ -25,11 +24,16 @@ from vitreous.deployment.engines import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.probing import fewshot_measure
 from vitreous.models.settings import check_names, explain
-from vitreous.tasks.choose import Choice, choose
+from vitreous.tasks.choose import Choice, choose, fitted_to_count, true_reasons
 from vitreous.tasks.task import Answer, HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
-from vitreous.training.initial_model import absolute_source, fitted_to_checkpoint, starting_model
+from vitreous.training.initial_model import (
+    absolute_source,
+    checkpoint,
+    fitted_to_checkpoint,
+    starting_model,
+)
 from vitreous.training.settings import configure, leaves, without_none_words
 
 log = logging.getLogger(__name__)
@@ -62,13 +66,18 @@ class ImageTask(Task):
             config = fitted_to_checkpoint(config, init, self.for_checkpoint(settings, init), choice.imposed)
         config = self.configured(config, data, {**settings, "task": self.name})
         size, images = config.training.batch_size, len(data.train)
+        scaled: tuple[str, ...] = ()
         if images < size:
-            raise InputError(
-                f"a batch of {size} is more than the {images} images to train on: set --batch-size "
-                f"{max(images // 4, 1)}, for example"
-            )
+            if settings.get("training", {}).get("batch_size"):
+                raise InputError(
+                    f"a batch of {size} is more than the {images} images to train on: set --batch-size "
+                    f"{max(images // 4, 1)}, for example"
+                )
+            config, scaled = fitted_to_count(config, images)
+            config = configure(config, settings)
         config = config.model_copy(update={"source": absolute_source(str(source))})
-        return Plan(config, (*choice.reasons, *overruled(settings)), data, data.name)
+        reasons = (*true_reasons(choice.reasons, config), *scaled, *overruled(settings))
+        return Plan(config, reasons, data, data.name)
 
     @abstractmethod
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Any:
@@ -85,7 +94,9 @@ class ImageTask(Task):
         self, source: Any, data: Any, settings: Tree, *, recipe: str | None, init: str | None
     ) -> Choice:
         """Choose a recipe for the data."""
-        return choose(str(source), data.summary, name=recipe, init=init)
+        encoder = checkpoint(init).config if init and not recipe else None
+        model = settings.get("model", {}).get("name")
+        return choose(str(source), data.summary, name=recipe, encoder=encoder, model=model)
 
     def for_checkpoint(self, settings: Tree, init: str) -> Tree:
         """Return the user's settings over what a checkpoint has that this task cannot use."""
@@ -125,10 +136,6 @@ class ImageTask(Task):
     def reader(self, config: Any, data: Any) -> Any:
         """Return what reads the training examples; None: images with their targets."""
         return None
-
-    def some_of(self, data: Any, count: int) -> Any:
-        few = np.array(data.train.sample(min(count, len(data.train))))
-        return data._replace(train=data.train.subset(few))
 
     def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
         model = starting_model(config, data.train.classes)

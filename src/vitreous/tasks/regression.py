@@ -217,8 +217,7 @@ class Regression(ImageTask):
         tree["training"] |= {"loss": "softmax", "label_smoothing": 0.0}
         tree |= {"task": self.name, "model": choice.config.model}
         tree["regression"] = {"center": float(numbers.mean()), "scale": float(numbers.std()) or 1.0}
-        reasons = tuple(each for each in choice.reasons if "Mixup" not in each)
-        return Choice(RegressionConfig(**tree), reasons, choice.imposed)
+        return Choice(RegressionConfig(**tree), choice.reasons, choice.imposed)
 
     def configured(self, config: Any, data: Splits, settings: Tree) -> RegressionConfig:
         found: RegressionConfig = configure(config, settings, {"model": {"num_classes": 1}})

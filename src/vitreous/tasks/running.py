@@ -19,7 +19,7 @@ from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
 from vitreous.tasks import task_named
 from vitreous.tasks.card import write_card
-from vitreous.tasks.machine import compiles, micro_batches, step_seconds, with_precision
+from vitreous.tasks.machine import compiles, may_not_fit, micro_batches, with_precision
 from vitreous.tasks.task import Task, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.distributed import ALONE, BadFileSync, World, first_value
@@ -104,7 +104,6 @@ def start_run(
     device: torch.device,
     world: World = ALONE,
     fit_memory: bool = False,
-    minutes: float | None = None,
 ) -> Started:
     """Make a new run directory for a task on `source`.
 
@@ -112,7 +111,7 @@ def start_run(
         source: DATA; None: what the settings say, or the task's own bundled data.
         settings: the user's own, over everything that a recipe says.
         fit_memory: split the batch into as many micro-batches as the memory needs.
-        recipe, init, out, minutes: as `vitreous.train` has them.
+        recipe, init, out: as `vitreous.train` has them.
 
     Raises:
         InputError: unknown settings, values or data, or what does not fit together.
@@ -130,15 +129,15 @@ def start_run(
         os.environ.setdefault(*CUBLAS_WORKSPACE)
     notes = [f"recipe: {reason}" for reason in reasons]
     config = with_precision(config, device)
-    if fit_memory:
+    training = config.training
+    if fit_memory or (training.grad_accum_steps == 1 and may_not_fit(config, device)):
         parts = micro_batches(task, config, data, device, world)
         config = with_training(config, grad_accum_steps=parts)
-        notes.append(f"memory: batches of {config.training.batch_size} in {parts} parts")
-    if minutes:
-        seconds = world.broadcast(step_seconds(task, config, data, device, world))
-        steps = max(1, round(60 * minutes / seconds))
-        config = with_training(config, steps=steps)
-        notes.append(f"time: {steps} steps, measured to take {minutes:g} minutes")
+        if fit_memory or parts > 1:
+            size = training.batch_size // parts
+            notes.append(
+                f"memory: batches of {training.batch_size} in {parts} micro-batches of {size} images"
+            )
     run = Run.shared(path, config, world, task.parts_to_record(data), begun=begun)
     return Started(task, run, data, tuple(notes))
 
@@ -152,6 +151,7 @@ def resume_run(
     shard: bool | None = None,
     epochs: float | None = None,
     steps: int | None = None,
+    minutes: float | None = None,
 ) -> Started:
     """Open a run that continues from its newest state.
 
@@ -159,7 +159,7 @@ def resume_run(
         command: that is used; a run of another command says which.
         task: that is expected; None: the run's.
         shard: whether its weights are sharded from now on; None: as it was begun.
-        epochs, steps: how many it is to have in all; None: as it was planned.
+        epochs, steps, minutes: how many it is to have in all; None: as it was planned.
 
     Raises:
         InputError: it is not a run, or of another command or task; or its data are gone.
@@ -174,8 +174,8 @@ def resume_run(
     if task is not None and task != kind.name:
         raise InputError(f"{path} is a run of --task {kind.name}, not {task}: leave out --task")
     run, note = open_run(path), ""
-    if epochs is not None or steps is not None:
-        run, note = run.extended(world, epochs=epochs, steps=steps)
+    if epochs is not None or steps is not None or minutes is not None:
+        run, note = run.extended(world, epochs=epochs, steps=steps, minutes=minutes)
     if shard is not None:
         run = run.with_training(shard=shard)
     return Started(kind, run, kind.open_data(run.config, run.split), (note,) if note else ())
@@ -289,10 +289,10 @@ def learn(
     def finish(trained: nn.Module, stopped: int | None = None) -> nn.Module:
         result = finished(trained).cpu()
         if world.first:
-            run.note_stop(stopped or total, total)  # until the model is saved
+            run.note_stop(stopped or trainer.total, trainer.total)  # until the model is saved
             task.save(run, result, material)
             if stopped is None:
-                run.note_stop(None, total)
+                run.note_stop(None, trainer.total)
         return result
 
     with ExitStack() as stack:

@@ -172,10 +172,6 @@ class Task(ABC):
     def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
         """Make the training batches of this process."""
 
-    def some_of(self, data: Any, count: int) -> Any:
-        """Return the data with fewer training examples, where all of them would be decoded at once."""
-        return data
-
     @abstractmethod
     def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
         """Build the model that learns, as it is before the first of so many steps, on the CPU."""

@@ -19,8 +19,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import InputError, require_packages, writing_to
-from vitreous.results import percent
+from vitreous.results import byte_size, duration, percent
 from vitreous.training.config import CommandConfig
+from vitreous.training.memory import peak_bytes
 from vitreous.training.settings import leaves
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ HISTOGRAMS = 10  # times in a run that weights and gradients are recorded for Te
 SAMPLED = 4096  # values of a matrix that its histogram is made of, at most
 BINS = 64
 REFRESH = 0.25  # seconds between readings of the numbers for the display; a reading makes a GPU wait
+SILENCE = 10.0  # seconds, after which a plain line is written
+MEASURED_STEPS, MEASURED_SECONDS = 10, 5.0  # from which on the time of a training is known
 
 
 class Callback:
@@ -223,10 +226,12 @@ def one_line(error: Exception) -> str:
 
 
 class Display(Callback):
-    """Progress on stderr: one live line on a terminal or in a notebook, else a plain line for each row."""
+    """Progress on stderr: one live line on a terminal or in a notebook, else a plain line for each row and at
+    least every ten seconds. After the first steps, how long training will take and the memory that it needs.
+    """
 
-    def __init__(self, title: str = "training") -> None:
-        self.console = Console(stderr=True)
+    def __init__(self, title: str = "training", clock: Callable[[], float] = time.monotonic) -> None:
+        self.console, self.clock = Console(stderr=True), clock
         self.live = self.console.is_terminal or self.console.is_jupyter
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -241,26 +246,60 @@ class Display(Callback):
         )
         self.bar = self.progress.add_task(title, total=None, numbers="")
         self.next_reading = 0.0
+        self.first: tuple[int, float] | None = None  # step of this session, and when it ended
+        self.stated = False
 
     def on_train_begin(self, trainer: Trainer) -> None:
         self.progress.start()
+        self.next_reading = self.clock() + (0.0 if self.live else SILENCE)
 
     def on_step_end(self, trainer: Trainer) -> None:
-        if not self.live or time.monotonic() < self.next_reading:
+        now, learner = self.clock(), trainer.learner
+        self.first = self.first or (learner.step, now)
+        steps, seconds = learner.step - self.first[0], now - self.first[1]
+        if not self.stated and (steps >= MEASURED_STEPS or (steps and seconds > MEASURED_SECONDS)):
+            self.stated = True
+            self.write(plan_line(trainer, seconds / steps))
+        if now < self.next_reading:
             return
-        self.next_reading = time.monotonic() + REFRESH
-        numbers = metrics_line(trainer.means())
-        self.progress.update(self.bar, completed=trainer.learner.step, total=trainer.total, numbers=numbers)
+        if self.live:
+            self.next_reading = now + REFRESH
+            numbers = metrics_line(trainer.means())
+            self.progress.update(self.bar, completed=learner.step, total=trainer.total, numbers=numbers)
+        else:
+            self.write_row(trainer, trainer.means())
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
         if not self.live:
-            step, total = trainer.learner.step, trainer.total
-            left = row["seconds"] / step * (total - step) if step else 0.0
-            line = f"step {step}/{total}  {metrics_line(row)}  {left:.0f} s left"
+            self.write_row(trainer, row)
+
+    def write_row(self, trainer: Trainer, row: Row) -> None:
+        self.next_reading = self.clock() + SILENCE
+        learner, total = trainer.learner, trainer.total
+        left = learner.seconds / learner.step * (total - learner.step) if learner.step else 0.0
+        self.write(f"step {learner.step}/{total}  {metrics_line(row)}  {left:.0f} s left")
+
+    def write(self, line: str) -> None:
+        if self.live:
+            self.progress.console.print(line, highlight=False)
+        else:
             print(line, file=sys.stderr, flush=True)
 
     def on_train_end(self, trainer: Trainer) -> None:
         self.progress.stop()
+
+
+def plan_line(trainer: Trainer, step_seconds: float) -> str:
+    """Return the steps to come, the time that they will take and the memory that they need."""
+    left = trainer.total - trainer.learner.step
+    epochs = trainer.total / trainer.loader.steps_per_epoch
+    minutes, peak = trainer.config.minutes, byte_size(peak_bytes(trainer.learner.device))
+    time_left = f"{minutes:g} minutes in all" if minutes else f"about {duration(left * step_seconds)}"
+    about = "about " if minutes else ""
+    return (
+        f"plan: {about}{trainer.total} steps ({epochs:.3g} epochs), {time_left} at {duration(step_seconds)} "
+        f"a step, peak memory {peak}"
+    )
 
 
 def metrics_line(row: Row) -> str:

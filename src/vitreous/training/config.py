@@ -95,6 +95,9 @@ class TrainingConfig(Config):
         default=60, gt=0, description="passes over the training part; fractions are allowed"
     )
     steps: Positive | None = Field(default=None, description="wins over epochs")
+    minutes: float | None = Field(
+        default=None, gt=0, description="of training, over all sessions; wins over steps and epochs"
+    )
     batch_size: Positive = Field(default=128, description="images in one step, over all processes")
     grad_accum_steps: Positive = Field(default=1, description="micro-batches of a batch, to save memory")
     peak_lr: float = Field(default=1e-3, gt=0, description="largest learning rate, after the warm-up")
@@ -167,7 +170,7 @@ class TrainingConfig(Config):
         return self
 
     def total_steps(self, steps_per_epoch: int) -> int:
-        """Return the number of steps of the run."""
+        """Return the number of steps of the run; of one that has a time, what is taken for it at first."""
         return self.steps or max(1, round(self.epochs * steps_per_epoch))
 
 

@@ -81,6 +81,7 @@ class Learner:
         setbacks: how often it did.
         skipped: steps that were skipped because their gradient was not finite.
         seconds: of training, over all sessions.
+        elapsed: with validations and saved checkpoints; of a training that has a time.
         best_step, best_score: of the best validation so far; None before the first.
         worse: validations since then.
         meter: sums since the last row of metrics.jsonl.
@@ -95,6 +96,7 @@ class Learner:
     setbacks: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    elapsed: float = 0.0
     best_step: int | None = None
     best_score: float | None = None
     worse: int = 0
@@ -103,7 +105,7 @@ class Learner:
 
     COUNTS = (
         *("step", "lr_factor", "setbacks", "skipped", "seconds"),
-        *("best_step", "best_score", "worse"),  # version 0.1 had none of these
+        *("elapsed", "best_step", "best_score", "worse"),  # version 0.1 had none of these
     )
 
     @classmethod

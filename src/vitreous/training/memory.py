@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +20,7 @@ from vitreous.training.parallel import encoder_layers
 
 USABLE = 0.7  # of the free memory: allocators leave gaps, and kernels need workspace
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # mallopt(3)'s parameters
+CGROUP = Path("/sys/fs/cgroup")
 STATES = 4  # weights, gradients and AdamW's two averages
 
 
@@ -61,7 +65,22 @@ def free_bytes(device: torch.device) -> int:
     """Return the free memory of the device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # without what the system can drop
+    with suppress(OSError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvail")), free)
+    with suppress(OSError, ValueError):  # a container's limit
+        most, used = (int((CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        free = min(free, max(most - used, 0))
+    return free
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Return the most memory that this process has had: on a GPU that of its tensors."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @contextmanager

@@ -115,10 +115,15 @@ class Run:
         return Run(self.path, with_training(self.config, **changes))
 
     def extended(
-        self, world: World, *, epochs: float | None = None, steps: int | None = None
+        self,
+        world: World,
+        *,
+        epochs: float | None = None,
+        steps: int | None = None,
+        minutes: float | None = None,
     ) -> tuple[Run, str]:
-        """Return the same run with another total of epochs or steps, which config.toml then has, and a
-        sentence about its learning rate, where enough is known for it.
+        """Return the same run with another total of epochs, steps or minutes, which config.toml then has, and
+        a sentence about its learning rate, where enough is known for it.
 
         From its present step on, the rate follows the curve of the new length and may jump there. The result
         is not that of a run of this length from the beginning.
@@ -126,19 +131,27 @@ class Run:
         Raises:
             InputError: the run is as far already.
         """
-        run = self.with_training(steps=steps, **({} if epochs is None else {"epochs": epochs}))
+        length = {} if epochs is None else {"epochs": epochs}
+        run = self.with_training(steps=steps, minutes=minutes, **length)
         old, new = self.config.training, run.config.training
         done = (self.states.steps() or [0])[-1]
         rows = [row for row in self.metrics() if row["epoch"]]  # none where it was stopped in its first epoch
         per_epoch = round(rows[-1]["step"] / rows[-1]["epoch"]) if rows else None
-        if new.total_steps(per_epoch or done + 1) <= done or (epochs is not None and epochs <= 0):
+        spent = rows[-1]["seconds"] / 60 if rows else 0.0
+        if minutes is not None and minutes <= spent:
+            raise InputError(
+                f"--minutes {minutes:g} is the total, and {self.path} has had {spent:.1f}: pass a larger "
+                "number"
+            )
+        short = minutes is None and new.total_steps(per_epoch or done + 1) <= done
+        if short or (epochs is not None and epochs <= 0):
             wanted = f"--steps {steps}" if steps is not None else f"--epochs {epochs:g}"
             raise InputError(
                 f"{wanted} is the total, and {self.path} is already at step {done}: pass a larger number"
             )
         if world.first:
             write_text(self.path / "config.toml", to_toml(run.config))
-        if per_epoch is None:
+        if per_epoch is None or old.minutes or new.minutes:
             return run, ""
         before, after = (
             learning_rate(done, each.total_steps(per_epoch), each.schedule) for each in (old, new)

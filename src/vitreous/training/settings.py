@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import tomlkit
 from pydantic import BaseModel, ValidationError
 
+from vitreous.checkpoints.download import name_on_hub
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
@@ -72,6 +73,11 @@ def named_model(tree: Tree, run: type[RunConfig]) -> Tree:
     model = tree.get("model")
     if not isinstance(model, Mapping) or "name" not in model:
         return tree
+    if found := name_on_hub(str(model["name"]).removeprefix("hf:")):
+        raise InputError(
+            f"--model {model['name']}: a model is named as in ViT-B/16, and has fresh weights; for "
+            f"pre-trained ones, did you mean --init {found}?"
+        )
     # A name does not set the image size: pad, so that the default size fits every patch.
     whole = config_of(str(model["name"]), **({} if str(model["name"]).startswith("BiT") else {"pad": True}))
     if isinstance(whole, SegmenterConfig) and not issubclass(run.vit, SegmenterConfig):

@@ -22,6 +22,7 @@ from vitreous.training.distributed import ALONE, BadFileSync, World
 from vitreous.training.learner import Learner
 from vitreous.training.memory import keep_freed_memory
 from vitreous.training.step import Objective, TrainStep
+from vitreous.training.time_budget import TimeBudget
 
 SYNC_EVERY = 10  # steps after which processes that train together agree on stopping and saving
 LONGEST_SILENCE = 200  # steps between rows of metrics.jsonl, unless configured
@@ -62,9 +63,10 @@ class Trainer:
         validate: measures the model after every `validate_every`-th epoch, in the first process.
         world: the processes that train together.
         bad: the images that none of them could read.
+        clock: returns seconds since any moment.
 
     Attributes:
-        total: the step at which training ends.
+        total: the step at which training ends; an estimate where it ends after a time.
         waited: seconds in which the loader was waited for, in this session.
     """
 
@@ -82,6 +84,7 @@ class Trainer:
         validate: Callable[[nn.Module], Row] | None = None,
         validate_every: int = 1,
         bad: BadFileSync | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.learner, self.loader, self.config, self.world = learner, loader, config, world
         self.checkpointer, self.bad = checkpointer, bad
@@ -94,6 +97,8 @@ class Trainer:
         self.interrupted, self.stop_requested, self.ended = False, False, False
         self.saved_at = time.monotonic()
         self.waited = 0.0
+        self.budget: TimeBudget | None = None
+        self.clock = clock
         self.start_row()
 
     def fit(self) -> None:
@@ -109,6 +114,9 @@ class Trainer:
         with self.signals():
             try:
                 self.call("on_train_begin")
+                if self.config.minutes:
+                    self.budget = TimeBudget(self.config.minutes, self.learner, self.clock)
+                    self.total = self.world.broadcast(self.total_now(self.budget))
                 if self.learner.step == 0:
                     self.save()  # something to go back to, and proof that the disk takes it
                 while self.learner.step < self.total and not self.ended:
@@ -149,19 +157,20 @@ class Trainer:
         """Train for the rest of the epoch that the learner is in, or until training goes back."""
         learner = self.learner
         epoch, start = divmod(learner.step, self.loader.steps_per_epoch)
-        clock = time.perf_counter()
+        clock = self.clock()
         for batch in self.loader.epoch(epoch, start):
-            self.waited += time.perf_counter() - clock
+            self.waited += self.clock() - clock
             lr = learner.set_learning_rate(self.config, self.total)
             self.note_progress(2 * learner.step + 1)
             self.train_step.prepare(batch)
             if self.went_back():  # for the step before this one, if its outcome comes late
                 return
             self.train_step.take()
+            self.plan()
             row_due = self.row_is_due()
             gone_back = (row_due or not self.train_step.late) and self.went_back()
             self.note_progress(2 * learner.step)
-            now = time.perf_counter()
+            now = self.clock()
             learner.seconds += now - clock
             clock = now  # from here on the next batch is waited for
             if gone_back:
@@ -169,7 +178,8 @@ class Trainer:
             self.call("on_step_end")
             if row_due:
                 self.write_row(lr)
-                clock = time.perf_counter()
+                self.plan()  # a validation takes time
+                clock = self.clock()
             interrupted, saving, ending = self.agree()
             every = self.config.keep_every
             milestone = every is not None and learner.step % every == 0
@@ -180,10 +190,19 @@ class Trainer:
                 raise Interrupted(learner.step)
             if (saving or milestone) and not self.bad_steps:
                 self.save()
-                clock = time.perf_counter()
+                clock = self.clock()
             if learner.step == self.total or ending:
                 self.ended = ending
                 return
+
+    def plan(self) -> None:
+        """Estimate the number of steps where training ends after a time: the first process does, and the
+        others hear of it when they agree on stopping."""
+        if self.budget and (self.world.size == 1 or self.learner.step % SYNC_EVERY == 0):
+            self.total = self.world.broadcast(self.total_now(self.budget))
+
+    def total_now(self, budget: TimeBudget) -> int:
+        return budget.total(self.total, self.loader.steps_per_epoch)
 
     def note_progress(self, progress: int) -> None:
         """Let the other processes know how far this one is."""
@@ -260,8 +279,10 @@ class Trainer:
         epoch, within = divmod(learner.step, self.loader.steps_per_epoch)
         ended = (within == 0 and epoch % self.validate_every == 0) or learner.step == self.total
         if self.validate and ended:
-            result = learner.result  # in every process: it may have to be gathered
+            result, began = learner.result, self.clock()  # in every process: it may have to be gathered
             metrics = self.world.broadcast(self.validate(result) if self.world.first else {})
+            if self.budget:
+                self.budget.reserve = self.clock() - began
             if self.world.first:
                 row |= metrics
                 self.call("on_validation", metrics)

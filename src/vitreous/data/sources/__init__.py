@@ -14,7 +14,7 @@ from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits, split, strata
 from vitreous.data.decoding import BadImage, is_gray
 from vitreous.data.sources.binaries import CIFAR10, CIFAR100, open_cifar, open_mnist
-from vitreous.data.sources.bundled import open_digits, open_synthetic
+from vitreous.data.sources.bundled import open_digits, open_synthetic, without_validation
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
@@ -89,7 +89,7 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
     if colon and kind == "hf":
         return open_hub(rest, config, targets)
     if colon and kind == "synthetic":
-        return split(open_synthetic(rest), config)
+        return split(open_synthetic(rest), without_validation(config))
     if colon and kind in BINARIES:
         if not rest or not (folder := Path(rest).expanduser()).is_dir():
             raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")

@@ -14,7 +14,9 @@ from vitreous.errors import InputError, require_packages
 
 
 def open_digits(config: DataConfig) -> Parts:
-    """(train, validation, test): scikit-learn's own stratified split, so that others can repeat it."""
+    """(train, validation, test): scikit-learn's own stratified split, so that others can repeat it. By
+    default there is no validation part: each of so few images counts."""
+    config = without_validation(config)
     require_packages("sklearn", extra="train", what="digits")
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -30,6 +32,12 @@ def open_digits(config: DataConfig) -> Parts:
         np.arange(len(gray)), test_size=config.test_fraction, stratify=targets, random_state=config.split_seed
     )
     return with_own_parts(images.subset(train), {"test": images.subset(test)}, config, where="digits")
+
+
+def without_validation(config: DataConfig) -> DataConfig:
+    """Return the configuration without a validation part, unless one is asked for."""
+    asked = config.validation_fraction != "auto"
+    return config if asked else config.model_copy(update={"validation_fraction": 0.0})
 
 
 CLASSES = 10

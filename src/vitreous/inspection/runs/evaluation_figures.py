@@ -28,6 +28,7 @@ from vitreous.training.callbacks import read_metrics
 
 SERIES = {"": "training", "validation_": "validation"}
 MOST_CLASSES = 40  # in a readable chart
+LEVEL = "-"  # the symbol of a horizontal line
 EACH_EPOCH = 60  # epochs, up to which each has a tick
 WIDE = 5  # times the lowest value: what spans more can be seen on a logarithmic axis
 
@@ -36,7 +37,7 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 class Mark(NamedTuple):
-    """What happened in an epoch of a run: a vertical line, or with a value a point of the panel."""
+    """What happened in an epoch of a run: a vertical line, or with a value a point of the panel, or a level."""
 
     epoch: float
     words: str
@@ -45,13 +46,17 @@ class Mark(NamedTuple):
 
 
 def curves_figure(
-    run: Path, kind: str = "images", test: tuple[str, float] | None = None
+    run: Path,
+    kind: str = "images",
+    test: tuple[str, float] | None = None,
+    chance: Mapping[str, float] | None = None,
 ) -> Exhibit | LeftOut:
     """Plot the loss, accuracy and learning rate of a run's metrics.jsonl over the epochs.
 
     Args:
         kind: of run: its panels in the catalog, by keys of metrics.jsonl.
         test: the key of a panel, and what was measured on the test set at the end.
+        chance: by the keys of panels, what a model reaches that has learned nothing.
     """
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
     panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
@@ -70,6 +75,8 @@ def curves_figure(
     charts = []
     for key, series in panels.items():
         marks = [*resumed, *([best] if best and key == "loss" else [])]
+        if chance and key in chance:
+            marks.append(Mark(rows[-1]["epoch"], phrase("charts.chance"), chance[key], LEVEL))
         if test is not None and key == test[0]:
             marks.append(Mark(rows[-1]["epoch"], phrase("charts.test"), test[1]))
         charts.append(curve_chart(words(f"panels.{kind}")[key], series, marks))
@@ -78,6 +85,7 @@ def curves_figure(
         charts,
         validated=any(name.startswith("validation_") for row in rows for name in row),
         resumed=len(resumed),
+        chance=bool(chance),
         best=best.epoch if best else None,
         risen=validated[1][-1] / best.value - 1 if validated and best and best.value else 0.0,
     )
@@ -104,7 +112,11 @@ def curve_chart(title: str, series: Series, marks: Sequence[Mark] = ()) -> Chart
             top = axes.get_ylim()[1]
             for mark in marks:
                 cells = f"{mark.epoch:g}", f"{title}: {mark.words}", f"{mark.value or 0:.4g}"
-                if mark.value is None:
+                if mark.symbol == LEVEL:
+                    dashes: Any = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
+                    axes.axhline(mark.value or 0.0, label=mark.words, **dashes)
+                    axes.legend(loc="best", handlelength=2)
+                elif mark.value is None:
                     axes.axvline(mark.epoch, color=MUTED, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
                     cells = f"{mark.epoch:g}", f"{title}: {mark.words}", "–"
                 else:

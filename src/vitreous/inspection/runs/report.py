@@ -5,6 +5,7 @@ Each kind of run has its own exhibits; `write_run_report` makes the page of all 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -138,7 +139,11 @@ def write_training_report(
     """
     single = isinstance(evaluation, ClassificationEvaluation)
     test = ("accuracy", evaluation.accuracy) if single else None
-    parts: list[Exhibit | LeftOut] = [figures.curves_figure(run, test=test)]
+    chance = None
+    if isinstance(evaluation, ClassificationEvaluation):
+        most = float(evaluation.confusion.sum(axis=1).max() / max(evaluation.confusion.sum(), 1))
+        chance = {"loss": math.log(len(evaluation.classes)), "accuracy": most}  # the most frequent class
+    parts: list[Exhibit | LeftOut] = [figures.curves_figure(run, test=test, chance=chance)]
     if isinstance(evaluation, ClassificationEvaluation):
         parts = [
             figures.baselines_figure(evaluation, baselines),

@@ -127,7 +127,9 @@ class MAE(MaskedPrediction):
     def encode(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B S D"]:
         """Prefix and visible patches after the encoder, in the shuffled order. All patches are embedded, so
         that each has its position, and the visible ones are picked before the first layer."""
-        z, count = self.model.embed(images), self.model.config.num_prefix_tokens
+        hidden = torch.zeros_like(masking.order, dtype=torch.bool).scatter(1, masking.removed, True)
+        z = self.model.add_positions(self.model.prepend_tokens(self.embed_patches(images, hidden)))
+        count = self.model.config.num_prefix_tokens
         prefix, patches = z[:, :count], z[:, count:]
         visible = take(patches, masking.order[:, : masking.visible])
         return self.model.norm(self.model.encode(torch.cat([prefix, visible], dim=1)))

@@ -101,7 +101,9 @@ class MaskedPatchPrediction(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], corruption: Corruption
     ) -> Float[Tensor, "B M outputs"]:
         """The prediction for every corrupted patch."""
-        embeddings = self.model.stem(self.model.whole_patches(images))
+        replaced = corruption.draw < self.config.masked + self.config.swapped
+        hidden = torch.zeros(len(images), self.num_patches, dtype=torch.bool, device=images.device)
+        embeddings = self.embed_patches(images, hidden.scatter(1, corruption.places, replaced))
         tokens = self.encode_patches(self.corrupt(embeddings, corruption))
         return self.prediction(take(tokens, corruption.places))
 

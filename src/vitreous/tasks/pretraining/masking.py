@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from einops import repeat
-from jaxtyping import Float, Int, Num
+from jaxtyping import Bool, Float, Int, Num
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -44,18 +44,13 @@ class MaskedPrediction(nn.Module, ABC):
         model: what is pre-trained.
 
     Raises:
-        InputError: a model without patch tokens, or with a stem that looks across the borders of patches.
+        InputError: a model without patch tokens.
     """
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         if not isinstance(model, ViT):
             raise InputError("a BiT has no patch tokens to mask: pretrain a ViT, or use --objective dino")
-        if (stem := model.config.stem.kind) != "patch":
-            raise InputError(
-                f"a {stem} stem sees the neighbors of a patch, so a masked patch would leak into them: "
-                "set model.stem.kind=patch, or use --objective dino"
-            )
         self.model = model
         height, width = self.model.config.grid
         self.num_patches = height * width
@@ -74,6 +69,19 @@ class MaskedPrediction(nn.Module, ABC):
     def patches(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N patch_dim"]:
         """Return the pixels of each patch."""
         return to_patches(self.model.whole_patches(images), self.model.config.patch_size)
+
+    def embed_patches(
+        self, images: Float[Tensor, "B C H W"], hidden: Bool[Tensor, "B N"]
+    ) -> Float[Tensor, "B N D"]:
+        """Return the outputs of the stem, where those of `hidden` patches are to be replaced or removed. A
+        stem of convolutions sees the neighbors of a patch, too, so it gets hidden patches in the mean color.
+        """
+        images = self.model.whole_patches(images)
+        if self.model.config.stem.kind != "patch":
+            grid, patch = self.model.config.grid, self.model.config.patch_size
+            pixels = to_patches(images, patch).masked_fill(hidden.unsqueeze(-1), 0.0)
+            images = from_patches(pixels, grid, patch)
+        return self.model.stem(images)
 
     def reconstruction(
         self, masked: Float[Tensor, "B N patch_dim"], filled: Float[Tensor, "B N patch_dim"]
@@ -145,7 +153,7 @@ class SimMIM(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B N"]
     ) -> Float[Tensor, "B N patch_dim"]:
         """Pixels of every patch, (row, column, channel) in each."""
-        embeddings = self.model.stem(self.model.whole_patches(images))
+        embeddings = self.embed_patches(images, hidden.bool())
         embeddings = torch.where(hidden.bool().unsqueeze(-1), self.mask, embeddings)
         return self.prediction(self.encode_patches(embeddings))
 

@@ -27,7 +27,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.names import Model, build_model
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice, packaged_config
+from vitreous.tasks.choose import Choice, choose_recipe, packaged_config
 from vitreous.tasks.images import INSPECTING, ImageTask
 from vitreous.tasks.pretraining.dino import DINO, DINOConfig
 from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, load_decoder, published_decoder
@@ -45,7 +45,6 @@ from vitreous.training.settings import configure
 ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 SelfSupervision = MaskedPatchPrediction | MAE | SimMIM | DINO
-SMALL_IMAGE = 40  # pixels; up to here images are taken as they are
 FOR_CLASSES = {
     "training": ("loss", "label_smoothing", "distillation", "lora"),
     "augmentation": ("mixup", "cutmix", "mix_probability"),
@@ -123,27 +122,18 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
     return Splits(train, validation, test, source, summarize(train))
 
 
-def rules(data: DataSummary, objective: ObjectiveName) -> PretrainingRunConfig:
-    """Return a small ViT with plain patches, trained for long: images cost nothing without labels.
-
-    Its size goes by the longer side of the images: icons, small images as they are, photographs scaled down.
-    """
-    pixels = max(data.height, data.width)
-    if pixels < 16:
-        patch, width, depth, heads = 2, 64, 4, 4
-    elif pixels <= SMALL_IMAGE:
-        patch, width, depth, heads = 4, 128, 6, 4
-    else:
-        patch, width, depth, heads = 6, 192, 6, 3
-    sizes = {"patch_size": patch, "width": width, "depth": depth, "heads": heads, "mlp_dim": 2 * width}
-    model: dict[str, Any] = {**sizes, "channels": data.channels}
+def rules(
+    data: DataSummary, objective: ObjectiveName, source: str = "", named: str | None = None
+) -> PretrainingRunConfig:
+    """Return the model, normalization and changes of the images with which `vitreous train` learns the same
+    data from scratch, so that its run can begin from this one; trained for long, since images without labels
+    cost nothing."""
+    config = choose_recipe(source, data, named).config
+    model = config.model.model_dump() | {"num_classes": None}
     tree: dict[str, Any] = {"task": objective, "recipe": f"pretrain-{objective}", "model": model}
+    tree["preprocessing"] = config.preprocessing.model_dump()
     tree["training"] = {"batch_size": min(64, data.images)}
-    if pixels <= SMALL_IMAGE:  # the nearest multiples of the patch that are not smaller
-        model["image_size"] = (-(-data.height // patch) * patch, -(-data.width // patch) * patch)
-        tree["augmentation"] = {"random_resized_crop": None}
-    if data.channels == 1:
-        tree["preprocessing"] = {"mean": (0.5,), "std": (0.5,)}
+    tree["augmentation"] = {"affine": config.augmentation.model_dump()["affine"]}
     name = "dino" if objective == "dino" else "pretraining"
     return packaged_config(PretrainingRunConfig, name, tree)
 
@@ -237,7 +227,9 @@ class Pretraining(ImageTask):
     def choose(
         self, source: Any, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
     ) -> Choice:
-        return Choice(rules(data.summary, self.objective_name), ())
+        return Choice(
+            rules(data.summary, self.objective_name, str(source), settings.get("model", {}).get("name")), ()
+        )
 
     def plan(
         self, source: Any | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
@@ -246,9 +238,7 @@ class Pretraining(ImageTask):
         return Plan(config, (reason(config, data.summary), *reasons), data, f"{name}-{self.name}")
 
     def configured(self, config: Any, data: Splits, settings: Tree) -> PretrainingRunConfig:
-        # A model that is asked for by name sees 224 pixels, as published, unless a size is set too.
-        size = {"model": {"image_size": (224, 224)}} if "name" in settings.get("model", {}) else {}
-        config = configure(config, size, settings, {"model": {"num_classes": None}})
+        config = configure(config, settings, {"model": {"num_classes": None}})
         config = configure(config, by_model(config, data.summary), settings)
         with torch.device("meta"):  # what does not fit is refused before a run is begun
             build_objective(build_model(config.model), self.objective_name, config.pretraining, steps=1)

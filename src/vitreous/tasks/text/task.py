@@ -25,13 +25,14 @@ from vitreous.tasks.task import HeldOut, Material, Plan, Task, Trained, Tree, co
 from vitreous.training.config import CommandConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source
-from vitreous.training.learner import AverageWeight
+from vitreous.training.learner import AverageWeight, exponential
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.step import Objective
 
 # Fields of `TrainingConfig` that have no effect here. Weights are always new, initialized in one way, so
 # there is nothing to freeze, to change at low rank, or to initialize otherwise.
+WITHOUT_LAST = 0.99  # decay of the average where the end of a training is not known
 FOR_OTHERS = ("loss", "distillation", "initialization", "freeze", "lora", "checkpointing")
 TRAINING_FACTS = {
     "Weights": "the mean of the last {averaging.checkpoints} checkpoints",
@@ -243,6 +244,8 @@ class TextTask(Task):
         return next_token(config.training.label_smoothing)
 
     def averaging(self, config: Any, steps: int) -> AverageWeight | None:
+        if config.training.minutes:  # which checkpoints will be the last ones is not known
+            return exponential(WITHOUT_LAST)
         return last_checkpoints(steps, config.averaging.checkpoints, config.averaging.every)
 
     def save(self, run: Run, result: nn.Module, material: Material) -> None:

@@ -1,0 +1,78 @@
+"""A training that ends after a time: how many steps it will have is estimated again after each step.
+
+The learning rate follows the estimate, so that it reaches the end of its curve when the time is up, also
+where the machine becomes faster or slower on the way.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+
+from vitreous.training.learner import Learner
+
+RECENT = 50  # steps over which the length of a step is averaged
+SURE = 0.1  # share of the time, after which the estimate is good enough to be spoken of
+FEW_EPOCHS, FEW_STEPS = 3, 300  # below both a time is too short to learn in
+
+
+class TimeBudget:
+    """The time of a training over all of its sessions: its steps, validations and saved checkpoints.
+
+    Args:
+        learner: at the beginning of this session.
+        clock: returns seconds since any moment.
+
+    Attributes:
+        reserve: seconds that the validation at the end will take.
+    """
+
+    def __init__(
+        self, minutes: float, learner: Learner, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.seconds, self.learner, self.clock = 60 * minutes, learner, clock
+        self.began = clock() - max(learner.elapsed, learner.seconds)
+        self.seen = learner.step, learner.seconds
+        self.averaged = -1  # the first step of a session waits for the first images
+        self.step_seconds = learner.seconds / learner.step if learner.step else None
+        self.reserve = 0.0
+        self.spoken = False
+
+    def total(self, planned: int, steps_per_epoch: int) -> int:
+        """Return the number of steps of the training, now; `planned` while that is not known.
+
+        Warns once of a time that is too short to learn in.
+        """
+        learner = self.learner
+        learner.elapsed = self.clock() - self.began
+        left = self.seconds - self.reserve - learner.elapsed
+        if left <= 0:
+            return learner.step
+        self.measure()
+        if self.step_seconds is None:
+            return max(planned, learner.step + 1)
+        total = learner.step + round(left / max(self.step_seconds, 1e-9))  # half a step more or less
+        if left < (1 - SURE) * self.seconds and not self.spoken:
+            self.spoken = True
+            epochs = total / steps_per_epoch
+            if epochs < FEW_EPOCHS and total < FEW_STEPS:
+                minutes = self.seconds / 60
+                more = max(minutes * FEW_EPOCHS / epochs, minutes + 1)
+                warnings.warn(
+                    f"{minutes:g} minutes are about {total} steps, {epochs:.1f} epochs: too few to learn "
+                    f"much; give --minutes {more:.0f} or more, or train a smaller model",
+                    stacklevel=2,
+                )
+        return total
+
+    def measure(self) -> None:
+        """Take the steps since the last call into the mean; the time of the newest one comes later."""
+        (step, seconds), self.seen = self.seen, (self.learner.step, self.learner.seconds)
+        steps, spent = self.learner.step - step, self.learner.seconds - seconds
+        if spent <= 0 or steps <= 0:
+            return
+        self.averaged += 1
+        if self.averaged:
+            before = self.step_seconds or spent / steps
+            self.step_seconds = before + (spent / steps - before) / min(self.averaged, RECENT)
