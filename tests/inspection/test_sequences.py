@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -173,3 +174,49 @@ def test_the_page_of_a_run_shows_how_it_learned(translator, reader, tmp_path):
         assert "Learning curves" in page
         assert "Token accuracy" in page
     assert "Learning curves" not in without.report.read_text()
+
+
+def opened(browser: Any, page: Path) -> tuple[Any, list[str]]:
+    problems: list[str] = []
+    tab = browser.new_page(viewport={"width": 1000, "height": 900})
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.goto(page.as_uri(), timeout=1_000_000)
+    return tab, problems
+
+
+def test_the_player_goes_through_the_tokens(reader, browser, tmp_path):
+    _, _, digits = open_digits(DataConfig())
+    images, _ = compose(digits, 2, np.random.default_rng(0))
+    named = [(images.image(row), f"line {row}") for row in range(2)]
+    report = write_reading_report(reader, named, tmp_path, tmp_path)
+    written = [len(found.ids) - 1 for found in reader.read([image for image, _ in named])]
+    page, problems = opened(browser, report.report)
+    page.wait_for_selector(".player[data-drawn]")
+    assert page.locator("#tokens button").count() == written[0]
+    first = page.evaluate("document.getElementById('map').toDataURL()")
+    page.focus("#tokens button")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(f"#step:has-text('Step 2 of {written[0]}')")
+    assert page.evaluate("document.getElementById('map').toDataURL()") != first
+    page.click("#steps button:first-child")
+    page.wait_for_selector(f"#step:has-text('Step 1 of {written[0]}')")
+    page.click("#sources button:nth-child(2)")
+    page.wait_for_selector(f"#step:has-text('Step 1 of {written[1]}')")
+    page.click("#steps button:nth-child(2)")  # plays
+    page.wait_for_selector(f"#step:has-text('Step 2 of {written[1]}')")
+    assert problems == []
+    page.close()
+
+
+def test_the_words_are_reached_by_keyboard(translator, browser, tmp_path):
+    report = write_translation_report(translator, ["<de> one"], tmp_path, tmp_path)
+    page, problems = opened(browser, report.report)
+    page.focus("#lines")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector("#step:has-text('Step 1 of')")
+    assert page.locator("#lines text.dim").count() > 0, "the other rows are pale"
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Escape")
+    assert page.inner_text("#step") == ""
+    assert problems == []
+    page.close()

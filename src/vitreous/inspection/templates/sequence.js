@@ -120,6 +120,15 @@ function draw() {
   drawViews(now);
 }
 
+for (const id of ["lines", "matrix"]) {  // the rows by keyboard, as by the pointer
+  document.getElementById(id).addEventListener("keydown", (event) => {
+    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (event.key === "Escape") { steps.stop(); state.row = -1; drawViews(current()); }
+    if (!by) return;
+    event.preventDefault();
+    steps.move(by);
+  });
+}
 const steps = stepper(document.getElementById("steps"), {
   count: () => current().rows.length, place: () => state.row, words: phrases,
   go: (row) => { state.row = row; drawViews(current()); },

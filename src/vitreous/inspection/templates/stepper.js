@@ -9,7 +9,7 @@ function stepper(box, { count, place, go, words }) {
     return made;
   };
   const stop = () => { clearInterval(playing); playing = null; play.textContent = "▶"; play.setAttribute("aria-pressed", false); };
-  const move = (by) => { stop(); go((place() + by + count()) % count()); };
+  const move = (by) => { stop(); go((Math.max(place(), by > 0 ? -1 : 0) + by + count()) % count()); };  // -1: none yet
   const play = button("play", "▶", () => {
     if (playing) { stop(); return; }
     go(0);
