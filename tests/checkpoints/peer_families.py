@@ -106,6 +106,18 @@ def transformers_case(kind: str, config: str, output: str | None = "pooler_outpu
     return Case(module, module.save_pretrained, compute)
 
 
+def eva(name: str, size: tuple[int, int] = (SIZE, SIZE), **arguments: Any) -> Case:
+    """A model of timm's Eva, which computes its rotary positions for other sizes."""
+    case = timm_case(name, img_size=size, **arguments)
+
+    def resized(pixels: Tensor) -> Tensor:
+        module: Any = case.module
+        module.set_input_size(img_size=pixels.shape[2:])
+        return module(pixels)
+
+    return case._replace(resized=resized)
+
+
 def siglip2(**fields: Any) -> Case:
     """NaFlex: flat patches and the shape of each image."""
     case = transformers_case("Siglip2VisionModel", "Siglip2VisionConfig", **COMMON, num_patches=9, **fields)
@@ -132,7 +144,13 @@ def timm_case(name: str, **arguments: Any) -> Case:
     from timm import create_model
     from timm.models import save_for_hf
 
-    sizes = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": WIDTH, "depth": 2, "num_heads": HEADS}
+    sizes: dict[str, Any] = {
+        "img_size": SIZE,
+        "patch_size": PATCH,
+        "embed_dim": WIDTH,
+        "depth": 2,
+        "num_heads": HEADS,
+    }
     arguments = sizes | {"mlp_ratio": 2.0, "num_classes": CLASSES} | arguments
     module = randomized(create_model(name, **arguments))
     return Case(
@@ -204,32 +222,6 @@ def readme_of_vit(attention: int) -> Case:
         module,
         lambda folder: torch.save(module.state_dict(), folder / "model.pt"),
         lambda pixels: {"output": module(pixels)},
-    )
-
-
-def timm_model(name: str, size: tuple[int, int] = (SIZE, SIZE), **fields: Any) -> Case:
-    """A model of timm's Eva, as timm writes it."""
-    timm: Any = import_beside("timm_registry").import_timm()
-    args = {
-        "img_size": size,
-        "patch_size": PATCH,
-        "embed_dim": WIDTH,
-        "depth": 2,
-        "num_heads": HEADS,
-        "mlp_ratio": HIDDEN / WIDTH,
-        "num_classes": CLASSES,
-    } | fields
-    module = randomized(timm.create_model(name, **args))
-
-    def resized(pixels: Tensor) -> Tensor:
-        module.set_input_size(img_size=pixels.shape[2:])
-        return module(pixels)
-
-    return Case(
-        module,
-        lambda folder: timm.models.save_for_hf(module, folder, model_args=args, safe_serialization=True),
-        lambda pixels: {"tokens": module.forward_features(pixels), "output": module(pixels)},
-        resized,
     )
 
 
@@ -312,12 +304,12 @@ CASES: dict[str, Callable[[], Case]] = {
     "dinov3-swiglu": lambda: dinov3(ffn_layer="swiglu", qkv_bias=False, untie_global_and_local_cls_norm=True),
     "transformers-dinov3": dinov3_vit,
     "transformers-dinov3-gated": lambda: dinov3_vit(use_gated_mlp=True, hidden_act="silu"),
-    "timm-dinov3": lambda: timm_model("vit_small_plus_patch16_dinov3_qkvb", num_classes=0),
-    "timm-pe-core": lambda: timm_model("vit_pe_core_tiny_patch16_384", WIDE, attn_pool_num_heads=4),
-    "timm-pe-lang": lambda: timm_model("vit_pe_lang_large_patch14_448", num_classes=0),
-    "timm-eva02": lambda: timm_model("eva02_base_patch16_clip_224", WIDE),
-    "timm-eva02-post-norm": lambda: timm_model("eva02_enormous_patch14_clip_224"),
-    "timm-rope-mixed": lambda: timm_model("vit_small_patch16_rope_mixed_ape_224", WIDE),
+    "timm-dinov3": lambda: eva("vit_small_plus_patch16_dinov3_qkvb", num_classes=0),
+    "timm-pe-core": lambda: eva("vit_pe_core_tiny_patch16_384", WIDE, attn_pool_num_heads=4),
+    "timm-pe-lang": lambda: eva("vit_pe_lang_large_patch14_448", num_classes=0),
+    "timm-eva02": lambda: eva("eva02_base_patch16_clip_224", WIDE),
+    "timm-eva02-post-norm": lambda: eva("eva02_enormous_patch14_clip_224"),
+    "timm-rope-mixed": lambda: eva("vit_small_patch16_rope_mixed_ape_224", WIDE),
 }
 
 

@@ -65,7 +65,7 @@ def backbone_fields(source: Source, rows: list[Row], registers: str) -> dict[str
     return shape_fields(source, rows) | {
         "norm_eps": 1e-5,
         "position": {"kind": "rotary-2d"},
-        "registers": source.size_if_there(registers, 1, ndim=3) or 0,
+        "registers": source.shape(registers)[1] if registers in source.tensors else 0,
     }
 
 
