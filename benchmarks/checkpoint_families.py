@@ -93,7 +93,7 @@ def live_cases(peers: ModuleType) -> dict[tuple[str, str], list[Callable[[], Any
     transformers, timm = peers.transformers_case, peers.timm_case
 
     def clip() -> Any:
-        """Its last hidden state is before the norm, ours behind it."""
+        """Its last hidden state is before the norm, ours after it."""
         case = transformers("CLIPVisionModel", "CLIPVisionConfig", **peers.SIZED)
         return case._replace(compute=lambda pixels: {"output": case.module(pixels).pooler_output})
 

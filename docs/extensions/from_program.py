@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,11 +31,13 @@ HEADS = {
         "commands": ("Option", "Value", "Default", "Meaning"),
         "fields": ("Field", "Type", "Default", "Meaning"),
         "zoo": ("Name", "Image", "Parameters (M)", "GMACs", "Weights in fp32 (MB)"),
+        "families": ("Family", "Format", "Read: difference", "Written: difference"),
     },
     "ko": {
         "commands": ("옵션", "값", "기본값", "설명"),
         "fields": ("필드", "타입", "기본값", "설명"),
         "zoo": ("이름", "이미지", "파라미터(백만)", "GMACs", "fp32 가중치(MB)"),
+        "families": ("계열", "형식", "읽기: 차이", "쓰기: 차이"),
     },
 }
 
@@ -162,6 +165,25 @@ class ModelZoo(Generated):
         return [table(self.heads("zoo"), rows)]
 
 
+class CheckpointFamilies(Generated):
+    """Every family and format that is read, and how far each is from its own codebase."""
+
+    def run(self) -> list[nodes.Node]:
+        results = Path(__file__).parents[2] / "benchmarks" / "results" / "checkpoint_families.json"
+        measured = json.loads(results.read_text("utf-8"))["families"]
+        rows = []
+        for family, formats in vitreous.list_families().items():
+            for format, ways in formats.items():
+                found = measured.get(family, {}).get(format, {})
+                difference = {way: f"{value:.0e}" for way, value in found.items() if value is not None}
+                read, written = (
+                    difference.get("in", "✓"),
+                    difference.get("out", "✓" if "out" in ways else "–"),
+                )
+                rows.append([paragraph(each) for each in (family, f"`{format}`", read, written)])
+        return [table(self.heads("families"), rows)]
+
+
 class Recipes(Generated):
     """A section for each recipe: the comment at the top of its file as prose, its command as a block."""
 
@@ -272,6 +294,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("command-reference", CommandReference)
     app.add_directive("config-reference", ConfigReference)
     app.add_directive("model-zoo", ModelZoo)
+    app.add_directive("checkpoint-families", CheckpointFamilies)
     app.add_directive("recipes", Recipes)
     app.connect("autodoc-process-docstring", docstring, priority=400)
     app.connect("include-read", links)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
     from vitreous.api.teaching import learn as learn
+    from vitreous.checkpoints import list_families as list_families
     from vitreous.checkpoints import list_formats as list_formats
     from vitreous.checkpoints import load as load
     from vitreous.checkpoints import save as save
@@ -94,6 +95,7 @@ _MODULES = {
     "export": "api.models",
     "inspect": "api.inspecting",
     "learn": "api.teaching",
+    "list_families": "checkpoints",
     "list_formats": "checkpoints",
     "list_models": "models.names",
     "list_recipes": "api.models",

@@ -184,3 +184,22 @@ def test_the_golden_files_are_those_of_the_installed_codebase(
     model = vt.load(weights_of(tmp_path), **TOLD[name])
     images = peer_families.images(model.config.image_size)
     assert largest_difference(computed(model, images, expected), expected) < TOLERANCE
+
+
+def test_the_table_of_families_is_what_was_measured() -> None:
+    """`benchmarks/checkpoint_families.py` has every row, and none is far from its codebase."""
+    import json
+
+    stored = HERE.parents[1] / "benchmarks" / "results" / "checkpoint_families.json"
+    measured = json.loads(stored.read_text(encoding="utf-8"))["families"]
+    listed = vt.list_families()
+    assert {name: set(rows) for name, rows in listed.items()} == {
+        name: set(rows) for name, rows in measured.items()
+    }
+    formats = vt.list_formats()
+    for family, rows in listed.items():
+        for format, ways in rows.items():
+            assert format in formats
+            assert ("out" in ways) == ("out" in measured[family][format]), (family, format)
+            assert "out" not in ways or "(only read)" not in formats[format]
+            assert max(value or 0 for value in measured[family][format].values()) < TOLERANCE
