@@ -176,7 +176,7 @@ def compare(
     return found
 
 
-def golden_case(name: str, told: dict[str, Any]) -> tuple[Any, dict[str, Tensor], Tensor]:
+def golden_case(name: str, given: dict[str, Any]) -> tuple[Any, dict[str, Tensor], Tensor]:
     """The model of a golden folder, what its codebase computed, and of which images."""
     folder = GOLDEN / name
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -184,11 +184,11 @@ def golden_case(name: str, told: dict[str, Any]) -> tuple[Any, dict[str, Tensor]
     with np.load(folder / "expected.npz") as arrays:
         key = "output" if "logits" in arrays else "x_norm_clstoken"
         expected = {"output": torch.from_numpy(arrays["logits" if key == "output" else key])}
-    return vt.load(path, **told), expected, torch.from_numpy(np.load(folder / "input.npy"))
+    return vt.load(path, **given), expected, torch.from_numpy(np.load(folder / "input.npy"))
 
 
 def peer_case(
-    peers: ModuleType, name: str, told: dict[str, Any]
+    peers: ModuleType, name: str, given: dict[str, Any]
 ) -> tuple[Any, dict[str, Tensor], Tensor, Any]:
     """A case of peer_families.py, made again where its codebase is installed."""
     with tempfile.TemporaryDirectory() as made:
@@ -201,7 +201,7 @@ def peer_case(
         expected = load_file(folder / "expected.safetensors")
         expected.pop("resized", None)
         weights = [file for file in sorted(folder.iterdir()) if file.name != "expected.safetensors"]
-        model = vt.load(folder if (folder / "config.json").is_file() else weights[0], **told)
+        model = vt.load(folder if (folder / "config.json").is_file() else weights[0], **given)
         return model, expected, peers.images(model.config.image_size), case
 
 
@@ -210,7 +210,7 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, float | N
     """Every family and format, with the largest difference of its cases."""
     peers = program(TESTS / "peer_families.py")
     golden = program(ROOT / "tests" / "golden" / "test_checkpoints.py").CASES
-    told = program(TESTS / "test_families.py").TOLD
+    given = program(TESTS / "test_families.py").GIVEN
     live = live_cases(peers)
     rows: dict[str, dict[str, dict[str, float | None]]] = {}
     for family in FAMILIES:
@@ -221,7 +221,7 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, float | N
                 model, expected, images = golden_case(name, golden[name])
                 found.append(compare(peers, model, expected, images, format, written, None))
             for name in PEER_CASES.get(key, ()):
-                model, expected, images, case = peer_case(peers, name, told[name])
+                model, expected, images, case = peer_case(peers, name, given[name])
                 found.append(compare(peers, model, expected, images, format, written, case))
             for make in live.get(key, []):
                 case, images = make(), peers.images()

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 TOLERANCE = 2e-5
 
 # What the files of a case do not tell: said by keyword, as a user would.
-TOLD: dict[str, dict[str, Any]] = {
+GIVEN: dict[str, dict[str, Any]] = {
     "frankzvit-apart": {"heads": 2},
     "siglip2-naflex": {},
     "timm-aimv2": {},
@@ -87,14 +87,14 @@ def computed(model: Any, images: torch.Tensor, names: Any) -> dict[str, torch.Te
     return {name: ours[name](images) for name in names}
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", GIVEN)
 @torch.no_grad()
 def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path: Path) -> None:
     folder = HERE / "data" / "families" / name
-    model, expected = vt.load(weights_of(folder), **TOLD[name]), load_file(folder / "expected.safetensors")
+    model, expected = vt.load(weights_of(folder), **GIVEN[name]), load_file(folder / "expected.safetensors")
     images = peer_families.images(model.config.image_size)
     if (resized := expected.pop("resized", None)) is not None:
-        other = vt.load(weights_of(folder), **TOLD[name] | {"image_size": peer_families.OTHER})
+        other = vt.load(weights_of(folder), **GIVEN[name] | {"image_size": peer_families.OTHER})
         assert (other(peer_families.images(peer_families.OTHER)) - resized).abs().max() < TOLERANCE
     assert largest_difference(computed(model, images, expected), expected) < TOLERANCE
 
@@ -134,7 +134,7 @@ def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path:
 )
 def test_rotary_models_are_written(name: str, format: str, tmp_path: Path) -> None:
     """What is written is read back and compared by `vt.save`."""
-    model: Any = vt.load(weights_of(HERE / "data" / "families" / name), **TOLD[name])
+    model: Any = vt.load(weights_of(HERE / "data" / "families" / name), **GIVEN[name])
     assert vt.save(model, tmp_path / ("model.pth" if format == "dinov3" else "m"), format=format) < TOLERANCE
 
 
@@ -168,7 +168,7 @@ def weights_of(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", GIVEN)
 @torch.no_grad()
 def test_the_golden_files_are_those_of_the_installed_codebase(
     name: str, peer_families: ModuleType, tmp_path: Path
@@ -181,7 +181,7 @@ def test_the_golden_files_are_those_of_the_installed_codebase(
     kept = load_file(HERE / "data" / "families" / name / "expected.safetensors")
     assert largest_difference(expected, kept) < 1e-6
     expected.pop("resized", None)
-    model = vt.load(weights_of(tmp_path), **TOLD[name])
+    model = vt.load(weights_of(tmp_path), **GIVEN[name])
     images = peer_families.images(model.config.image_size)
     assert largest_difference(computed(model, images, expected), expected) < TOLERANCE
 
