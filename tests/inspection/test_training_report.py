@@ -20,12 +20,15 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
+from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection.learn_page import reason_against
 from vitreous.inspection.page import Exhibit, write_page
-from vitreous.inspection.runs.evaluation_figures import curves_figure
+from vitreous.inspection.runs.evaluation_figures import classes_table, curves_figure
+from vitreous.inspection.runs.head import head_of
 from vitreous.inspection.runs.report import model_summary, write_training_report
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
+from vitreous.tasks.regression import RegressionEvaluation
 from vitreous.training.callbacks import read_metrics
 
 CLASSES = ("cat", "dog", "<b>bold</b>")
@@ -300,3 +303,86 @@ def test_a_model_in_a_line() -> None:
     )
     hybrid = vt.ViTConfig(**small, stem={"kind": "resnet", "layers": (), "width_factor": 0.5})
     assert model_summary(build_model(hybrid)).startswith("Vision Transformer on a ResNet, 2 layers")
+
+
+def test_many_classes_are_in_a_table_that_scrolls_and_in_the_explorer(run: Path) -> None:
+    classes = tuple(f"class {number}" for number in range(50))
+    targets = np.arange(100) % 50
+    said = np.where(np.arange(100) == 7, 8, targets)
+    found = ClassificationEvaluation(
+        classes=classes,
+        indices=np.arange(100),
+        names=tuple(map(str, range(100))),
+        targets=targets,
+        probabilities=0.01 + 0.5 * np.eye(50)[said],
+        failed={},
+        seconds=0.1,
+    )
+    table = classes_table(found)
+    assert re.search(r"<td>class (\d+)</td>", table.html)[1] == "7"  # type: ignore[index]  # the worst first
+    assert 'tabindex="0" role="region" aria-label="Per-class metrics"' in table.html
+    assert "lowest F1 come first" in table.caption
+    model = model_of(num_classes=50)
+    model.labels = classes
+    pixels = np.zeros((100, 20, 20, 3), dtype=np.uint8)
+    made = ArrayImages(pixels, targets, classes, name="made")
+    page = write_training_report(run, model=model, evaluation=found, images=made).read_text(encoding="utf-8")
+    assert "confusion" not in sections(page)
+    assert "too many to read" not in page
+    assert '<canvas data-part="matrix" tabindex="0" role="img"' in page
+
+
+def test_over_fitting_and_resumes_are_said(run: Path) -> None:
+    rows = read_metrics(run / "metrics.jsonl")
+    for row, loss in zip(rows, (1.0, 0.5, 0.6, 0.8, 1.0), strict=True):
+        row["validation_loss"] = loss
+    rows[3]["resumed"] = rows[2]["step"]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    figure = curves_figure(run)
+    assert isinstance(figure, Exhibit)
+    assert "lowest in epoch 2 (▾) and has risen by 100 % since: this run overfits" in figure.caption
+    assert "<title>epoch 2, Loss: lowest validation loss: 0.5</title>" in figure.html
+    assert figure.html.count("resumed: –</title>") == 3
+    assert "Dotted lines" in figure.caption
+    assert 'class="switch" type="checkbox"' not in figure.html, "nothing spans much"
+    rows[0]["loss"] = 20.0
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    switched = curves_figure(run)
+    assert isinstance(switched, Exhibit)
+    assert 'class="switch" type="checkbox"' in switched.html
+    assert switched.html.count('<div class="logarithmic">') == 1
+    axes = re.findall(r"<svg.*?</svg>", str(switched.html), re.DOTALL)
+    assert len(axes) == 4
+
+
+def test_every_task_has_its_baseline_and_its_gap() -> None:
+    def head(found: Evaluation | None, **last: float) -> list[str]:
+        return head_of(Path("run"), found, (), {"epoch": 1.0, **last}, "train")["comparisons"]
+
+    targets = np.array([1.0, 2.0, 4.0])
+    numbers = RegressionEvaluation(
+        names="abc", indices=(0, 1, 2), targets=targets, predictions=targets + 1, failed={}, seconds=1.0
+    )
+    assert head(numbers, mean_error=0.5) == [
+        "For comparison: always answering the mean of the numbers gives an R2 of 0.",
+        "Mean absolute error in training, on augmented images in the last epoch: 0.5; on the test set 1.",
+    ]
+    masks = SegmentationEvaluation(
+        names=("a",), classes=("x", "y"), confusions=np.array([[[5, 5], [0, 10]]]), failed={}, seconds=1.0
+    )
+    assert "83.3 %" not in head(masks, miou=0.9)[0]
+    assert "20.8 points above the test set" in head(masks, miou=0.5 * (0.5 + 10 / 15) + 0.2083)[0]
+    several = MultiLabelEvaluation(
+        names=("a", "b"),
+        indices=np.arange(2),
+        classes=("x", "y"),
+        targets=np.array([[1, 0], [1, 1]], dtype=np.float32),
+        probabilities=np.array([[0.9, 0.1], [0.9, 0.8]]),
+        failed={},
+        seconds=1.0,
+    )
+    assert head(several, loss=0.2, validation_loss=0.3) == [
+        "For comparison: a random ranking gives 75.0 %.",
+        "Loss in the last epoch: 0.2 in training, 0.3 in validation.",
+    ]
+    assert head(None, loss=0.2) == []

@@ -260,16 +260,17 @@ class Regression(ImageTask):
             return None
         from vitreous.inspection.model_figures import model_exhibits
         from vitreous.inspection.runs.evaluation_figures import curves_figure
-        from vitreous.inspection.runs.report import sample_batch, write_run_report
+        from vitreous.inspection.runs.report import every_prediction, sample_batch, write_run_report
 
-        path, shown = trained.run.path, sample_batch(answerer, self.held_out_part(trained.data)[1])
+        path, images = trained.run.path, self.held_out_part(trained.data)[1]
         return write_run_report(
             path,
             answerer,
             [
                 scatter_figure(evaluation),
                 curves_figure(path, "regression"),
-                *model_exhibits(answerer, *shown),
+                every_prediction(path, answerer, evaluation, images),
+                *model_exhibits(answerer, *sample_batch(answerer, images)),
             ],
             kind="regression",
             evaluation=evaluation,

@@ -236,19 +236,25 @@ def mistakes_figure(
 
 def classes_table(evaluation: ClassificationEvaluation | MultiLabelEvaluation) -> Exhibit:
     """List precision, recall and F1 of each class, or its average precision where images have several
-    labels."""
+    labels; of many classes the worst first."""
+    rows: list[tuple[object, ...]]
     if isinstance(evaluation, MultiLabelEvaluation):
         values = [float(value) for value in evaluation.average_precision]
-        cells = [(label, percentage(value)) for label, value in zip(evaluation.classes, values, strict=True)]
-        header = phrase("columns.class"), phrase("columns.average-precision")
-        return exhibit("classes.ranked", HTML.table(header, cells, values))
-    scores = evaluation.per_class
-    rows = [
-        (each.label, each.support, *map(percentage, (each.precision, each.recall, each.f1)))
-        for each in scores
-    ]
-    columns = [phrase(f"columns.{name}") for name in ("class", "images", "precision", "recall", "f1")]
-    return exhibit("classes", HTML.table(columns, rows, [each.f1 for each in scores]))
+        names = ["class", "average-precision"]
+        rows = [(label, percentage(value)) for label, value in zip(evaluation.classes, values, strict=True)]
+    else:
+        scores = evaluation.per_class
+        values, names = [each.f1 for each in scores], ["class", "images", "precision", "recall", "f1"]
+        rows = [
+            (each.label, each.support, *map(percentage, (each.precision, each.recall, each.f1)))
+            for each in scores
+        ]
+    header, many = [phrase(f"columns.{name}") for name in names], len(rows) > MOST_CLASSES
+    order = np.argsort(values, kind="stable") if many else range(len(rows))
+    entry = "classes.ranked" if isinstance(evaluation, MultiLabelEvaluation) else "classes"
+    tall = phrase("exhibits.classes.title") if many else ""
+    table = HTML.table(header, [rows[i] for i in order], [values[i] for i in order], tall)
+    return exhibit(entry, table, many=many)
 
 
 def results_table(evaluation: Evaluation) -> Exhibit:

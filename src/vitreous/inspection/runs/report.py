@@ -145,10 +145,13 @@ def write_training_report(
         chance = {"loss": math.log(len(evaluation.classes)), "accuracy": most}  # the most frequent class
     parts: list[Exhibit | LeftOut] = [figures.curves_figure(run, test=test, chance=chance)]
     if isinstance(evaluation, ClassificationEvaluation):
+        matrix = [figures.confusion_figure(evaluation.confusion, evaluation.classes)]
+        if len(evaluation.classes) > figures.MOST_CLASSES:
+            matrix = []  # the explorer of all predictions has it
         parts = [
             figures.baselines_figure(evaluation, baselines),
             *parts,
-            figures.confusion_figure(evaluation.confusion, evaluation.classes),
+            *matrix,
             figures.calibration_figure(evaluation),
             figures.mistakes_figure(evaluation, images, model.preprocessing),
         ]
