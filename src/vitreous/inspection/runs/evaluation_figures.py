@@ -84,6 +84,7 @@ def curves_figure(
         f"curves.{kind}",
         charts,
         validated=any(name.startswith("validation_") for row in rows for name in row),
+        neighbors=any("validation_knn" in row for row in rows),
         resumed=len(resumed),
         chance=bool(chance),
         best=best.epoch if best else None,
