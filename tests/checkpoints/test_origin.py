@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import vitreous as vt
+from vitreous.checkpoints.formats.torchvision import PUBLISHED
 from vitreous.checkpoints.resizing import with_head
 
 
@@ -107,6 +108,44 @@ def test_a_bare_file_is_described_by_a_name_of_timm(
         vt.load(tmp_path / "m.pth", like="timm:vit_base_patch16_xp_224")
 
 
+def test_a_bare_file_is_described_by_a_name_of_torchvision(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny(image_size=512, patch_size=128, heads=16)
+    vt.save(model, tmp_path / "m.pth", format="torchvision")
+    caplog.clear()
+    again = vt.load(tmp_path / "m.pth", like="torchvision:vit_l_16.IMAGENET1K_SWAG_E2E_V1")
+    assert not caplog.messages, "nothing is guessed"
+    assert again.config == model.config
+    look = again.preprocessing
+    assert (look.size, look.enlarged, look.interpolation) == ((512, 512), (512, 512), "bicubic")
+    assert (again.origin.architecture, again.origin.license, again.origin.assumed) == (
+        "vit_l_16.IMAGENET1K_SWAG_E2E_V1",
+        "cc-by-nc-4.0",
+        (),
+    )
+    with pytest.raises(
+        vt.InputError, match=r"like='torchvision:vit_l_16': did you mean 'vit_l_16\.IMAGENET1K_V1"
+    ):
+        vt.load(tmp_path / "m.pth", like="torchvision:vit_l_16")
+
+
+@pytest.mark.slow
+def test_the_published_weights_of_torchvision() -> None:
+    """By its own table of them."""
+    models = pytest.importorskip(
+        "torchvision.models", reason="torchvision is not installed", exc_type=Exception
+    )
+    found = {}
+    for name in ("ViT_B_16", "ViT_B_32", "ViT_L_16", "ViT_L_32", "ViT_H_14"):
+        for weights in getattr(models, f"{name}_Weights"):
+            look = weights.transforms()
+            key = f"{name.lower()}.{weights.name}"
+            found[key] = (look.crop_size[0], look.resize_size[0], look.interpolation.value)
+            assert ("SWAG" in key) == ("license" in weights.meta)
+    assert found == PUBLISHED
+
+
 def test_a_bare_file_is_described_by_a_folder(tiny: Any, tmp_path: Path) -> None:
     model = tiny(embedding_norm=True, mlp="quick_gelu", norm_eps=1e-5, num_classes=None)
     vt.save(model, tmp_path / "m", format="huggingface")
@@ -114,7 +153,9 @@ def test_a_bare_file_is_described_by_a_folder(tiny: Any, tmp_path: Path) -> None
     bare.write_bytes((tmp_path / "m" / "model.safetensors").read_bytes())
     again = vt.load(bare, like=str(tmp_path / "m"))
     assert again.config == vt.load(tmp_path / "m").config
-    with pytest.raises(vt.InputError, match=r"give timm:NAME, hf:org/name, or a folder with a config.json"):
+    with pytest.raises(
+        vt.InputError, match=r"give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a config.json"
+    ):
         vt.load(bare, like=str(tmp_path))
 
 

@@ -124,6 +124,27 @@ def test_averaged_weights_are_taken_and_said(
     assert "the weights under 'state_dict_ema' are taken, not those under state_dict" in caplog.text
 
 
+def test_of_a_student_and_a_teacher_the_average_is_taken_and_said(
+    model: Any, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for average, other in (("teacher.", "student."), ("ema_model.", "model.")):
+        named = {f"{other}{name}": torch.zeros_like(each) for name, each in state.items()}
+        named |= {f"{average}{name}": each for name, each in state.items()}
+        torch.save(named, tmp_path / "m.pth")
+        assert same(tmp_path / "m.pth", model)
+        assert f"the weights under {average} are taken, not those under {other}" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["timm", "huggingface"])
+def test_a_number_of_heads_that_is_none(kind: str, model: Any, tmp_path: Path) -> None:
+    vt.save(model, tmp_path / "m", format=kind, drop=("norm_eps",))
+    text = (tmp_path / "m" / "config.json").read_text()
+    assert '_heads": 4' in text
+    (tmp_path / "m" / "config.json").write_text(text.replace('_heads": 4', '_heads": true'))
+    with pytest.raises(vt.InputError, match="pass heads="):
+        vt.load(tmp_path / "m")
+
+
 @pytest.mark.parametrize("names", ["heads.{}", "heads.0.{}"])
 def test_torchvision_with_a_new_head(names: str, model: Any, tmp_path: Path) -> None:
     """`model.heads = nn.Linear(...)`, or a Sequential of one."""

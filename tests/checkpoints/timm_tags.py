@@ -5,7 +5,8 @@
 makes each model as timm itself does for its tag (own image size and classes, weights drawn), writes the
 folder that timm writes, and compares what `vitreous.load` makes of it: the names and shapes of the whole
 model, and the outputs of its first layers in float64. It prints the counts, and writes `data/timm_tags.json`.
-Arguments are the beginnings of the names to be tried; the results of all others stay.
+Arguments are the beginnings of the names to be tried; the results of all others stay. With --names-only, for
+models of billions of parameters, no outputs are compared.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def draw(model: torch.nn.Module) -> None:
 
 
 @torch.no_grad()
-def examine(timm: ModuleType, name: str, folder: Path) -> dict[str, Any]:
+def examine(timm: ModuleType, name: str, folder: Path, *, outputs: bool) -> dict[str, Any]:
     """What becomes of a published model: refused, with the sentence; or read, with the largest difference."""
     from timm.models._hub import save_config_for_hf
 
@@ -59,6 +60,8 @@ def examine(timm: ModuleType, name: str, folder: Path) -> dict[str, Any]:
         vt.load(whole.state_dict(), like=str(folder))
     except vt.InputError as error:
         return {"refused": str(error).removeprefix("the state dict: ")}
+    if not outputs:
+        return {"names": True}
     entries = json.loads(config.read_text())
     entries.pop("model_args", None)  # which earlier releases did not write
     config.write_text(json.dumps(entries))
@@ -77,17 +80,22 @@ def examine(timm: ModuleType, name: str, folder: Path) -> dict[str, Any]:
 
 
 def main(*beginnings: str) -> None:
-    timm = import_timm()
+    timm, outputs = import_timm(), "--names-only" not in beginnings
+    beginnings = tuple(each for each in beginnings if not each.startswith("--"))
     found: dict[str, Any] = json.loads(RESULTS.read_text())["tags"] if beginnings else {}
     names = published(timm)
     for name in names:
         if name.startswith(beginnings or ""):
             with tempfile.TemporaryDirectory() as folder:
-                found[name] = examine(timm, name, Path(folder))
+                found[name] = examine(timm, name, Path(folder), outputs=outputs)
             print(name, found[name], flush=True)
-    found = {name: found[name] for name in names if name in found}
-    counts = {key: sum(key in each for each in found.values()) for key in ("right", "refused", "wrong")}
-    print(", ".join(f"{count} {key}" for key, count in counts.items()))
+            write(timm, {each: found[each] for each in names if each in found})
+
+
+def write(timm: ModuleType, found: dict[str, Any]) -> None:
+    counts = {
+        key: sum(key in each for each in found.values()) for key in ("right", "names", "refused", "wrong")
+    }
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(each)}" for name, each in found.items())
     text = f'{{"timm": "{timm.__version__}", "counts": {json.dumps(counts)}, "tags": {{\n{lines}\n}}}}\n'
     RESULTS.write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ from torch import nn
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
 from vitreous.checkpoints.format import Format, Reading, as_pair
-from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.formats import FORMATS, torchvision
 from vitreous.checkpoints.formats.huggingface import check_family
 from vitreous.checkpoints.formats.timm_registry import check_architecture, description_of
 from vitreous.checkpoints.torch_files import unwrapped
@@ -92,7 +92,8 @@ def load(
         format: one of `vitreous.list_formats()`; None detects it from the content.
         kind: the class that the model must have.
         like: what describes a file that is only weights: `timm:NAME` of an architecture or a published tag,
-            or a folder or `hf:org/name` with a config.json, whose weights are not read.
+            `torchvision:vit_l_16.IMAGENET1K_SWAG_E2E_V1`, or a folder or `hf:org/name` with a config.json,
+            whose weights are not read.
         device, dtype: of the weights; by default in memory (or where the state dict is) and float32.
         overrides: fields of the configuration that the file cannot tell (heads), or that are to change:
             `image_size` and `patch_size` resample positions and patches, by the way of the source's own code
@@ -172,10 +173,14 @@ def described_like(like: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The config.json and preprocessor_config.json for a file of weights alone."""
     if like.startswith("timm:"):
         return description_of(like.removeprefix("timm:")), {}
+    if like.startswith("torchvision:"):
+        return torchvision.description_of(like.removeprefix("torchvision:")), {}
     folder = local_copy(like, DESCRIPTIONS) if like.startswith("hf:") else Path(like).expanduser()
     config, preprocessor = descriptions(folder)
     if not config:
-        raise InputError(f"like={like!r}: give timm:NAME, hf:org/name, or a folder with a config.json")
+        raise InputError(
+            f"like={like!r}: give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a config.json"
+        )
     return config, preprocessor
 
 
@@ -189,7 +194,7 @@ def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
     if folder.is_file() and (described or str(source).startswith("hf:")):
         folder = folder.parent
     card = folder / "README.md"
-    stated = timm.get("license") if isinstance(timm, dict) else None
+    stated = timm.get("license") if isinstance(timm, dict) else described.get("license")
     if not stated and card.is_file():
         found = re.search(r"(?m)^license: *([\w.-]+) *$", card.read_text(encoding="utf-8", errors="replace"))
         stated = found[1] if found else None
@@ -204,7 +209,7 @@ def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
 
 # Prefixes that training code gives to a model's names, in the order in which they are tried.
 WRAPPERS = (
-    *("module.", "_orig_mod.", "model.", "net.", "network.", "ema_model.", "teacher.", "base_encoder."),
+    *("module.", "_orig_mod.", "ema_model.", "model.", "net.", "network.", "teacher.", "base_encoder."),
     *("backbone.", "encoder.", "pretrained."),
 )
 # What only pre-training needs: the decoders of MAE, heads and predictors of DINO, iBOT and MoCo.
@@ -246,6 +251,11 @@ def recognized(source: Source, formats: Sequence[Format]) -> tuple[Format, Sourc
         if f"\n{prefix}" in f"\n{names}":
             inner = replace(source, left_out=[*source.left_out]).below(prefix, "head.weight", "head.bias")
             if found := recognized(inner, formats):
+                rivals = {*WRAPPERS, "student.", "momentum_encoder."} - {prefix}
+                if others := [each for each in rivals if f"\n{each}" in f"\n{names}"]:
+                    log.warning(
+                        "the weights under %s are taken, not those under %s", prefix, ", ".join(others)
+                    )
                 return found
     return None
 

@@ -9,8 +9,9 @@ from vitreous.checkpoints.formats.huggingface_text import MARIAN, TROCR
 from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
 from vitreous.checkpoints.formats.open_clip import OPEN_CLIP
 from vitreous.checkpoints.formats.radio import RADIO
-from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT, TORCH_TRANSFORMER, TORCHVISION
+from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT, TORCH_TRANSFORMER
 from vitreous.checkpoints.formats.timm_writing import TIMM
+from vitreous.checkpoints.formats.torchvision import TORCHVISION
 from vitreous.checkpoints.formats.vit_pytorch import VIT_PYTORCH
 from vitreous.checkpoints.native import VITREOUS
 

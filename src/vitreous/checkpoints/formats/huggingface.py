@@ -220,7 +220,7 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
             f"{source.where}: a pooler with {described['pooler_act']!r} is not known here, only tanh"
         )
     msn = described.get("model_type") == "vit_msn"  # ViT's weights, with another default
-    if heads := described.get("num_attention_heads", 12 if defaults else None):
+    if type(heads := described.get("num_attention_heads", 12 if defaults else None)) is int:
         fields["heads"] = heads
     class_token, second = (name in tensors for name in map(family.tokens.get, POSITIONED))
     distilled = "distillation_classifier.weight" in tensors

@@ -37,82 +37,19 @@ from vitreous.models.transformer import EncoderDecoder
 
 
 def state_dict_config(source: Source, rows: Sequence[Row], position: str, **fields: Any) -> ViTConfig:
-    """The configuration that shapes tell, of a model with a class token."""
+    """The configuration that shapes tell, of a model with a class token.
+
+    Args:
+        fields: that the file or `like` states, over those of the shapes; of an `image_size`, whether it fits
+            is seen.
+    """
+    stated = [fields.pop("image_size")] if "image_size" in fields else []
     fields = shape_fields(source, rows) | fields
-    fields["image_size"] = image_size_of(source, fields["patch_size"], source.positions(position) - 1)
+    fields["image_size"] = image_size_of(
+        source, fields["patch_size"], source.positions(position) - 1, described=stated
+    )
     return configured(ViTConfig, source, fields)
 
-
-# torchvision: exact GELU, LayerNorm eps 1e-6, an optional tanh layer before the head.
-TORCHVISION_LIMITS = PLAIN_VIT | {"channels": (3,), "representation_size": None}
-TORCHVISION_LAYER = "encoder.layers.encoder_layer_{}."
-TORCHVISION_NAMES = {
-    "stem.projection": "conv_proj",
-    "norm": "encoder.ln",
-    "representation.linear": "heads.pre_logits",
-    "head": "heads.head",
-}
-TORCHVISION_LAYER_NAMES = {
-    "attention_norm": "ln_1",
-    "attention.out": "self_attention.out_proj",
-    "mlp_norm": "ln_2",
-    "mlp.expand": "mlp.linear_1",
-    "mlp.contract": "mlp.linear_2",
-}
-TORCHVISION_ROWS = [
-    *pairs(TORCHVISION_NAMES),
-    *pairs(TORCHVISION_LAYER_NAMES, "blocks.{}.", TORCHVISION_LAYER),
-    *(
-        same(f"blocks.{{}}.attention.qkv.{kind}", f"{TORCHVISION_LAYER}self_attention.in_proj_{kind}")
-        for kind in ("weight", "bias")
-    ),
-]
-
-
-def torchvision_rows(config: ViTConfig) -> list[Row]:
-    return [
-        tokens_and_positions(config, {"class_token": "class_token"}, "encoder.pos_embedding"),
-        *TORCHVISION_ROWS,
-    ]
-
-
-def torchvision_name(name: str) -> str:
-    """The published name: later releases number the parts of the MLP, and a new head may replace `heads`."""
-    name = name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2.")
-    return re.sub(r"^heads\.(0\.)?(weight|bias)$", r"heads.head.\2", name)
-
-
-def read_torchvision(source: Source) -> Reading:
-    source = source.renamed(torchvision_name)
-    config = state_dict_config(source, TORCHVISION_ROWS, "encoder.pos_embedding")
-    return reading_as(
-        "torchvision",
-        source,
-        config,
-        torchvision_rows(config),
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
-        interpolation="bilinear",
-        crop_fraction=0.875,
-    )
-
-
-def write_torchvision(model: Model, path: Path) -> None:
-    config, weights = held(model, "torchvision", TORCHVISION_LIMITS, headless=False)
-    write_torch(write_rows(torchvision_rows(config), weights), path)
-
-
-TORCHVISION = Format(
-    name="torchvision",
-    about="torchvision's vit_*: a state dict",
-    keys=(r"conv_proj\.weight", r"encoder\.pos_embedding"),
-    read=read_torchvision,
-    write=write_torchvision,
-    limits=TORCHVISION_LIMITS,
-    interpolation="torchvision",
-    suffixes=(".pth", ".pt"),
-    unsaid=("heads", "image_size"),
-)
 
 # DINOv2 under Meta's own keys: a backbone, in most files with LayerScale, and no head.
 DINOV2_LIMITS = PLAIN_VIT | {"num_classes": (None,), "mlp": ("gelu", "swiglu"), "registers": None}

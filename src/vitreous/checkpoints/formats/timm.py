@@ -128,7 +128,7 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
             raise InputError(f"{source.where}: relative positions beside others are not known here")
     else:
         size, embedded = size_and_rows(source, known, patch, prefix)
-    if isinstance(known.get("num_heads"), int):
+    if type(known.get("num_heads")) is int:
         fields["heads"] = known["num_heads"]
     if known.get("use_rot_pos_emb"):
         fields["rotary"] = rotary_fields(source, known)
