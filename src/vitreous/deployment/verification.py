@@ -114,8 +114,9 @@ def compare(model: Model, path: Path, image: Any, like: str | None, names: tuple
             peer = open_peer(model, path, like)
             own = peer.pixels(image.convert("RGB")) if peer.pixels else pixels
             theirs = peer.outputs(pixels)
-    except ImportError:
-        return replace(found, reason=f"{package} is not installed: pip install {package}")
+    except ImportError as error:
+        missing = getattr(error, "name", None) or package
+        return replace(found, reason=f"{missing} is not installed: pip install {missing}")
     except Exception as error:  # of a library that is not ours
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         return replace(found, reason=f"{package} cannot open it: {reason}")
