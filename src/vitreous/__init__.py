@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vitreous.api.comparing import compare as compare
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
+    from vitreous.api.inspecting import attribute as attribute
     from vitreous.api.inspecting import inspect as inspect
     from vitreous.api.learning import pretrain as pretrain
     from vitreous.api.learning import train as train
@@ -81,6 +82,7 @@ _MODULES = {
     "Translator": "evaluation.text_models",
     "ViT": "models.vit",
     "ViTConfig": "models.config",
+    "attribute": "api.inspecting",
     "benchmark": "api.models",
     "calibrate": "api.calibration",
     "capture_attention": "inspection.capture",

@@ -263,3 +263,64 @@ def vit_jax(w: dict[str, Any], images: Tensor) -> Tensor:
         layer += 1
     y = norm(x, "Transformer/encoder_norm")[:, 0]
     return torch.from_numpy(dense(np.tanh(dense(y, "pre_logits")), "head")).float()
+
+
+@torch.no_grad()
+def check_same_attention(peer: torch.nn.Module, size: int = 32) -> None:
+    """Every layer and head of a model of another library, as it is, against the same weights here."""
+    for name, parameter in peer.eval().named_parameters():
+        std = 0.3 if parameter.ndim == 1 else 2 / parameter.shape[-1] ** 0.5
+        parameter.copy_(std * torch.randn(parameter.shape) + ("norm" in name and name.endswith("weight")))
+    before, hooks = {key: each.clone() for key, each in peer.state_dict().items()}, dict(peer.__dict__)
+    images = torch.randn(2, 3, size, size)
+    with vt.capture_attention(peer) as theirs:
+        peer(images)
+    assert peer.__dict__.keys() == hooks.keys()
+    assert all(torch.equal(before[key], each) for key, each in peer.state_dict().items())
+    own = vt.load(peer)
+    with vt.capture_attention(own) as ours:
+        own(images)
+    assert len(ours.maps) == len(theirs.maps) == own.config.depth
+    for mine, other in zip(ours.maps, theirs.maps, strict=True):
+        assert (mine - other).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("vit_tiny_patch16_224", 32),
+        ("deit_tiny_distilled_patch16_224", 32),
+        ("vit_base_patch16_siglip_224", 32),
+        ("vit_small_patch14_reg4_dinov2", 28),
+    ],
+)
+def test_attention_of_timm_as_it_is(name: str, size: int, fused: bool, timm: Any) -> None:
+    before = timm.layers.use_fused_attn()
+    timm.layers.set_fused_attn(fused)
+    try:
+        peer = timm.create_model(name, img_size=size, depth=2, num_classes=5)
+    finally:
+        timm.layers.set_fused_attn(bool(before))
+    check_same_attention(peer, size)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", ["ViT", "DeiT", "Dinov2", "CLIPVision", "SiglipVision"])
+def test_attention_of_transformers_as_it_is(kind: str, implementation: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    config = getattr(transformers, f"{kind}Config")(image_size=32, patch_size=8, **sizes)
+    config._attn_implementation = implementation
+    ending = "Model" if kind.endswith("Vision") else "ForImageClassification"
+    check_same_attention(getattr(transformers, f"{kind}{ending}")(config))
+
+
+def test_attention_of_torchvision_as_it_is() -> None:
+    torchvision = pytest.importorskip(
+        "torchvision", reason="torchvision cannot be imported", exc_type=ImportError
+    )
+    peer = torchvision.models.VisionTransformer(
+        image_size=32, patch_size=8, num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=5
+    )
+    check_same_attention(peer)

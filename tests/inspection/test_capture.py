@@ -8,10 +8,11 @@ import pytest
 import torch
 from einops import rearrange
 from torch import Tensor, nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 import vitreous as vt
 from vitreous.errors import InputError
-from vitreous.layers.attention import Attention
+from vitreous.layers.attention import CrossAttention
 
 from .conftest import images_for, noisy
 
@@ -98,17 +99,38 @@ def test_capture_changes_no_output(model: vt.ViT, training: bool) -> None:
 
 
 def hooks_of(model: nn.Module) -> int:
-    return sum(len(module._forward_pre_hooks) for module in model.modules() if isinstance(module, Attention))
+    """Hooks of the modules, and those that PyTorch calls for every module."""
+    own = sum(len(each._forward_pre_hooks) + len(each._forward_hooks) for each in model.modules())
+    return own + len(_global_forward_pre_hooks) + len(_global_forward_hooks)
 
 
-def test_hooks_are_removed_even_after_an_error() -> None:
+def test_nothing_is_left_even_after_an_error() -> None:
     model = model_of()
+    before = hooks_of(model)
     with vt.capture_attention(model):
-        assert hooks_of(model) == 3
-    assert hooks_of(model) == 0
+        assert hooks_of(model) > before
+    assert hooks_of(model) == before
     with pytest.raises(InputError, match="channels"), vt.capture_attention(model):
         model(torch.zeros(1, 4, 24, 16))
-    assert hooks_of(model) == 0
+    assert hooks_of(model) == before
+    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+
+
+def test_an_error_inside_is_forgotten_at_the_next_pass() -> None:
+    model = model_of()
+    with vt.capture_attention(model) as attention:
+        with pytest.raises(InputError, match="channels"):
+            model(torch.zeros(1, 4, 24, 16))
+        model(images_for(model))
+    assert attention.names == ["blocks.0.attention", "blocks.1.attention", "blocks.2.attention"]
+
+
+def test_other_models_that_run_meanwhile_are_left_out() -> None:
+    model, other = model_of(), model_of(heads=2)
+    with vt.capture_attention(model) as attention:
+        model(images_for(model))
+        other(images_for(other))
+    assert [each.shape[1] for each in attention.maps] == [4, 4, 4]
 
 
 def test_a_module_that_layers_share_gives_a_map_for_each_layer() -> None:
@@ -172,8 +194,19 @@ def test_a_compiled_model_is_a_clear_error() -> None:
         pass
 
 
-def test_models_of_other_libraries_are_not_called_convolutional() -> None:
+def test_a_kind_that_a_model_has_not_is_a_clear_error() -> None:
     other = nn.TransformerEncoderLayer(8, 2)
-    reason = r"has none of vitreous's attention layers; convert it"
-    with pytest.raises(InputError, match=reason), vt.capture_attention(other):
+    with (
+        pytest.raises(InputError, match="has no CrossAttention"),
+        vt.capture_attention(other, kind=CrossAttention),
+    ):
         pass
+
+
+def test_a_foreign_model_that_ran_without_attention_is_a_clear_error() -> None:
+    convolution = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    with (
+        pytest.raises(InputError, match="nothing that it ran is an attention"),
+        vt.capture_attention(convolution),
+    ):
+        convolution(torch.zeros(1, 3, 8, 8))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,14 +21,58 @@ from vitreous.api.arguments import (
 from vitreous.data.image_list import Failure, image_list
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.languages import phrase, speaking, words
+from vitreous.results import Result
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from PIL import Image
 
     from vitreous.inspection.page import Inspection
+    from vitreous.models.preprocessing import Preprocessing
     from vitreous.tasks.task import Task
 
 ENOUGH = 2  # times the model's size: larger images are reduced while they are decoded
+
+
+@dataclass(frozen=True)
+class Attributions(Result):
+    """Which patches of images a class is attributed to, by several methods.
+
+    Attributes:
+        paths: of the images; `image[3]` for one that was given in memory.
+        classes: the class that is explained, for each image.
+        maps: the map (images, rows, columns) of each method; not negative.
+        correlation: for each method and image, the rank correlation with the map of a model with randomized
+            weights: a map near 1 shows the image, not what the model has learned.
+        total, difference: what integrated gradients add up to, and should: the difference of the logit at the
+            image and at an image of the mean color.
+        failed: images that could not be read, and why.
+    """
+
+    paths: tuple[str, ...]
+    classes: tuple[str, ...]
+    maps: dict[str, NDArray[np.float32]]
+    correlation: dict[str, NDArray[np.float32]]
+    total: NDArray[np.float32]
+    difference: NDArray[np.float32]
+    failed: tuple[Failure, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"images": self.table(), "failed": [asdict(each) for each in self.failed]}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each image: its class, and the rank correlation of each method."""
+        return [
+            {
+                "path": path,
+                "class": label,
+                **{name: round(float(values[row]), 4) for name, values in self.correlation.items()},
+                "total": round(float(self.total[row]), 4),
+                "difference": round(float(self.difference[row]), 4),
+            }
+            for row, (path, label) in enumerate(zip(self.paths, self.classes, strict=True))
+        ]
 
 
 class Shown(NamedTuple):
@@ -48,6 +92,8 @@ def inspect(
     label: str | None = None,
     patch: tuple[int, int] | None = None,
     compare: Any = None,
+    attributions: int | None = None,
+    preprocessing: Preprocessing | None = None,
     image_size: ImageSize | None = None,
     device: str = "auto",
     precision: str = "fp32",
@@ -59,13 +105,17 @@ def inspect(
     """Write the figures of a model: one page to explore, figures as PNG and SVG, numbers as arrays.
 
     Args:
-        model: a run, a checkpoint in any format, a model name, or a model.
+        model: a run, a checkpoint in any format, a model name, or a model: of vitreous, timm, transformers,
+            torchvision, or a Vision Transformer of your own. A module is not changed.
         images: one or many paths, PIL images, arrays or tensors; texts for a translator; by default held-out
             images of the run, and handwritten digits for any other model.
         out: the folder to make; by default one in inspection/.
         label: the class to explain; by default the predicted class of each image.
         patch: (row, column) of the patch whose attention is drawn, from 0; by default the middle one.
         compare: another model, which is shown beside this one, and whose layers are compared.
+        attributions: how many images are attributed to patches by every method, with a sanity check by
+            randomized weights; by default as many as take about a minute.
+        preprocessing: of images, for a module that does not say it.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         language: of the page, "en" or "ko"; by default that of the locale.
 
@@ -74,7 +124,9 @@ def inspect(
             folder that is not empty or cannot be written.
     """
     require_packages("matplotlib", extra="train", what="inspect")
+    from vitreous.checkpoints.live import modes_restored
     from vitreous.deployment.engines import check_weights
+    from vitreous.inspection.live import LiveViT
     from vitreous.inspection.model_report import InspectionRequest
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
@@ -84,17 +136,21 @@ def inspect(
     tree = settings_tree(settings, config)
     fields = model_fields(tree, image_size)
     named = isinstance(model, str | Path)
-    answerer = model if named else resolve_model(model, **fields)
+    answerer = model if named else viewed(model, preprocessing, fields)
     check_weights(answerer, "inspect")
     task = task_of(answerer) or task_named("classification")
-    task.check_options("inspect", label=label, patch=patch, compare=compare, image_size=image_size, set=tree)
+    given = {"label": label, "patch": patch, "compare": compare, "attributions": attributions}
+    task.check_options("inspect", **given, image_size=image_size, set=tree)
     if named:
         answerer = task.open(str(model), **fields)
         task = task_of(answerer) or task
-    getattr(answerer, "model", answerer).to(here)
-    other = None if compare is None else resolve_model(compare).to(here)
+    other = None if compare is None else viewed(compare, None, {})
+    for each in (answerer, other):  # a module that is measured as it is stays where it is
+        if each is not None and not isinstance(each, LiveViT):
+            getattr(each, "model", each).to(here)
     folder = Path(out) if out else default_folder(model)
     with (
+        modes_restored(model, compare),
         computing(answering_precision(precision, here), here),
         writing_to(folder),
         speaking(language),
@@ -103,16 +159,112 @@ def inspect(
         shown = examples_to_show(task, model, answerer, images)
         request = InspectionRequest(
             name=model_name(model),
-            about=shown.about,
+            about=f"{shown.about} {as_it_is(answerer)}".strip(),
             fresh=is_fresh(model),
             label=label,
             patch=patch,
             other=other,
             other_name="" if compare is None else model_name(compare),
+            attributions=attributions,
             progress=advance,
         )
         found: Inspection = task.inspect(answerer, shown.examples, folder, request)
     return replace(found, failed=shown.failed)
+
+
+def attribute(
+    model: Any,
+    images: Any,
+    *,
+    label: str | None = None,
+    steps: int = 16,
+    seed: int = 0,
+    preprocessing: Preprocessing | None = None,
+    image_size: ImageSize | None = None,
+    device: str = "auto",
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+    progress: bool = True,
+) -> Attributions:
+    """Attribute a class to patches by rollout, relevance, attention gradient, integrated gradients, with
+    a sanity check by randomized weights.
+
+    Args:
+        model: a run, a checkpoint in any format, a model name, or a Vision Transformer of any library.
+        images: one or many paths, PIL images, arrays or tensors.
+        label: the class to explain; by default the predicted class of each image.
+        steps: of integrated gradients.
+        seed: of the randomized weights.
+        preprocessing: of images, for a module that does not say it.
+        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+
+    Raises:
+        InputError: no such model, image or class, or a model without attention or without classes.
+    """
+    import torch
+
+    from vitreous.checkpoints.live import modes_restored
+    from vitreous.inspection.attributions import attribute_batch
+    from vitreous.inspection.live import LiveViT
+    from vitreous.inspection.model_report import class_number
+    from vitreous.models.vit import ViT
+    from vitreous.tasks import task_named
+    from vitreous.training.precision import pick_device
+
+    if steps < 1:
+        raise InputError("steps count from 1: integrated gradients need at least one")
+    fields = model_fields(settings_tree(settings, config), image_size)
+    opened = viewed(path_of_run(model), preprocessing, fields)
+    if not isinstance(opened, ViT) or opened.config.num_classes is None:
+        raise InputError(
+            f"{model_name(model)} is not a Vision Transformer with classes, which can be attributed"
+        )
+    if not isinstance(opened, LiveViT):
+        opened.to(pick_device(device))
+    shown = examples_to_show(task_named("classification"), model, opened, images)
+    labels = opened.labels or [str(number) for number in range(opened.config.num_classes)]
+    batch = opened.preprocessing([image for image, _ in shown.examples])
+    wanted = None if label is None else torch.full((len(batch),), class_number(labels, label))
+    with modes_restored(model), progress_bar("attributing", progress) as advance:
+        found = attribute_batch(opened.eval(), batch, wanted, steps=steps, seed=seed, progress=advance)
+    return Attributions(
+        tuple(name for _, name in shown.examples),
+        tuple(labels[number] for number in found.classes.tolist()),
+        {name: values.numpy() for name, values in found.maps.items()},
+        {name: values.numpy() for name, values in found.correlation.items()},
+        found.total.numpy(),
+        found.difference.numpy(),
+        shown.failed,
+    )
+
+
+def viewed(model: Any, preprocessing: Preprocessing | None, fields: dict[str, Any]) -> Any:
+    """Return the model that MODEL means; a module of another library may stay as it is.
+
+    Raises:
+        InputError: as `resolve_model`; or `preprocessing` for a model that has one.
+    """
+    from torch import nn
+
+    from vitreous.inspection.live import live_model
+
+    own = hasattr(model, "preprocessing") and hasattr(model, "config")
+    if isinstance(model, nn.Module) and not own and not fields:
+        return live_model(model, preprocessing)
+    if preprocessing is not None:
+        raise InputError(
+            "preprocessing is for modules of other libraries: this model has one, which vitreous.load changes"
+        )
+    return resolve_model(model, **fields)
+
+
+def as_it_is(answerer: Any) -> str:
+    """Return a sentence where a module of another library is measured itself."""
+    from vitreous.inspection.live import LiveViT
+
+    if not isinstance(answerer, LiveViT):
+        return ""
+    return phrase("inspection.as-it-is", name=type(answerer.module).__name__, p=answerer.preprocessing)
 
 
 def default_folder(model: Any) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from vitreous.checkpoints.files import Source, open_source
 from vitreous.checkpoints.format import ACTIVATION_NAMES
 from vitreous.errors import InputError
 from vitreous.models.names import Model
+from vitreous.models.preprocessing import Preprocessing
 
 TOLERANCE = 2e-5  # of the largest output
 HEADS = ("num_heads", "nhead", "heads", "num_attention_heads")
@@ -116,6 +118,36 @@ def norm_eps(module: nn.Module) -> float | None:
     return next((each.eps for each in norms if isinstance(getattr(each, "eps", None), float)), None)
 
 
+def preprocessing_of(module: nn.Module) -> Preprocessing:
+    """Return what the module says of its images: timm's configuration, or the size that others state."""
+    said: Any = getattr(module, "pretrained_cfg", None) or {}
+    stated = (said.get("input_size", (3, 224, 224))[1:], *attributes(module, ("img_size", "image_size")))
+    config = getattr(getattr(module, "config", None), "image_size", None)
+    size = stated[-1] if config is None else config
+    facts = {"mean": said.get("mean"), "std": said.get("std"), "interpolation": said.get("interpolation")}
+    known = {name: value for name, value in facts.items() if value and value != "random"}
+    return Preprocessing(size=size, crop_fraction=said.get("crop_pct") or 1.0, **known)
+
+
+def labels_of(module: nn.Module) -> list[str] | None:
+    """Return the classes that a model of transformers names, where they are more than LABEL_0, LABEL_1."""
+    named = getattr(getattr(module, "config", None), "id2label", None) or {}
+    labels = [str(named[number]) for number in sorted(named)]
+    return labels if labels and labels != [f"LABEL_{number}" for number in range(len(labels))] else None
+
+
+@contextmanager
+def modes_restored(*models: Any) -> Iterator[None]:
+    """Give modules back in training or evaluation mode, as they were."""
+    parts = [part for model in models if hasattr(model, "modules") for part in model.modules()]
+    modes = [part.training for part in parts]
+    try:
+        yield
+    finally:
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
+
+
 @torch.no_grad()
 def check_outputs(module: Any, model: nn.Module) -> None:
     """Compare what a module and the model made from it make of the same images.
@@ -128,15 +160,11 @@ def check_outputs(module: Any, model: nn.Module) -> None:
     rng = torch.Generator().manual_seed(0)
     parameter = next(model.parameters())
     images = torch.randn(2, model.config.channels, *model.config.image_size, generator=rng)
-    modes = {each: each.training for each in module.modules()}
     at = next(module.parameters())
-    try:
+    with modes_restored(module):
         theirs: Any = module.eval()(images.to(at))
         # the head of a fresh model may be zero
         tokens: Any = module.forward_features(images.to(at)) if hasattr(module, "forward_features") else None
-    finally:
-        for each, mode in modes.items():
-            each.training = mode
     share = TOLERANCE if {parameter.dtype, at.dtype} == {torch.float32} else 0.05
     images = images.to(parameter)
     for one, other in ((model(images), getattr(theirs, "logits", theirs)), (model.tokens(images), tokens)):

@@ -25,6 +25,9 @@ def inspect(
     label: Annotated[str | None, Parameter(help="the class to explain; else the predicted one")] = None,
     patch: Annotated[str | None, Parameter(help="the patch to follow, ROWxCOLUMN from 1: 3x5")] = None,
     compare: Annotated[str | None, Parameter(help="another model, shown beside this one")] = None,
+    attributions: Annotated[
+        int | None, Parameter(help="images to attribute by every method; else what takes about a minute")
+    ] = None,
     language: Language | None = None,
     json: Json = False,
     **options: Unpack[DeviceOptions],
@@ -46,6 +49,7 @@ def inspect(
         label=label,
         patch=parse_patch(patch),
         compare=compare,
+        attributions=attributions,
         language=language,
         **options,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import singledispatch
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +45,7 @@ def readout_weights(config: ViTConfig) -> Float[Tensor, "T"]:
     return weights
 
 
+@singledispatch
 def readout_of(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T"]:
     """Return the weight of each token of the last layer, image by image, on the CPU; rows sum to one.
 

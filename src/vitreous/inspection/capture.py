@@ -1,19 +1,28 @@
-"""Attention maps of a forward pass, captured by hooks: a fused kernel never materializes them."""
+"""Attention maps of a forward pass of any model: read from the operators that compute them.
+
+A fused kernel never materializes its map, and libraries write attention in many ways. So nothing is asked of
+the model: while the context lasts, the operators that PyTorch runs are watched (`operators.py`). The model is
+not touched, and its output is bit-for-bit the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from vitreous.errors import InputError
+from vitreous.inspection.operators import WEIGHTS, operands_of
 from vitreous.layers.attention import Attention, CrossAttention
 
-AttentionLayer = Attention | CrossAttention
 Map = TypeVar("Map")
 
 
@@ -24,20 +33,22 @@ class CapturedAttention(Generic[Map]):
     Attributes:
         maps: for each layer the matrix A of Eq. 6, (B, K, T, T): rows are queries and sum to one; or
             the result of `reduce`. Detached.
+        names: of the module that computed each, as in `model.get_submodule`.
     """
 
     maps: list[Map] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
 
 @overload
 def capture_attention(
-    model: nn.Module, *, kind: type[AttentionLayer] = ...
+    model: nn.Module, *, kind: type[nn.Module] | None = ...
 ) -> AbstractContextManager[CapturedAttention[Tensor]]: ...
 
 
 @overload
 def capture_attention(
-    model: nn.Module, *, reduce: Callable[[Tensor], Map], kind: type[AttentionLayer] = ...
+    model: nn.Module, *, reduce: Callable[[Tensor], Map], kind: type[nn.Module] | None = ...
 ) -> AbstractContextManager[CapturedAttention[Map]]: ...
 
 
@@ -46,57 +57,144 @@ def capture_attention(
     model: nn.Module,
     *,
     reduce: Callable[[Tensor], Any] = Tensor.detach,
-    kind: type[AttentionLayer] = Attention,
+    kind: type[nn.Module] | None = None,
 ) -> Iterator[CapturedAttention[Any]]:
-    """Capture the attention maps of every encoder layer while the model runs as usual.
+    """Capture the attention maps of every layer while any model runs as usual.
 
         with capture_attention(model) as attention:
             logits = model(images)
         attention.maps[0]                              # (B, K, T, T) of the first layer
+        attention.names[0]                             # "blocks.0.attn"
 
-    Each map is computed a second time from the input of its layer (`Attention.attention_weights`), so that
-    the model's own attention stays fused and its output is bit-for-bit the same. Prefix tokens (class,
-    distillation, registers) come first, then the patches in raster order. A second forward pass replaces
-    the maps.
+    Models of vitreous, timm, transformers, torchvision, or your own: whatever ends in PyTorch's
+    `scaled_dot_product_attention`, `nn.MultiheadAttention` or a softmax of logits (B, K, T, S). The model is
+    not changed, its attention stays fused, and its output is bit-for-bit the same. A second forward pass
+    replaces the maps.
 
     Args:
-        model: a model with at least one attention layer of `kind`; hybrids, wrapped and shared ones too.
+        model: the module to watch; other models that run meanwhile are left out.
         reduce: from the (B, K, T, T) map of a layer to what is stored of it, applied at once, so that only
             one map is in memory at a time.
-        kind: of layers; `CrossAttention`, whose keys come from another sequence, has maps (B, K, T, S).
+        kind: the class of the modules whose attention is captured; by default those of self-attention.
+            `CrossAttention`, whose keys come from another sequence, has maps (B, K, T, S).
 
     Raises:
-        InputError: a model without vitreous attention (BiT, models of other libraries), or a compiled one.
+        InputError: a model without attention, or a compiled one.
     """
     if any("_orig_mod" in each._modules or each._compiled_call_impl for each in model.modules()):
         raise InputError(
             "attention of a compiled model cannot be captured: capture the model that it was compiled from"
         )
-    layers = attention_layers(model, kind)
-    captured = CapturedAttention[Any]()
-
-    def record(layer: AttentionLayer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if len(captured.maps) == len(layers) or layers[len(captured.maps)] is not layer:
-            captured.maps = []  # another forward pass begins
-        with torch.no_grad():
-            captured.maps.append(reduce(layer.attention_weights(*args, **kwargs)))
-
-    hooks = [layer.register_forward_pre_hook(record, with_kwargs=True) for layer in set(layers)]
+    if kind is not None or type(model).__module__.startswith("vitreous.models."):
+        attention_layers(model, kind or Attention)
+    watch = Watch(model, kind, reduce)
+    hooks = [
+        register_module_forward_pre_hook(watch.enter),
+        register_module_forward_hook(watch.leave, always_call=True),
+    ]
     try:
-        yield captured
+        with watch:
+            yield watch.captured
     finally:
         for hook in hooks:
             hook.remove()
+    if watch.has_run and not watch.captured.maps:
+        raise InputError(
+            f"{type(model).__name__} has no attention to capture: nothing that it ran is an attention that "
+            "PyTorch computes"
+        )
 
 
-def attention_layers(model: nn.Module, kind: type[AttentionLayer]) -> list[Any]:
+class Call(NamedTuple):
+    """A module that is running, and the number of the call."""
+
+    module: nn.Module
+    number: int
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operator that PyTorch runs in this thread, and which module of the model runs it."""
+
+    def __init__(
+        self, model: nn.Module, kind: type[nn.Module] | None, reduce: Callable[[Tensor], Any]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.model, self.kind, self.reduce = model, kind, reduce
+        named = list(model.named_modules(remove_duplicate=False))
+        self.names = {module: name for name, module in reversed(named)}
+        self.layers = Counter(module for _, module in named)  # a module can be shared by several
+        self.thread = threading.get_ident()
+        self.running: list[Call] = []
+        self.has_run = 0
+        self.calls: dict[nn.Module, set[int]] = {}  # of this pass, with attention
+        self.captured = CapturedAttention[Any]()
+
+    def enter(self, module: nn.Module, args: Any) -> None:
+        """Note that a module starts; the model itself starts a new pass."""
+        if module in self.names and threading.get_ident() == self.thread:
+            if module is self.model:
+                self.forget()
+            self.has_run += 1
+            self.running.append(Call(module, self.has_run))
+
+    def leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Note that a module has ended, with an error or without."""
+        if module in self.names and threading.get_ident() == self.thread and self.running:
+            self.running.pop()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        output = func(*args, **(kwargs or {}))
+        weights = WEIGHTS.get(func._schema.name)
+        if weights is None or (call := self.owner()) is None or not self.wanted(call.module):
+            return output
+        # What is computed here is not attention of the model: other captures must not see it.
+        with torch.no_grad(), _disable_current_modes():
+            found = weights(operands_of(func, args, kwargs or {}), output, call.module)
+            known = self.kind is not None or isinstance(call.module, Attention)
+            if found is not None and (known or found.shape[-2] == found.shape[-1]):
+                self.record(call, self.reduce(found))
+        return output
+
+    def owner(self) -> Call | None:
+        """Return the innermost running module that has weights: an `nn.Softmax` is a part of one."""
+        return next((each for each in reversed(self.running) if has_weights(each.module)), None)
+
+    def wanted(self, module: nn.Module) -> bool:
+        """Return whether the attention of a module is what was asked for."""
+        if self.kind is not None:
+            return isinstance(module, self.kind)
+        return not isinstance(module, CrossAttention)
+
+    def record(self, call: Call, found: Any) -> None:
+        """Store a map. A layer that is called again by itself, without the model, starts a new pass."""
+        calls = self.calls.setdefault(call.module, set())
+        again = call.number not in calls and len(calls) == self.layers[call.module]
+        if again and self.running[0].module is not self.model:
+            self.forget()
+        self.calls.setdefault(call.module, set()).add(call.number)
+        self.captured.maps.append(found)
+        self.captured.names.append(self.names[call.module])
+
+    def forget(self) -> None:
+        """Start with no maps; those of the last pass stay with the caller."""
+        self.captured.maps, self.captured.names, self.calls = [], [], {}
+
+
+def has_weights(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def attention_layers(model: nn.Module, kind: type[nn.Module]) -> list[Any]:
     """Return the attention module of each layer, in order; a shared module once for each layer."""
     layers = [module for _, module in model.named_modules(remove_duplicate=False) if isinstance(module, kind)]
     if not layers:
-        ours = type(model).__module__.startswith("vitreous.")
-        reason = "it is a convolutional network" if ours else "it has none of vitreous's attention layers"
-        advice = (
-            "use a ViT or a hybrid such as R50+ViT-B/16" if ours else "convert it first with vitreous.load"
+        ours = type(model).__module__.startswith("vitreous.") and kind in (Attention, CrossAttention)
+        reason = (
+            "it is a convolutional network; use a ViT or a hybrid such as R50+ViT-B/16"
+            if ours
+            else f"it has no {kind.__name__}; leave out kind to see what it has"
         )
-        raise InputError(f"{type(model).__name__} has no attention to capture: {reason}; {advice}")
+        raise InputError(f"{type(model).__name__} has no attention to capture: {reason}")
     return layers

@@ -4,6 +4,7 @@ and position-embedding similarity (paper, Fig. 7)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import singledispatch
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +47,8 @@ def model_exhibits(
 def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
     """Show the principal components of the first layer's filters (Fig. 7 left)."""
     weight = first_filters(model)
+    if weight is None:
+        return left_out("filters", "no-convolution")
     height, width = weight.shape[-2:]
     if height == width == 1:
         return left_out("filters", "one-pixel", of_patches=isinstance(model, ViT))
@@ -68,6 +71,8 @@ def positions_figure(model: Model) -> Exhibit | LeftOut:
     if not isinstance(model, ViT):
         return left_out("positions", "positions.convolutional")
     rows = position_rows(model)
+    if rows is None and type(model) is not ViT:
+        return left_out("positions", "positions.unknown")
     if rows is None:
         kind = model.config.position.kind
         return left_out("positions", f"positions.{'none' if kind == 'none' else 'inside'}", kind=kind)
@@ -131,8 +136,10 @@ def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], s
     )
 
 
-def first_filters(model: Model) -> Float[Tensor, "D C P Q"]:
-    """Return the kernels of the first layer: the patch projection E, or a stem's first convolution."""
+@singledispatch
+def first_filters(model: Model) -> Float[Tensor, "D C P Q"] | None:
+    """Return the kernels of the first layer: the patch projection E, or a stem's first convolution; None of a
+    module that has no convolution."""
     for module in model.modules():
         match module:
             case PatchStem():
@@ -169,6 +176,7 @@ def principal_filters(
     return filters[:count], (variance / variance.sum().clamp_min(1e-12))[:count]
 
 
+@singledispatch
 def position_rows(model: ViT) -> Float[Tensor, "N D"] | None:
     """Return the position embedding of each patch; of the first layer, where every layer has its own; None
     where none are added to the tokens."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from vitreous.errors import InputError, nearest
 from vitreous.evaluation.outputs import Progress
 from vitreous.inspection import survey_figures as figures
 from vitreous.inspection.architecture import architecture_figure
+from vitreous.inspection.attributions import affordable, attribute_batch, attributions_figure
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.explorer import View, explorer_data
 from vitreous.inspection.images import Pixels, rgb
@@ -48,6 +51,7 @@ class InspectionRequest:
         patch: (row, column), from 0, of the patch whose attention is shown; None: the one in the middle.
         other: another model, whose layers are compared with this one's.
         other_name: what to call it.
+        attributions: how many images are attributed by every method; None: as many as take about a minute.
         progress: is called with the images done and all of them.
     """
 
@@ -58,6 +62,7 @@ class InspectionRequest:
     patch: tuple[int, int] | None = None
     other: Model | None = None
     other_name: str = "the other"
+    attributions: int | None = None
     progress: Progress | None = None
 
 
@@ -163,6 +168,7 @@ def vit_exhibits(
     parts: list[Exhibit | LeftOut] = [
         attention_triples(config, named, seen),
         *relevance_figures(evidence, named, request.label),
+        *attribution_figures(model, close, named, wanted, request.attributions),
         figures.heads_figure(seen, config),
         figures.distance_figure(seen),
         figures.patch_figure(seen, shown, config, patch),
@@ -266,6 +272,23 @@ def class_number(labels: Sequence[str], label: str) -> int:
     if len(labels) > MOST_NAMED and not hint.startswith("did you mean"):
         hint = f"give one of its labels, or a number from 0 to {len(labels) - 1}"
     raise InputError(f"the model has no class {label!r}: {hint}")
+
+
+def attribution_figures(
+    model: ViT,
+    images: Float[Tensor, "B C H W"],
+    shown: Sequence[tuple[Pixels, str]],
+    wanted: int | None,
+    count: int | None,
+) -> list[Exhibit | LeftOut]:
+    """Return the attributions of the first images, for a class or for each image's prediction."""
+    if model.config.num_classes is None or count == 0:
+        return []
+    several = affordable(model, len(images)) if count is None else min(count, len(images))
+    if not several:
+        return [left_out("attributions", "costly")]
+    classes = None if wanted is None else torch.full((several,), wanted)
+    return [attributions_figure(attribute_batch(model, images[:several], classes), shown)]
 
 
 def relevance_figures(

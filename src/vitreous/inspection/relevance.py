@@ -12,8 +12,10 @@ gradient of a map is dy/dA = (dy/d(A v)) v^T.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 import torch
@@ -21,10 +23,12 @@ import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from vitreous.errors import InputError
 from vitreous.inspection.attention_metrics import attention_pooling, pooling_maps, readout_weights, to_grid
 from vitreous.inspection.capture import attention_layers
+from vitreous.inspection.operators import SLOPES, operands_of
 from vitreous.inspection.representations import layer_tokens
 from vitreous.layers.attention import Attention
 from vitreous.models.vit import ViT
@@ -41,8 +45,10 @@ class Relevance(NamedTuple):
 
     patches: Float[Tensor, "B rows columns"]
     heads: Float[Tensor, "B L K"]
+    gradient: Float[Tensor, "B rows columns"]
 
 
+@singledispatch
 def relevance(
     model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None = None
 ) -> Relevance:
@@ -60,14 +66,21 @@ def relevance(
             *inputs, last = layer_tokens(model, images)
         row, start, slope = readout_relevance(model, last, classes)
         heads: list[Tensor] = []
+        gradient = row if attention_pooling(model) else None
         # Each layer is computed again for its gradient: the activations of all would be gigabytes.
         for block, z in zip(reversed(model.blocks), reversed(inputs), strict=True):
             evidence, importance, slope = layer_relevance(block, z, slope)
-            row = row + torch.einsum("bt,bts->bs", row, evidence)
+            added = torch.einsum("bt,bts->bs", row, evidence)
+            row, gradient = row + added, added if gradient is None else gradient
             heads.append(importance)
     finally:
         model.train(was_training)
-    return Relevance(to_grid(row - start, model.config), torch.stack(heads[::-1], dim=1))
+    assert gradient is not None
+    return Relevance(
+        to_grid(row - start, model.config),
+        torch.stack(heads[::-1], dim=1),
+        to_grid(gradient, model.config),
+    )
 
 
 def readout_relevance(
@@ -114,6 +127,50 @@ def layer_relevance(
         )
         evidence = (gradient @ value.transpose(-2, -1) * weights).clamp_min(0).mean(dim=1)
         return evidence, (gradient * context).sum(dim=(2, 3)).abs(), slope
+
+
+class Backward(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees the backward pass of every attention of any module, from the last layer to the first, and carries
+    the rows that the head reads through them.
+
+    Attributes:
+        shapes: of the maps of the attention that the backward pass has not reached.
+        row: what the head reads, through the layers so far.
+        gradient: the attention gradient.
+        heads: the importance of the heads, from the last layer to the first.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]], row: Float[Tensor, "B T"]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.row = row
+        self.gradient: Tensor | None = None
+        self.shapes = [(len(row), *shape[1:]) for shape in shapes]
+        self.heads: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        slopes = SLOPES.get(func._schema.name)
+        if slopes is not None and self.shapes:
+            with torch.no_grad(), _disable_current_modes():
+                weights, gradient = slopes(operands_of(func, args, kwargs or {}))
+                shape = self.shapes[-1]
+                if weights.shape[-2:] == shape[-2:] and weights.numel() == math.prod(shape):
+                    self.shapes.pop()
+                    self.through((weights * gradient).float().reshape(shape))
+        return func(*args, **(kwargs or {}))
+
+    def through(self, products: Float[Tensor, "B K T S"]) -> None:
+        """Carry the rows through an attention: A times dy/dA of every head."""
+        evidence = products.clamp_min(0).mean(dim=1)
+        self.heads.append(products.sum(dim=(2, 3)).abs())
+        if evidence.shape[-1] != evidence.shape[-2]:  # a pooling, which may skip the first tokens
+            pooled = F.pad(evidence[:, 0], (self.row.shape[1] - evidence.shape[-1], 0))
+            self.row = self.gradient = pooled
+            return
+        added = torch.einsum("bt,bts->bs", self.row, evidence)
+        self.gradient = added if self.gradient is None else self.gradient
+        self.row = self.row + added
 
 
 @contextmanager

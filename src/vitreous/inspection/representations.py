@@ -8,6 +8,7 @@ et al., arXiv 2010.15327, Eq. 3 to 5, so that a few images do not make all layer
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import singledispatch
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,6 +18,7 @@ from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 
 
+@singledispatch
 def layer_tokens(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterator[Float[Tensor, "B T D"]]:
     """Yield z_0, z_1 ... z_L of Eq. 1 to 3."""
     z = model.embed(images)
@@ -26,6 +28,7 @@ def layer_tokens(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterator[Float
         yield z
 
 
+@singledispatch
 def logit_lens(model: ViT, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B classes"]:
     """Return the class probabilities if the encoder ended with these tokens: same norm, pooling and head."""
     return model.head(model.representation(model.pool(model.norm(z)))).softmax(dim=-1)

@@ -41,7 +41,7 @@ MOST_NAMED = 6  # settings of the user's that are named
 DRAWN = {"split_seed", "split_by", "group_by", "split_file", "test_fraction", "validation_fraction"}
 OPENING = frozenset({"--image-size", "--set"})
 READING = OPENING | {"--workers"}
-INSPECTING = OPENING | {"--label", "--patch", "--compare"}
+INSPECTING = OPENING | {"--label", "--patch", "--compare", "--attributions"}
 TRAINING = frozenset(
     {"--model", "--init", "--image-size", "--minutes", "--workers", "--strict", "--group-by"}
 )

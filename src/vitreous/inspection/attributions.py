@@ -1,0 +1,259 @@
+"""Attributions of a prediction to patches, by four methods side by side, each with a sanity check.
+
+Integrated gradients: Sundararajan et al., arXiv 1703.01365. The check with randomized weights: Adebayo et
+al., arXiv 1810.03292. A map that stays the same when the weights are drawn again shows the image alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from markupsafe import Markup
+from torch import Tensor, nn
+
+from vitreous.evaluation.outputs import Progress
+from vitreous.inspection.attention_metrics import flow, map_words, readout_of, rollout, to_grid
+from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.images import Pixels, contact_sheet, overlay
+from vitreous.inspection.page import HTML, Exhibit, exhibit
+from vitreous.inspection.relevance import relevance
+from vitreous.languages import phrase
+from vitreous.models.vit import ViT
+from vitreous.rng import torch_generator
+
+METHODS = ("rollout", "relevance", "attention-gradient", "integrated-gradients")
+STEPS = 16  # of integrated gradients
+SAME, PARTLY = (
+    0.5,
+    0.25,
+)  # rank correlations above which a map hardly, or only in part, depends on the weights
+MOST_SHOWN = 4  # images, each with all methods
+BUDGET = 4e12  # operations of a page's attributions: about a minute on two cores
+Maps = Mapping[str, Float[Tensor, "B rows columns"]]
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Which patches a class is attributed to.
+
+    Attributes:
+        classes: which is explained, for each image.
+        maps: of each method; not negative.
+        randomized: the same for the same class, of the model with weights that were drawn again.
+        correlation: of the ranks of the patches in both, for each method and image: 1 for the same order.
+        total: what the integrated gradients of an image add up to.
+        difference: of the logit at the image and at the baseline, which they should add up to.
+        steps: of integrated gradients.
+    """
+
+    classes: Int[Tensor, "B"]
+    maps: Maps
+    randomized: Maps
+    correlation: Mapping[str, Float[Tensor, "B"]]
+    total: Float[Tensor, "B"]
+    difference: Float[Tensor, "B"]
+    steps: int
+
+
+def attribute_batch(
+    model: ViT,
+    images: Float[Tensor, "B C H W"],
+    classes: Int[Tensor, "B"] | None = None,
+    *,
+    steps: int = STEPS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Attribution:
+    """Attribute the logit of `classes`, by default of each image's prediction, to patches, image by image.
+
+    Args:
+        steps: of integrated gradients.
+        seed: of the randomized weights.
+        progress: is called with the images done and all of them, of both models.
+    """
+    device = next(model.parameters()).device
+    if classes is None:
+        with torch.no_grad():
+            classes = torch.cat(
+                [model(each.to(device)).argmax(dim=-1).cpu() for each in torch.split(images, 1)]
+            )
+    found: list[Maps] = []
+    added: list[Tensor] = []
+    other = randomized(model, seed)
+    for number, viewed in enumerate((model, other)):
+        parts: list[Maps] = []
+        for place, (image, target) in enumerate(
+            zip(torch.split(images, 1), torch.split(classes, 1), strict=True)
+        ):
+            maps, sums = all_maps(viewed, image.to(device), target.to(device), steps)
+            parts.append(maps)
+            added += [sums] if viewed is model else []
+            if progress:
+                progress(number * len(images) + place + 1, 2 * len(images))
+        found.append({name: torch.cat([part[name] for part in parts]) for name in METHODS})
+    own, drawn = found
+    correlation = {name: rank_correlation(own[name], drawn[name]) for name in METHODS}
+    total, difference = torch.cat(added, dim=1)
+    return Attribution(classes, own, drawn, correlation, total, difference, steps)
+
+
+def all_maps(
+    model: ViT, image: Float[Tensor, "1 C H W"], target: Int[Tensor, "1"], steps: int
+) -> tuple[Maps, Float[Tensor, "2 1"]]:
+    """Return the map of each method for one image, and what integrated gradients add up to, and should."""
+    evidence = relevance(model, image, target)
+    pixels, difference = integrated_gradients(model, image, target, steps=steps)
+    maps = {
+        "rollout": rollout_map(model, image),
+        "relevance": evidence.patches.cpu(),
+        "attention-gradient": evidence.gradient.cpu(),
+        # What speaks for the class; a patch that speaks against it has none.
+        "integrated-gradients": per_patch(pixels, model.config.grid).clamp_min(0).cpu(),
+    }
+    return maps, torch.stack([pixels.sum(dim=(1, 2, 3)), difference]).cpu()
+
+
+@torch.inference_mode()
+def rollout_map(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B rows columns"]:
+    """Return what arrives of each patch, through all layers, at the tokens that the head reads."""
+    weights = readout_of(model, images)
+    with capture_attention(model, reduce=lambda maps: flow(maps.float()).cpu()) as attention:
+        model(images)
+    return to_grid(torch.einsum("bt,bts->bs", weights, rollout(attention.maps)), model.config)
+
+
+def integrated_gradients(
+    model: nn.Module,
+    images: Float[Tensor, "B C H W"],
+    classes: Int[Tensor, "B"] | None = None,
+    *,
+    baseline: Float[Tensor, "B C H W"] | None = None,
+    steps: int = STEPS,
+) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B"]]:
+    """Return the integrated gradients of each pixel, and the difference of the logits at the image and at the
+    baseline, to which they add up but for the error of the integral (completeness).
+
+    The integral over the straight path from the baseline is that of Gauss and Legendre.
+
+    Args:
+        model: any module from images to logits (B, classes), in evaluation mode.
+        baseline: an image without content; by default the mean color, zero after the normalization.
+        steps: points of the integral, one forward and backward pass each.
+    """
+    baseline = torch.zeros_like(images) if baseline is None else baseline
+    with torch.no_grad():
+        logits, at_baseline = model(images), model(baseline)
+    target = (logits.argmax(dim=-1) if classes is None else classes.to(logits.device))[:, None]
+    points, weights = np.polynomial.legendre.leggauss(steps)
+    total = torch.zeros_like(images)
+    for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
+        between = (baseline + float(point) * (images - baseline)).detach().requires_grad_()
+        with torch.enable_grad():
+            score = model(between).gather(1, target).sum()
+        total += float(weight) * torch.autograd.grad(score, between)[0]
+    return total * (images - baseline), (logits - at_baseline).gather(1, target)[:, 0]
+
+
+def per_patch(pixels: Float[Tensor, "B C H W"], grid: tuple[int, int]) -> Float[Tensor, "B rows columns"]:
+    """Return the sums of the pixels of each patch; what a last patch lacks counts as zero."""
+    rows, columns = grid
+    height, width = -(-pixels.shape[2] // rows), -(-pixels.shape[3] // columns)
+    summed = F.pad(
+        pixels.sum(dim=1), (0, columns * width - pixels.shape[3], 0, rows * height - pixels.shape[2])
+    )
+    return summed.reshape(-1, rows, height, columns, width).sum(dim=(2, 4))
+
+
+def randomized(model: ViT, seed: int = 0) -> ViT:
+    """Return a copy whose weights are all drawn again, each tensor with its own mean and deviation."""
+    other: Any = deepcopy(model)
+    rng = torch_generator(seed, "randomized-weights")
+    with torch.no_grad():
+        for parameter in other.parameters():
+            drawn = torch.randn(parameter.shape, generator=rng)
+            spread = parameter.float().std(correction=0) if parameter.numel() > 1 else 0.0
+            parameter.copy_((parameter.float().mean() + spread * drawn.to(parameter.device)).to(parameter))
+    copied: ViT = other.eval()
+    return copied
+
+
+def rank_correlation(
+    first: Float[Tensor, "B rows columns"], second: Float[Tensor, "B rows columns"]
+) -> Float[Tensor, "B"]:
+    """Return Spearman's correlation of the patches' ranks, image by image; 0 where a map is even."""
+    ranks = [average_ranks(each.flatten(1)) for each in (first, second)]
+    a, b = (each - each.mean(dim=1, keepdim=True) for each in ranks)
+    scale = a.norm(dim=1) * b.norm(dim=1)
+    return torch.where(scale > 0, (a * b).sum(dim=1) / scale.clamp_min(1e-12), 0.0).float()
+
+
+def average_ranks(values: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+    """Return the rank of each value in its row; equal values share the mean of their ranks."""
+    below = (values[:, None, :] < values[:, :, None]).sum(dim=2)
+    equal = (values[:, None, :] == values[:, :, None]).sum(dim=2)
+    return (below + (equal - 1) / 2).double()
+
+
+def affordable(model: ViT, count: int) -> int:
+    """Return how many of `count` images can be attributed in about a minute on a few cores."""
+    config = model.config
+    weights = sum(each.numel() for each in model.parameters())
+    operations = 6 * weights * config.sequence_length * 2 * STEPS  # forward and backward, of both models
+    return int(min(count, MOST_SHOWN, BUDGET // max(operations, 1)))
+
+
+def attributions_figure(found: Attribution, images: Sequence[tuple[Pixels, str]]) -> Exhibit:
+    """Show the maps of each image side by side, each with its rank correlation with the randomized model."""
+    rows, files = [], []
+    for place, (image, caption) in enumerate(images[: len(found.total)]):
+        sums = {"total": float(found.total[place]), "difference": float(found.difference[place])}
+        tiles, notes = [(image, caption)], [phrase("attributions.sums", **sums)]
+        for name in METHODS:
+            values, correlation = found.maps[name][place], float(found.correlation[name][place])
+            tiles.append((overlay(image, values), phrase(f"attributions.{name}")))
+            notes.append(f"{map_words(values)}; {in_words(correlation, values.numel())}")
+        rows.append(HTML.image_row(tiles, notes))
+        files += [tile for tile, _ in tiles]
+    arrays = {f"attribution_{name.replace('-', '_')}": maps.numpy() for name, maps in found.maps.items()}
+    means = [
+        phrase(
+            "attributions.mean",
+            name=phrase(f"attributions.{name}"),
+            words=in_words(float(each.mean()), found.maps[name][0].numel()),
+        )
+        for name, each in found.correlation.items()
+    ]
+    return exhibit(
+        "attributions",
+        Markup().join(rows),
+        file=contact_sheet(files, columns=1 + len(METHODS), least=128),
+        heat=True,
+        arrays=arrays,
+        count=len(found.total),
+        steps=found.steps,
+        means="; ".join(means),
+    )
+
+
+def in_words(correlation: float, patches: int) -> str:
+    """Return what a rank correlation with the map of randomized weights says; of few patches, little."""
+    by_chance = 2 / max(patches - 1, 1) ** 0.5  # two standard deviations of unrelated ranks
+    verdict = (
+        "same"
+        if correlation > max(SAME, by_chance)
+        else "partly"
+        if correlation > max(PARTLY, by_chance)
+        else "depends"
+    )
+    return phrase(
+        "attributions.correlation",
+        value=round(correlation, 2) + 0.0,
+        verdict=phrase(f"attributions.{verdict}"),
+    )
