@@ -170,7 +170,10 @@ def test_a_page_of_a_module_as_it_is(tmp_path: Path) -> None:
     assert "with randomized weights: " in page
     arrays = np.load(found.arrays)
     assert arrays["attribution_integrated_gradients"].shape == (1, 4, 4)
-    assert [each["figure"] for each in found.summary["left_out"]] == ["Layer similarity (CKA)"]
+    assert [each["figure"] for each in found.summary["left_out"]] == [
+        "Layer similarity (CKA)",
+        "Architecture",
+    ]
 
 
 def test_a_module_whose_layers_have_other_tokens_is_refused_with_what_remains() -> None:

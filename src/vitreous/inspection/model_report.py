@@ -20,6 +20,7 @@ from vitreous.inspection.attributions import affordable, attribute_batch, attrib
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.explorer import View, explorer_data
 from vitreous.inspection.images import Pixels, rgb
+from vitreous.inspection.live import LiveViT
 from vitreous.inspection.model_figures import (
     attention_triples,
     filters_figure,
@@ -101,13 +102,15 @@ def write_model_report(
         found, interactive, summary = vit_exhibits(model, images, request)
         parts += found
     else:
-        given = {"--label": request.label, "--patch": request.patch, "--compare": request.other}
+        given: dict[str, Any] = {"--label": request.label, "--patch": request.patch}
+        given |= {"--compare": request.other, "--attributions": request.attributions}
         if asked := [option for option, value in given.items() if value is not None]:
             raise InputError(
                 f"{asked[0]} does not go with a convolutional network, which has no attention: leave it out"
             )
         parts += [filters_figure(model), left_out("groups.attention", "no-tokens")]
-    parts.append(architecture_figure(model))
+    whole = not isinstance(model, LiveViT)  # nothing is known of the parts of another library's module
+    parts.append(architecture_figure(model) if whole else left_out("architecture", "other-library"))
     notice = summary.pop("notice", "")
     exhibits = [part for part in parts if isinstance(part, Exhibit)]
     missing = [part for part in parts if isinstance(part, LeftOut)]
