@@ -15,6 +15,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import logging
 import platform
 import sys
 import tempfile
@@ -208,6 +209,7 @@ def peer_case(
 @torch.no_grad()
 def measured(only: str | None = None) -> dict[str, dict[str, dict[str, float | None]]]:
     """Every family and format, with the largest difference of its cases."""
+    logging.disable(logging.WARNING)  # what the files leave open is given or known
     peers = program(TESTS / "peer_families.py")
     golden = program(ROOT / "tests" / "golden" / "test_checkpoints.py").CASES
     given = program(TESTS / "test_families.py").GIVEN

@@ -145,6 +145,7 @@ def test_rounded_wavelengths(tmp_path: Path) -> None:
     with pytest.raises(vt.InputError, match=r"cannot hold rotary\.periods; drop it with drop="):
         vt.save(model, tmp_path / "m", format="huggingface")
     vt.save(model, tmp_path / "m", format="huggingface", drop=("rotary.periods",))
+    assert "embeddings.mask_token" in load_file(tmp_path / "m" / "model.safetensors")
     exact: Any = vt.load(tmp_path / "m")
     images = torch.randn(2, 3, 12, 12)
     assert 0 < (exact(images) - model(images)).abs().max() < 0.05
@@ -203,3 +204,17 @@ def test_the_table_of_families_is_what_was_measured() -> None:
             assert ("out" in ways) == ("out" in measured[family][format]), (family, format)
             assert "out" not in ways or "(only read)" not in formats[format]
             assert max(value or 0 for value in measured[family][format].values()) < TOLERANCE
+
+
+@pytest.mark.slow
+def test_the_families_are_measured_again(tmp_path: Path) -> None:
+    """With the codebases that are installed."""
+    import json
+    import subprocess
+    import sys
+
+    program = HERE.parents[1] / "benchmarks" / "checkpoint_families.py"
+    subprocess.run([sys.executable, str(program), "--out", str(tmp_path)], check=True, capture_output=True)
+    measured = json.loads((tmp_path / "checkpoint_families.json").read_text(encoding="utf-8"))["families"]
+    differences = [value for rows in measured.values() for row in rows.values() for value in row.values()]
+    assert max(value or 0 for value in differences) < TOLERANCE

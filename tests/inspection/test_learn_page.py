@@ -196,6 +196,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "relative positions, tanh GELU": {"position": {"kind": "relative"}, "mlp": "gelu_tanh"},
     "rotary positions, q and k norm": {"position": {"kind": "rotary-2d"}, "qk_norm": True, "registers": 1},
+    "rotary positions of halves": {"rotary": {"pairs": "halves", "coordinates": "centered", "axes": "yx"}},
     "convolution stem": {"stem": CONVOLUTIONS, "mlp": "relu"},
     "convolution stem, instance norm, RGB": {"stem": {**CONVOLUTIONS, "norm": "instance"}, "channels": 3},
     "linear stem with norms, RGB": {

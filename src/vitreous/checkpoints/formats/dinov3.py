@@ -5,6 +5,7 @@ keys have no bias: Meta's file masks it, transformers leaves it out, and here it
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +214,8 @@ def read_dinov3_vit(source: Source) -> Reading:
     config = configured(ViTConfig, source, fields)
     ignored = (MASK_TOKEN, *(() if config.registers else ("embeddings.register_tokens",)))
     rows = transformers_rows(config, biases)
-    return Reading(source, config, rows, preprocessing_of(source, config), ignored=ignored, task=None)
+    look = preprocessing_of(replace(source, config={"model_type": "dinov3_vit"} | described), config)
+    return Reading(source, config, rows, look, ignored=ignored, task=None)
 
 
 TRANSFORMERS_LIMITS = LIMITS | dict.fromkeys(("norm_eps", "mlp")) | {"rotary.periods": (None,)}
@@ -247,7 +249,15 @@ def transformers_form(
 
 
 def written_rows(config: ViTConfig, described: dict[str, Any]) -> list[Row]:
-    """The table that a config.json of `transformers_form` asks for."""
+    """The table that a config.json of `transformers_form` asks for, with the tokens that no output needs."""
     present = [described[f"{name}_bias"] for name in ("query", "key", "value")]
     biases = tuple(f"{each}.bias" if has else None for each, has in zip(PROJECTIONS, present, strict=True))
-    return transformers_rows(config, biases)
+    tokens, *rows = transformers_rows(config, biases)
+    unused = {MASK_TOKEN: torch.zeros(1, 1, config.width)}
+    if not config.registers:
+        unused["embeddings.register_tokens"] = torch.zeros(1, 0, config.width)
+
+    def write(*ours: Tensor) -> tuple[Tensor, ...]:
+        return (*tokens.write(*ours), *unused.values())
+
+    return [tokens._replace(theirs=(*tokens.theirs, *unused), write=write), *rows]
