@@ -47,16 +47,26 @@ def tiny() -> Callable[..., ViT]:
     return make
 
 
-@pytest.fixture(scope="session")
-def timm_registry() -> ModuleType:
-    """The program that makes the package's table of timm's architectures."""
-    path = Path(__file__).with_name("timm_registry.py")
-    spec = importlib.util.spec_from_file_location("timm_registry", path)
+def program(name: str) -> ModuleType:
+    """A program beside these tests."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def timm_registry() -> ModuleType:
+    """The program that makes the package's table of timm's architectures."""
+    return program("timm_registry")
+
+
+@pytest.fixture(scope="session")
+def peer_families() -> ModuleType:
+    """The program that makes the golden models of families."""
+    return program("peer_families")
 
 
 @pytest.fixture(scope="session")

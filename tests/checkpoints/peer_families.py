@@ -9,6 +9,7 @@ expected.safetensors, what it computes. It needs the codebases, and nothing of v
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -313,6 +314,63 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
+TEXTS = ("the small frog", "we  read books!", "  Haus ß é and mehr ", ">>deu<< the sea")
+
+
+def write_marian(folder: Path, normalization: str = "identity") -> None:
+    """A translator of transformers whose encoder has other heads than its decoder, the two SentencePiece
+    models of its tokenizer, and in expected.json what it translates."""
+    import sentencepiece
+    import transformers
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        "the small frog sits in the green grass and sings",
+        "we read books and write letters every day",
+        "ein kleines Haus steht im Wald am Meer",
+        "wir lesen jeden Tag Bücher und schreiben Briefe",
+    ]
+    for side in ("source", "target"):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines * 20),
+            model_prefix=str(folder / side),
+            vocab_size=50,
+            model_type="unigram",
+            normalization_rule_name=normalization,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        (folder / f"{side}.model").rename(folder / f"{side}.spm")
+        (folder / f"{side}.vocab").unlink()
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    pieces = [model.IdToPiece(number) for number in range(3, model.GetPieceSize())]
+    vocabulary = {name: number for number, name in enumerate(["</s>", "<unk>", *pieces, ">>deu<<", "<pad>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    pad = len(vocabulary) - 1
+    torch.manual_seed(0)
+    peer = transformers.MarianMTModel(
+        transformers.MarianConfig(
+            vocab_size=len(vocabulary), d_model=16, encoder_layers=1, decoder_layers=1,
+            encoder_attention_heads=4, decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=16,
+            max_position_embeddings=32, pad_token_id=pad, eos_token_id=0, decoder_start_token_id=pad,
+            forced_eos_token_id=0,
+        )
+    ).eval()  # fmt: skip
+    for name, parameter in peer.named_parameters():
+        if parameter.ndim > 1 and "embed_positions" not in name:
+            parameter.data = 0.5 * torch.randn_like(parameter)
+    peer.generation_config.bad_words_ids = [[pad]]
+    peer.save_pretrained(folder)
+    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+    expected = []
+    for text in TEXTS:
+        ids = tokenizer([text], return_tensors="pt")["input_ids"]
+        written = peer.generate(ids, num_beams=1, do_sample=False, max_length=16)[0]
+        answer = tokenizer.decode(written, skip_special_tokens=True)
+        expected.append({"ids": ids[0].tolist(), "written": written.tolist(), "text": answer})
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1), encoding="utf-8")
+
+
 @torch.no_grad()
 def write(name: str, folder: Path) -> None:
     """The files of one case."""
@@ -327,5 +385,8 @@ def write(name: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    for chosen in sys.argv[1:] or CASES:
-        write(chosen, FOLDER / chosen)
+    for chosen in sys.argv[1:] or [*CASES, "marian"]:
+        if chosen == "marian":
+            write_marian(FOLDER / chosen)
+        else:
+            write(chosen, FOLDER / chosen)

@@ -62,19 +62,6 @@ WRITTEN = {
 }
 
 
-@pytest.fixture(scope="session")
-def peer_families() -> ModuleType:
-    """The program that makes the golden models."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("peer_families", HERE / "peer_families.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
     assert one.keys() == other.keys()
     for name, value in one.items():

@@ -14,9 +14,9 @@ from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError, cache_folder, require_packages
 
 DESCRIPTIONS = ["config.json", "preprocessor_config.json", "processor_config.json"]
-FILES = [*DESCRIPTIONS, "README.md", "*.safetensors", "*.safetensors.index.json"]
+FILES = [*DESCRIPTIONS, "generation_config.json", "README.md", "*.safetensors", "*.safetensors.index.json"]
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar")  # of files of weights
-OLDER_FILES = [*DESCRIPTIONS, "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
+OLDER_FILES = [*DESCRIPTIONS, "generation_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
 
 
 def local_copy(source: str, patterns: Sequence[str] = ()) -> Path:

@@ -147,6 +147,12 @@ def stored_task(where: str | Path, described: Mapping[str, Any]) -> str | None:
     return TASKS.get(described["kind"], "classification" if headed else None)
 
 
+def is_native(path: str | Path) -> bool:
+    """Whether a run directory or a folder holds a model of the native format."""
+    described = model_folder(Path(path)) / "config.json"
+    return described.is_file() and read_json(described).get("format") == "vitreous"
+
+
 def read_tokenizer(folder: str | Path) -> str:
     """Read the tokenizer of a native model that writes text, in the format of the tokenizers library.
 

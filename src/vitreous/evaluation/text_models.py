@@ -11,9 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.checkpoints import load
-from vitreous.checkpoints.native import read_tokenizer
+from vitreous.checkpoints.native import is_native, read_tokenizer
 from vitreous.data.text.batches import padded
-from vitreous.data.text.tokenizer import END, Tokenizer, tokenizer_from_json, up_to_end
+from vitreous.data.text.published_tokenizers import PublishedTokenizer, published_tokenizer
+from vitreous.data.text.tokenizer import Tokenizer, tokenizer_from_json, up_to_end
 from vitreous.errors import InputError
 from vitreous.models.decoding import beam_search, greedy
 from vitreous.models.transformer import Captioner, Memory, Transformer
@@ -48,9 +49,9 @@ class TextModel:
 
     kind: ClassVar[type[Captioner] | type[Transformer]]
 
-    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
+    def __init__(self, model: Any, tokenizer: Tokenizer | PublishedTokenizer) -> None:
         self.model: Any = model
-        self.tokenizer = tokenizer
+        self.tokenizer: Any = tokenizer  # of two kinds, alike
         vocabulary = model.text.config.vocabulary
         if len(tokenizer) > vocabulary:
             raise InputError(
@@ -59,13 +60,16 @@ class TextModel:
             )
 
     @classmethod
-    def load(cls: type[TextModelKind], path: Path) -> TextModelKind:
-        """Load a model from a run directory or its `model/`.
+    def load(cls: type[TextModelKind], path: str | Path) -> TextModelKind:
+        """Load a model from a run directory or its `model/`, or a published Marian or TrOCR: a folder with
+        its tokenizer's files, or `hf:org/name`.
 
         Raises:
             InputError: it is another model, or it is damaged.
         """
-        model = load(path, kind=cls.kind)
+        model: Any = load(path, kind=cls.kind)
+        if not is_native(path):
+            return cls(model, published_tokenizer(str(path), model.text.config))
         return cls(model, tokenizer_from_json(read_tokenizer(path), where=str(path)))
 
     @property
@@ -77,7 +81,11 @@ class TextModel:
         """Return the best text of a beam search for each encoded input of a batch."""
         found = beam_search(self.model.text, memory, **options)
         best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
-        return [WrittenText(self.tokenizer.decode(row), score, up_to_end(row)) for row, score in best]
+        return [WrittenText(self.tokenizer.decode(row), score, self.written(row)) for row, score in best]
+
+    def written(self, ids: list[int]) -> list[int]:
+        """Written ids without the padding after the end mark."""
+        return up_to_end(ids, self.tokenizer.end)
 
 
 class Reader(TextModel):
@@ -113,7 +121,7 @@ class Translator(TextModel):
         """
         if not text.strip():
             raise InputError("there is no text to translate in an empty line: write some")
-        ids = [*self.tokenizer.encode(text.strip()), END]
+        ids = [*self.tokenizer.encode(text.strip()), self.tokenizer.end]
         if len(ids) > self.model.config.max_length:
             raise InputError(
                 f"the text {text[:40]!r}... has {len(ids)} tokens, and the model reads "
@@ -141,7 +149,7 @@ class Translator(TextModel):
         results: dict[int, WrittenText] = {}
         for start in range(0, len(rows), batch_size):
             some = by_length[start : start + batch_size]
-            source = padded([rows[row] for row in some]).to(self.device)
+            source = padded([rows[row] for row in some], self.tokenizer.pad).to(self.device)
             limit = min(max_length or source.shape[1] + 50, self.model.config.max_length)
             results |= zip(some, self.decode(source, beams, length_penalty, limit), strict=True)
         return [results[row] for row in range(len(rows))]
@@ -153,4 +161,4 @@ class Translator(TextModel):
         if beams > 1:
             return self.search(memory, max_length=limit, beams=beams, length_penalty=length_penalty)
         ids = greedy(self.model.text, memory, max_length=limit)
-        return [WrittenText(self.tokenizer.decode(row), None, up_to_end(row)) for row in ids.tolist()]
+        return [WrittenText(self.tokenizer.decode(row), None, self.written(row)) for row in ids.tolist()]

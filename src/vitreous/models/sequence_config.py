@@ -67,6 +67,8 @@ class TransformerConfig(DecoderConfig):
     """The encoder-decoder of "Attention Is All You Need" (1706.03762, Table 3)."""
 
     encoder_depth: Positive = Field(default=6, description="encoder layers [N]")
+    encoder_heads: Positive | None = Field(default=None, description="of the encoder; None: heads")
+    encoder_mlp_dim: Positive | None = Field(default=None, description="of the encoder; None: mlp_dim")
     source_vocabulary: Positive | None = Field(
         default=None, description="None: source and target share one vocabulary and one embedding"
     )
@@ -80,6 +82,12 @@ class TransformerConfig(DecoderConfig):
     def big(cls, **overrides: Any) -> TransformerConfig:
         """N = 6, d_model 1024, d_ff 4096, h = 16, dropout 0.3."""
         return cls(**{"width": 1024, "mlp_dim": 4096, "heads": 16, "dropout": 0.3, **overrides})
+
+    @model_validator(mode="after")
+    def _heads_of_the_encoder(self) -> TransformerConfig:
+        if self.encoder_heads and self.width % self.encoder_heads:
+            raise ValueError(f"width {self.width} is not a multiple of {self.encoder_heads} encoder_heads")
+        return self
 
 
 class CaptionerConfig(Config):

@@ -117,6 +117,8 @@ class Encoder(Stack):
 
     def __init__(self, config: TransformerConfig) -> None:
         block = PreNormBlock if config.norm == "pre" else PostNormBlock
+        own = {"heads": config.encoder_heads, "mlp_dim": config.encoder_mlp_dim}
+        config = config.model_copy(update={name: size for name, size in own.items() if size})
         super().__init__(config, (block(**block_parts(config, 2)) for _ in range(config.encoder_depth)))
 
     def forward(self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None) -> Float[Tensor, "B T D"]:

@@ -66,6 +66,10 @@ class Predictions(Result):
         return [scalars(each.to_json()) for each in self.answers]
 
 
+# What published models of transformers that write text do, by their model_type.
+PUBLISHED = {"marian": "translation", "vision-encoder-decoder": "captioning"}
+
+
 def has_weights(spec: str) -> bool:
     """Return whether MODEL means weights from somewhere, and not a mere name."""
     return Path(spec).exists() or ":" in spec
@@ -88,7 +92,9 @@ def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
     for folder in (path, path / "model", path.parent if path.name == "model.safetensors" else path):
         if (folder / "config.json").is_file():
             described = read_json(folder / "config.json")
-            name = stored_task(folder, described) if described.get("format") == "vitreous" else None
+            name = PUBLISHED.get(str(described.get("model_type")))
+            if described.get("format") == "vitreous":
+                name = stored_task(folder, described)
             return task_named(name) if name in TASKS else None
     return task_named("segmentation") if str(model).startswith("Seg-") and not path.exists() else None
 

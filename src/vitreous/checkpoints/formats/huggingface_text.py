@@ -73,13 +73,19 @@ def decoder_fields(source: Source, decoder: Mapping[str, Any]) -> dict[str, Any]
 
 def marian_config(source: Source, decoding: Mapping[str, Any]) -> TransformerConfig:
     described = source.config
-    if described["encoder_attention_heads"] != described["decoder_attention_heads"]:
-        raise InputError("Marian models whose encoder and decoder differ in their heads are not supported")
+    decoding = decoding or described  # where older files have it
+    own = {"encoder_heads": "attention_heads", "encoder_mlp_dim": "ffn_dim"}
+    sizes = {
+        ours: described[f"encoder_{theirs}"]
+        for ours, theirs in own.items()
+        if described[f"encoder_{theirs}"] != described[f"decoder_{theirs}"]
+    }
     shared = described.get("share_encoder_decoder_embeddings", True)
     return TransformerConfig(
         vocabulary=described.get("decoder_vocab_size") or described["vocab_size"],
         source_vocabulary=None if shared else described["vocab_size"],
         encoder_depth=described["encoder_layers"],
+        **sizes,
         position="sinusoidal-halves",
         logits_bias=True,
         pad=described["pad_token_id"],

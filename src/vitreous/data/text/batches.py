@@ -66,10 +66,10 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> E
     return EncodedPairs(sources, targets, len(pairs) - len(sources))
 
 
-def padded(rows: Sequence[Sequence[int]]) -> Int64[Tensor, "B T"]:
+def padded(rows: Sequence[Sequence[int]], pad: int = PAD) -> Int64[Tensor, "B T"]:
     """Rows of ids, filled up to the longest."""
     longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+    return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
 
 
 def tokens_per_target(targets: Sequence[Sequence[int]], rows: int) -> Float[Tensor, " B"]:

@@ -22,6 +22,8 @@ class Tokenizer:
     Texts that look like special tokens are text: nothing that a user types becomes one.
     """
 
+    pad, end = PAD, END
+
     def __init__(self, vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> None:
         library = tokenizers_library()
         model = library.models.BPE(vocab=vocabulary, merges=list(merges), byte_fallback=True)
@@ -93,9 +95,9 @@ def tokenizer_from_json(text: str, *, where: str) -> Tokenizer:
         raise InputError(f"{where} is not a byte-pair tokenizer: it is damaged, or another file") from None
 
 
-def up_to_end(ids: Sequence[int]) -> list[int]:
-    """Written ids without the padding after the end mark."""
-    return list(ids[: ids.index(END) + 1] if END in ids else ids)
+def up_to_end(ids: Sequence[int], end: int = END) -> list[int]:
+    """Written ids without the padding after the end mark; the first may be a start mark of its number."""
+    return list(ids[: ids.index(end, 1) + 1] if end in ids[1:] else ids)
 
 
 def tokenizers_library() -> Any:

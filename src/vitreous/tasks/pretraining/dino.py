@@ -245,7 +245,8 @@ class FeaturesAt:
     def __init__(self, model: Model, size: tuple[int, int]) -> None:
         changes = {"image_size": size, "num_classes": None}
         config = build(type(model.config), model.config.model_dump(), changes)
-        relative = isinstance(config, ViTConfig) and config.position.kind == "relative"
+        kinds = ("relative", "relative-bias")
+        relative = isinstance(config, ViTConfig) and config.position.kind in kinds
         if relative and size != model.config.image_size:
             raise InputError(
                 "relative positions have no resized form for small crops: "

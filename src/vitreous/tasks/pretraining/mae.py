@@ -109,7 +109,7 @@ class MAE(MaskedPrediction):
         self.config = config or MAEConfig()
         position = self.model.config.position
         rotary = self.model.config.resolved_rotary
-        if position.where != "stem" or position.kind == "relative" or rotary:
+        if position.where != "stem" or position.kind in ("relative", "relative-bias") or rotary:
             raise InputError(
                 f"MAE removes tokens, and {position.kind} positions ({position.where}) count all of them: "
                 "use learned or sincos-2d positions at the stem, or another --objective"
