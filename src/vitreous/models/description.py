@@ -244,6 +244,8 @@ class StageRecorder(TorchFunctionMode):
             owner = module.get_submodule(".".join(parents))
             part, where = getattr(owner, last), f"{path}.{name}".strip(".")
             if isinstance(part, nn.Module):
+                if isinstance(part, nn.RMSNorm):
+                    label = label[0].replace("LayerNorm", "RMSNorm"), label[1]
                 if not isinstance(part, nn.Identity):
                     self.after(part, where, label)
             elif part is not None:
