@@ -29,7 +29,7 @@ class PublishedTokenizer:
         names: each token as it looks, by its id.
         encode: from a text to ids; None where a model only writes.
         decode: from ids without marks to a text.
-        marks: ids that are no text, of which `end` ends one.
+        config: says which ids are marks.
     """
 
     def __init__(
