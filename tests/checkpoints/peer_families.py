@@ -268,9 +268,38 @@ WIDE = (3 * PATCH, 5 * PATCH)
 SIZES = {"timm-pe-core": WIDE, "timm-eva02": WIDE, "timm-rope-mixed": WIDE}
 OTHER = (4 * PATCH, 6 * PATCH)  # of resized models
 
+
+def vit_pytorch(module: str, kind: str, **arguments: Any) -> Case:
+    """One file of vit-pytorch, by itself: the package as a whole asks for more than that."""
+    package = importlib.util.find_spec("vit_pytorch")
+    if package is None or not package.submodule_search_locations:
+        raise ImportError("vit-pytorch is not installed")
+    path = Path(package.submodule_search_locations[0]) / f"{module}.py"
+    spec = importlib.util.spec_from_file_location(module, path)
+    assert spec is not None
+    assert spec.loader is not None
+    code = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(code)
+    sizes = {"image_size": SIZE, "patch_size": PATCH, "num_classes": CLASSES, "dim": WIDTH, "depth": 2}
+    sizes |= {"heads": HEADS, "dim_head": WIDTH // HEADS, "mlp_dim": HIDDEN}
+    made = getattr(code, kind)(**sizes | arguments)
+    if not isinstance(getattr(made, "linear_head", None), nn.Linear):  # that with qk-norm has none
+        made.linear_head = nn.Linear(WIDTH, CLASSES)
+    model = randomized(made)
+    return Case(
+        model,
+        lambda folder: torch.save(model.state_dict(), folder / "model.pt"),
+        lambda pixels: {"output": model(pixels)},
+    )
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "frankzvit-apart": lambda: readme_of_vit(0),
     "siglip2-naflex": siglip2,
+    "vit-pytorch-qk-norm": lambda: vit_pytorch("simple_vit_with_qk_norm", "SimpleViT"),
+    "vit-pytorch-registers": lambda: vit_pytorch(
+        "simple_vit_with_register_tokens", "SimpleViT", num_register_tokens=3
+    ),
     "timm-aimv2": lambda: timm_case("aimv2_large_patch14_224"),
     "aimv2": lambda: transformers_case(
         "Aimv2VisionModel", "Aimv2VisionConfig", None, **SIZED, use_head=False

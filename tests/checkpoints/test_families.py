@@ -21,6 +21,8 @@ TOLERANCE = 2e-5
 GIVEN: dict[str, dict[str, Any]] = {
     "frankzvit-apart": {"heads": 2},
     "siglip2-naflex": {},
+    "vit-pytorch-qk-norm": {"heads": 2, "image_size": 12},
+    "vit-pytorch-registers": {"heads": 2, "image_size": 12},
     "timm-aimv2": {},
     "aimv2": {},
     "aimv2-native": {},
@@ -59,6 +61,8 @@ WRITTEN = {
     "open-clip": "open-clip",
     "openai-clip": "open-clip",
     "frankzvit-apart": "frankzvit",
+    "vit-pytorch-qk-norm": "vit-pytorch",
+    "vit-pytorch-registers": "vit-pytorch",
 }
 
 

@@ -139,6 +139,7 @@ def reason_against(model: nn.Module) -> str | None:
     unsupported = {
         "a ResNet before the patches": config.stem.kind == "resnet",
         "LayerNorm after each branch (post-norm)": config.norm != "pre",
+        "queries and keys of unit length": config.qk_norm_per_head,
         "RMSNorm": config.norm_kind == "rms",
         "biases of relative positions": config.position.kind == "relative-bias",
         "LayerNorm inside attention or MLP": config.attention_sub_norm or config.mlp_sub_norm,

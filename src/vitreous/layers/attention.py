@@ -57,6 +57,21 @@ class KeyValues:
             self.cached = self.cached[0][rows], self.cached[1][rows]
 
 
+class UnitLength(nn.Module):
+    """Queries or keys of unit length, times a gain of each head and channel (ViT-22B's qk-norm as vit-pytorch
+    has it). A gain of sqrt(D_h) is RMSNorm's."""
+
+    def __init__(self, heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.empty(heads, 1, head_dim))
+
+    def reset(self, init: GoogleInit) -> None:
+        nn.init.constant_(self.gain, self.gain.shape[-1] ** 0.5)
+
+    def forward(self, x: Heads) -> Heads:
+        return F.normalize(x, dim=-1) * self.gain
+
+
 class Attention(nn.Module):
     """Multi-head self-attention, MSA (paper, Eq. 5-8).
 

@@ -77,6 +77,9 @@ class ViTConfig(Config):
     )
     qkv_bias: bool = Field(default=True, description="whether q, k and v have a bias")
     qk_norm: bool = Field(default=False, description="LayerNorm on q and k of each head")
+    qk_norm_per_head: bool = Field(
+        default=False, description="with qk_norm: unit length, times a gain of each head and channel"
+    )
     attention_sub_norm: bool = Field(
         default=False, description="LayerNorm inside the attention, before its projection (2210.06423)"
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from torch import nn
 
-from vitreous.layers.attention import Attention
+from vitreous.layers.attention import Attention, UnitLength
 from vitreous.layers.block import MLP, Branch, PostBranchNormBlock, PostNormBlock, PreNormBlock, SwiGLU
 from vitreous.layers.pooling import (
     AttentionPooling,
@@ -161,7 +162,7 @@ def build_block(
         heads=config.heads,
         head_dim=config.resolved_head_dim,
         qkv_bias=config.qkv_bias,
-        norm=partial(build_norm, config) if config.qk_norm else None,
+        norm=qk_norm(config),
         sub_norm=partial(build_norm, config) if config.attention_sub_norm else None,
         position=inner,
         dropout=config.attention_dropout,
@@ -173,6 +174,13 @@ def build_block(
         branches=(branch(), branch()),
         position=added,
     )
+
+
+def qk_norm(config: ViTConfig) -> Callable[[int], nn.Module] | None:
+    """What makes the norm of queries and keys, from the dimension of a head."""
+    if config.qk_norm_per_head:
+        return partial(UnitLength, config.heads)
+    return partial(build_norm, config) if config.qk_norm else None
 
 
 def build_mlp(config: ViTConfig, hidden: int | None = None) -> nn.Module:

@@ -1,12 +1,13 @@
-"""lucidrains/vit-pytorch: ViT and SimpleViT, of new releases and of old ones (no LayerNorms around the patch
-projection, the last norm in front of the head, a class token that is averaged in). LayerNorm eps 1e-5, q, k
-and v without bias; with one head as wide as the tokens, no projection out of it.
+"""lucidrains/vit-pytorch: ViT and SimpleViT, also with registers or with queries and keys of unit length, of
+new releases and of old ones (no LayerNorms around the patch projection, the last norm in front of the head, a
+class token that is averaged in). LayerNorm eps 1e-5, q, k and v without bias; with one head as wide as the
+tokens, no projection out of it.
 """
 
 from __future__ import annotations
 
 import re
-from math import isqrt
+from math import isqrt, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from vitreous.checkpoints.format import (
     tokens_and_positions,
 )
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, fixed, pairs, same, write_rows
+from vitreous.checkpoints.weights import Row, converted, fixed, pairs, same, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -40,11 +41,15 @@ LIMITS = PLAIN_VIT | {
     "stem.norm_before": (True,),
     "stem.norm_after": (True,),
     "class_token": None,
+    "registers": None,
+    "qk_norm": None,
+    "qk_norm_per_head": None,
     "pooling": ("class", "mean"),
     "head_dim": None,
 }
 
 
+TOKENS = {"class_token": "cls_token", "registers": "register_tokens"}
 LAYER = "transformer.layers.{}."
 ATTENTION_OUT = "blocks.{}.attention.out"
 
@@ -93,15 +98,29 @@ def vit_pytorch_rows(config: ViTConfig, *, simple: bool, projected: bool) -> lis
         identity = torch.eye(config.width)
         out = [fixed(f"{ATTENTION_OUT}.weight", identity, part="a projection out of one head"), no_bias]
     return [
-        tokens_and_positions(config, {"class_token": "cls_token"}, "pos_embedding", axes=2, table_axes=2),
+        tokens_and_positions(config, TOKENS, "pos_embedding", axes=2, table_axes=2),
         *pairs(names),
         *pairs(layer, "blocks.{}.", LAYER),
         *out,
+        # theirs is times sqrt(D_h), and their logits are not divided by it
+        gain("query", "q", float(config.resolved_head_dim)),
+        gain("key", "k", sqrt(config.resolved_head_dim)),
     ]
+
+
+def gain(ours: str, theirs: str, factor: float) -> Row:
+    """The gains of queries or keys of unit length."""
+    names = f"blocks.{{}}.attention.{ours}_norm.gain", f"{LAYER}0.{theirs}_norm.gamma"
+    return converted(*names, lambda gamma: gamma * factor, lambda gain: gain / factor)
 
 
 def read_vit_pytorch(source: Source) -> Reading:
     simple = any(f"linear_head.{name}" in source.tensors for name in ("weight", "1.weight"))
+    if source.tensors.keys() & {"linear_head.weight"} and len(source.shape("linear_head.weight")) == 1:
+        raise InputError(
+            f"{source.where}: vit-pytorch's SimpleViT with qk-norm ends in a LayerNorm, not in a classifier: "
+            "give it one (model.linear_head = nn.Linear(dim, classes)) and train that"
+        )
     # pool="mean" of new releases keeps an empty class token in its files
     empty = "cls_token" in source.tensors and 0 in source.tensors.shape("cls_token")
     source = source.renamed(
@@ -131,6 +150,9 @@ def read_vit_pytorch(source: Source) -> Reading:
         "norm_eps": 1e-5,
         "qkv_bias": False,
         "class_token": class_token,
+        "qk_norm": f"{LAYER.format(0)}0.q_norm.gamma" in source.tensors,
+        "qk_norm_per_head": f"{LAYER.format(0)}0.q_norm.gamma" in source.tensors,
+        "registers": source.size_if_there("register_tokens", 0, ndim=2) or 0,
         "pooling": "class" if class_token else "mean",
         "final_norm": "pooled" if pooled_norm else "tokens",
     }
@@ -168,6 +190,10 @@ def write_vit_pytorch(model: Model, path: Path) -> None:
     )
     keep = ("qkv_bias", "position") if simple else ("qkv_bias",)
     config, weights = held(model, "vit-pytorch", LIMITS, keep=keep, headless=False)
+    if (config.registers or config.qk_norm) and not simple:
+        raise InputError("vit-pytorch cannot hold registers or qk_norm, only in its SimpleViT")
+    if config.qk_norm != config.qk_norm_per_head or (config.registers and config.qk_norm):
+        raise InputError("vit-pytorch cannot hold qk_norm, only qk_norm_per_head without registers")
     if config.class_token != (config.pooling == "class"):
         raise InputError("vit-pytorch cannot hold a class token that is not what is pooled")
     if any(weight.any() for name, weight in weights.items() if name.endswith("attention.qkv.bias")):
