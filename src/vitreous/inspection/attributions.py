@@ -222,12 +222,9 @@ def attributions_figure(found: Attribution, images: Sequence[tuple[Pixels, str]]
         rows.append(HTML.image_row(tiles, notes))
         files += [tile for tile, _ in tiles]
     arrays = {f"attribution_{name.replace('-', '_')}": maps.numpy() for name, maps in found.maps.items()}
+    patches = found.maps[METHODS[0]][0].numel()
     means = [
-        phrase(
-            "attributions.mean",
-            name=phrase(f"attributions.{name}"),
-            words=in_words(float(each.mean()), found.maps[name][0].numel()),
-        )
+        f"{phrase(f'attributions.{name}')}: {in_words(float(each.mean()), patches)}"
         for name, each in found.correlation.items()
     ]
     return exhibit(

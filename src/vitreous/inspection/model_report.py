@@ -158,7 +158,7 @@ def vit_exhibits(
     labels = labels_of(model)
     wanted = None if request.label is None else class_number(labels, request.label)
     names = [name for _, name in images]
-    batch = model.preprocessing([image for image, _ in images])
+    batch = prepared(model, [image for image, _ in images])
     close = batch[:CLOSE]
 
     seen = survey(model, batch, patch=patch, close=CLOSE, progress=request.progress)
@@ -207,7 +207,7 @@ def other_view(
 ) -> tuple[Tensor, View]:
     """Return the features of each layer of another model on the same images, with its own preprocessing; and
     what it sees in those that are shown."""
-    batch = model.preprocessing([image for image, _ in images])
+    batch = prepared(model, [image for image, _ in images])
     close, grid = batch[:CLOSE], model.config.grid
     seen = survey(model, close, patch=(grid[0] // 2, grid[1] // 2), close=CLOSE)
     captions = captions_of([name for _, name in images[:CLOSE]], seen.lens, labels_of(model))
@@ -242,6 +242,14 @@ def captions_of(names: Sequence[str], lens: Lens | None, labels: Sequence[str]) 
         phrase("images.open" if undecided else "images.prediction", name=name, answer=answer)
         for name, answer, undecided in zip(names, answers, figures.undecided(lens), strict=False)
     ] or list(names)
+
+
+def prepared(model: ViT, images: Sequence[Image.Image]) -> Float[Tensor, "B C H W"]:
+    """Return images as the model takes them, one by one, so that many are in memory only once."""
+    batch = torch.empty(len(images), model.preprocessing.channels, *model.preprocessing.size)
+    for place, image in enumerate(images):
+        batch[place] = model.preprocessing(image)
+    return batch
 
 
 def undecided_notice(lens: Lens | None) -> str:
