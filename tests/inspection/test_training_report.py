@@ -320,7 +320,7 @@ def test_many_classes_are_in_a_table_that_scrolls_and_in_the_explorer(run: Path)
     )
     table = classes_table(found)
     assert re.search(r"<td>class (\d+)</td>", table.html)[1] == "7"  # type: ignore[index]  # the worst first
-    assert 'tabindex="0" role="region" aria-label="Per-class metrics"' in table.html
+    assert 'class="tall" tabindex="0" role="group" aria-label="Per-class metrics"' in table.html
     assert "lowest F1 come first" in table.caption
     model = model_of(num_classes=50)
     model.labels = classes
