@@ -20,6 +20,16 @@ pytestmark = pytest.mark.slow
 TOLERANCE = 2e-5
 
 
+BIASED = {"position": {"kind": "relative-bias", "where": "every-layer"}}
+AIMV2 = {
+    "norm_kind": "rms",
+    "norm_eps": 1e-5,
+    "qkv_bias": False,
+    "class_token": False,
+    "pooling": "mean",
+    "mlp": "swiglu",
+    "stem": {"kind": "patch", "form": "linear", "norm_after": True},
+}
 HUGGINGFACE = {
     "ViTForImageClassification": {},
     "ViTModel with a pooler": {"num_classes": None, "representation_size": 24},
@@ -35,6 +45,9 @@ HUGGINGFACE = {
     "Dinov2 with SwiGLU": {"registers": 1, "mlp": "swiglu", "mlp_dim": 88},
     "CLIP with its projection": {"embedding_norm": True, "head_bias": False, "mlp": "quick_gelu"},
     "CLIP": {"embedding_norm": True, "num_classes": None, "norm_eps": 1e-5},
+    "BEiT": BIASED | {"pooling": "mean", "final_norm": "pooled", "layer_scale": 0.1},
+    "BEiT with one table, without LayerScale": BIASED
+    | {"position": {"kind": "relative-bias", "where": "every-layer-shared"}},
     "SigLIP": {"class_token": False, "pooling": "attention", "num_classes": None, "mlp": "gelu_tanh"},
 }
 
@@ -62,6 +75,19 @@ def test_transformers(name: str, tiny: Any, tmp_path: Path) -> None:
     else:
         theirs = output.last_hidden_state[:, 0]
     assert (model(images) - theirs).abs().max() < TOLERANCE
+
+
+@torch.no_grad()
+def test_transformers_takes_an_aimv2(tiny: Any, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = tiny(**AIMV2, num_classes=None)
+    for block in model.blocks:
+        for part in (block.attention.out, block.mlp.gate_expand, block.mlp.contract):
+            part.bias.zero_()
+    vt.save(model, tmp_path / "m", format="aimv2")
+    peer = transformers.Aimv2VisionModel.from_pretrained(tmp_path / "m").eval()
+    images = torch.randn(2, 3, *model.config.image_size)
+    assert (model.tokens(images) - peer(pixel_values=images).last_hidden_state).abs().max() < TOLERANCE
 
 
 @torch.no_grad()
@@ -103,6 +129,10 @@ TIMM = {
     "DeiT": {"distillation_token": True, "pooling": "class+distillation"},
     "oblong": {"image_size": (24, 40), "num_classes": None},
     "odd MLP": {"mlp_dim": 67},
+    "BEiT": BIASED | {"pooling": "mean", "final_norm": "pooled", "layer_scale": 0.1},
+    "BEiT with one table": BIASED
+    | {"position": {"kind": "relative-bias", "where": "every-layer-shared"}, "image_size": (24, 40)},
+    "AIMv2": AIMV2,
 }
 
 
@@ -110,6 +140,10 @@ TIMM = {
 @torch.no_grad()
 def test_timm(name: str, tiny: Any, timm: Any, tmp_path: Path) -> None:
     model = tiny(**TIMM[name])
+    if name == "AIMv2":  # has no biases there
+        for block in model.blocks:
+            for part in (block.attention.out, block.mlp.gate_expand, block.mlp.contract):
+                part.bias.zero_()
     vt.save(model, tmp_path / "m", format="timm")
     peer = timm.create_model(f"local-dir:{tmp_path / 'm'}", pretrained=True).eval()
     images = torch.randn(2, 3, *model.config.image_size)
