@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vitreous.api.checking import pack_data as pack_data
     from vitreous.api.checking import verify as verify
     from vitreous.api.comparing import compare as compare
+    from vitreous.api.cross_validation import cross_validate as cross_validate
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import attribute as attribute
@@ -90,6 +91,7 @@ _MODULES = {
     "compare": "api.comparing",
     "convert": "api.models",
     "create": "models.names",
+    "cross_validate": "api.cross_validation",
     "describe": "api.models",
     "doctor": "api.checking",
     "embed": "api.features",

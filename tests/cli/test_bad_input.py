@@ -13,6 +13,22 @@ Call = Callable[..., tuple[int, str, str]]
 WRONG = {
     "unknown command": (["evaluat", "runs/mine"], "did you mean 'evaluate'"),
     "unknown option": (["describe", "ViT-B/16", "--jsn"], "--json"),
+    "another program's option": (["train", "--lr", "3"], "did you mean --set training.peak_lr=1e-3?"),
+    "another program's setting": (["train", "--set", "training.lr=3"], "did you mean 'training.peak_lr'"),
+    "a list that is given twice": (
+        ["train", "--set", "training.freeze=stem", "--set", "training.freeze=blocks.0"],
+        "training.freeze is given twice",
+    ),
+    "a device that is not here": (
+        ["train", "--device", "mps"],
+        "--device mps: this runs on cpu and cuda alone",
+    ),
+    "an endless training": (["train", "--epochs", "inf"], "training.epochs: Input should be a finite number"),
+    "no seed": (["data", "pack", "photos", "packed", "--seed", "-1"], "--seed -1 is too low"),
+    "no quality": (["data", "pack", "photos", "packed", "--quality", "0"], "from 1 to 95"),
+    "a long path": (["evaluate", "runs/mine", "x" * 5000], "a path is too long: xxx"),
+    "a long name": (["train", "photos", "--out", "x" * 300], "a path is too long: xxx"),
+    "an enormous image": (["describe", "ViT-B/16", "--image-size", "1000000000"], "16384"),
     "no argument": (["describe"], "MODEL"),
     "an argument too many": (["describe", "ViT-B/16", "more"], "unexpected 'more': vitreous describe --help"),
     "unknown model size": (["describe", "ViT-Q/16"], "known are"),

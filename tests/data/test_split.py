@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, name_hashes, named_parts, split, validation_fraction
+from vitreous.data.dataset import ArrayImages, named_parts
 from vitreous.data.decoding import fingerprint
 from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.sources import open_data
 from vitreous.data.split import data_notes, read_split, unseen_images, write_split
+from vitreous.data.splitting import name_hashes, split, validation_fraction
 from vitreous.errors import InputError
 
 

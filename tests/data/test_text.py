@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vitreous.data.splitting import held_out_names
 from vitreous.data.text.batches import EncodedPairs, encode_pairs, pair_loader
 from vitreous.data.text.parallel import (
     LANGUAGES,
@@ -220,3 +221,19 @@ def test_pairs_of_the_datasets_library(tmp_path):
     (tmp_path / "set" / "train.jsonl").write_text('{"text": "eins"}\n')
     with pytest.raises(InputError, match="no column translation"):
         open_parallel(f"hf:{tmp_path / 'set'}", seed=0, test_fraction=0.4)
+
+
+def test_other_lines_move_no_pair(tmp_path):
+    lines = [f"quelle {number}\tsource {number}" for number in range(200)]
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(lines))
+    before = {pair.source for pair in open_parallel(str(path), seed=0, test_fraction=0.2).test}
+    assert 20 < len(before) < 60
+    path.write_text("\n".join(["neu\tnew", *lines[5:], "anders\tother"]))
+    after = {pair.source for pair in open_parallel(str(path), seed=0, test_fraction=0.2).test}
+    assert after - {"neu", "anders"} == before - {f"quelle {number}" for number in range(5)}
+    assert held_out_names(["one", "one"], 0.5, 0, most=9).tolist() == [True, False]
+    names = [f"{number}" for number in range(5000)]
+    few, many = (held_out_names(names, 0.5, 0, most=most) for most in (400, 4000))
+    assert few.sum() < 400
+    assert not (few & ~many).any()

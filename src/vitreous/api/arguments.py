@@ -57,6 +57,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return with_renamed_task(with_current_names(tomllib.loads(path.read_text(encoding="utf-8"))))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except RecursionError:
+        raise InputError(f"{path} is nested too deeply to be read") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
 

@@ -40,6 +40,8 @@ def check_data(
     task: str = "classification",
     workers: int | None = None,
     quarantine: str | Path | None = None,
+    report: str | Path | None = None,
+    language: str | None = None,
 ) -> DataReport:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
 
@@ -49,6 +51,9 @@ def check_data(
             (a folder with images/ and masks/).
         workers: threads; one for each core by default.
         quarantine: a folder to which files that cannot be read are moved, out of a folder of images.
+        report: an HTML page to write, with images beside images; and beside it, with the ending .csv, the CSV
+            that `train(exclude=...)` takes.
+        language: of the page, "en" or "ko"; by default that of the locale.
 
     Raises:
         InputError: there are no such data, or no such task; or the data are not a folder.
@@ -60,8 +65,38 @@ def check_data(
     checks = {"classification": check_source, "captioning": check_texts, "segmentation": check_masks}
     if task not in checks:
         raise InputError(f"unknown task {task!r}: {nearest(task, list(checks))}")
-    report = checks[task](data, workers=workers)
-    return quarantined(report, data, Path(quarantine)) if quarantine is not None else report
+    if report is None:
+        found = checks[task](data, workers=workers)
+    elif task == "classification":
+        found = reported(data, Path(report), workers, language)
+    else:
+        raise InputError(f"--report is for images and their classes, not for --task {task}: leave it out")
+    return quarantined(found, data, Path(quarantine)) if quarantine is not None else found
+
+
+def reported(data: Any, page: Path, workers: int | None, language: str | None) -> DataReport:
+    """Check data, and write the page and the CSV of actions. Raises InputError."""
+    from dataclasses import replace
+
+    from vitreous.data.checking import actions, collect, report_of, write_actions
+    from vitreous.data.config import DataConfig
+    from vitreous.data.sources import open_data
+    from vitreous.errors import require_packages, writing_to
+    from vitreous.languages import speaking
+
+    require_packages("matplotlib", extra="train", what="data check --report")
+    from vitreous.inspection.data_report import write_data_report
+
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--report {page} is the name of a page: let it end with .html")
+    splits = open_data(data, DataConfig())
+    evidence = collect(splits, workers=workers)
+    found = report_of(evidence)
+    with speaking(language), writing_to(page, "name another file for --report"):
+        page.parent.mkdir(parents=True, exist_ok=True)
+        table = write_actions(page.with_suffix(".csv"), actions(evidence))
+        write_data_report(page, splits.name, evidence, found, table)
+    return replace(found, page=str(page), actions=str(table))
 
 
 def pack_data(
@@ -96,8 +131,10 @@ def pack_data(
     from vitreous.data.packing import Packing, pack
     from vitreous.data.sources import open_data
 
-    if size < 1 or per_shard < 1 or not 1 <= (quality or 90) <= 95:
+    if size < 1 or per_shard < 1 or (quality is not None and not 1 <= quality <= 95):
         raise InputError("--size and --per-shard count from 1, and --quality goes from 1 to 95")
+    if seed < 0:
+        raise InputError(f"--seed {seed} is too low: use 0 or more")
     if raw and quality is not None:
         raise InputError("--raw writes no JPEGs: leave out --quality, or --raw")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -31,9 +32,17 @@ LEAVES = {
     "deterministic": "training.deterministic",
     "strict": "data.strict",
     "group_by": "data.group_by",
+    "exclude": "data.exclude",
     "workers": "data.workers",
     "seed": "seed",
 }
+
+
+# What only tasks with images understand.
+OF_IMAGES = (
+    *("model", "init", "recipe", "image_size", "minutes", "workers", "strict"),
+    *("group_by", "split_by_time", "exclude"),
+)
 
 
 class TrainingOptions(TypedDict, total=False):
@@ -83,6 +92,8 @@ def train(
     workers: int | None = None,
     strict: bool = False,
     group_by: str | None = None,
+    split_by_time: bool = False,
+    exclude: str | Path | None = None,
     settings: Settings | None = None,
     config: str | Path | None = None,
     callbacks: Iterable[Any] = (),
@@ -110,6 +121,9 @@ def train(
         strict: an image that cannot be read is an error.
         group_by: images of one group (a patient, a video) are in one part: a column of the manifest, or a
             regular expression that is searched in each image's name.
+        split_by_time: the newest images are held out, by when a camera took them; data.time names what else
+            says it.
+        exclude: a CSV with the column path: images to leave out, as `check_data(..., report=...)` writes it.
         settings: any leaf of the configuration, {"training.peak_lr": 1e-3}; and a TOML file of them.
         callbacks: `vitreous.training.callbacks.Callback` objects, or functions that get each row of metrics.
         progress: show progress, and why the recipe was chosen, on stderr.
@@ -119,8 +133,6 @@ def train(
         InputError: data, settings or options that do not fit together.
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved: `Run(path).resume()` continues.
     """
-    from vitreous.tasks import task_named
-
     check_minutes(minutes, epochs)
     fit_memory = batch_size == "auto"
     options = {
@@ -140,6 +152,8 @@ def train(
         "workers": workers,
         "strict": strict or None,
         "group_by": group_by,
+        "split_by_time": split_by_time or None,
+        "exclude": None if exclude is None else os.path.abspath(exclude),
         "settings": settings,
         "config": config,
         "callbacks": callbacks,
@@ -147,15 +161,23 @@ def train(
         "language": language,
     }
     tree = run_settings(options)
-    named = task_named(str(task or tree.get("task", "classification")))
-    if named.config.command != "train":
-        instead = "pretrain" if named.config.command == "pretrain" else "train_translator"
-        raise InputError(f"the task {named.name} is trained by vitreous.{instead}")
-    particular = ("model", "init", "recipe", "image_size", "minutes", "workers", "strict", "group_by")
-    given = {name: options[name] for name in particular}
+    named = task_to_train(task, tree)
+    given = {name: options[name] for name in OF_IMAGES}
     named.check_options("train", **given, batch_size="auto" if fit_memory else None)
     source = None if data is None else data_source(data, numbers=named.numeric)
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
+
+
+def task_to_train(name: str | None, tree: Mapping[str, Any]) -> Task:
+    """Return the task of `train`, by its name or by the settings. Raises InputError for one of another
+    function."""
+    from vitreous.tasks import task_named
+
+    task = task_named(str(name or tree.get("task", "classification")))
+    if task.config.command != "train":
+        instead = "pretrain" if task.config.command == "pretrain" else "train_translator"
+        raise InputError(f"the task {task.name} is trained by vitreous.{instead}")
+    return task
 
 
 def pretrain(
@@ -213,6 +235,8 @@ def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
     check_shard(options.get("shard"))
     tree = settings_tree(options.get("settings"), options.get("config"))
+    if options.get("split_by_time"):
+        set_leaf(tree, "data.split_by", "time")
     for option, leaf in LEAVES.items():
         if (value := options.get(option)) is not None:
             set_leaf(tree, leaf, value)

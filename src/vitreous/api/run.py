@@ -92,6 +92,7 @@ class Run(Result):
         steps: int | None = None,
         minutes: float | None = None,
         shard: bool | None = None,
+        data: str | Path | None = None,
         device: str = "auto",
         callbacks: Iterable[Any] = (),
         progress: bool = True,
@@ -105,6 +106,7 @@ class Run(Result):
         Args:
             epochs, steps, minutes: the total number; None: as it was planned.
             shard: whether the weights are sharded from now on; None: as it was.
+            data: where its data are now, if they were moved.
             callbacks: see `train`.
             command, task: what the run is expected to be of; None: as it is.
             language: of the report; see `train`.
@@ -129,6 +131,7 @@ class Run(Result):
                 epochs=None if epochs is None else float(epochs),
                 steps=steps,
                 minutes=minutes,
+                data=None if data is None else str(data),
             )
 
         return train_in_processes(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -31,7 +32,62 @@ def read_tree(path: Path) -> dict[str, Any]:
         raise InputError(f"cannot read {file}: {error}") from None
     if isinstance(tree.get("data"), dict):  # version 0.1 sampled the held-out part
         tree["data"].setdefault("split_by", "random")
+    elif "test_fraction" in tree:  # of texts
+        tree.setdefault("split_by", "random")
+    if "source" in tree:
+        tree["source"] = present_source(tree, path)
     return tree
+
+
+def map_paths(source: str, function: Callable[[str], str]) -> str:
+    """Return DATA with its paths changed: of "cifar10:PATH" or "a.de,a.en", too."""
+    parts = [source] if os.path.exists(source) else source.split(",")
+    plain = [os.path.isabs(part) or ":" not in part for part in parts]
+    pairs = [("", "", part) if bare else part.partition(":") for part, bare in zip(parts, plain, strict=True)]
+    return ",".join(f"{kind}{colon}{function(path)}" if path else kind for kind, colon, path in pairs)
+
+
+def is_there(path: str) -> bool:
+    """Return whether a path of data exists; of shards, name-{000..099}.tar, their folder."""
+    return os.path.exists(os.path.dirname(path) if "{" in path else path)
+
+
+def relative_source(source: str, path: Path) -> str | None:
+    """Return DATA with paths relative to a run directory; None where it has none."""
+    folder = path.resolve()
+    found = map_paths(source, lambda each: os.path.relpath(each, folder) if os.path.isabs(each) else each)
+    return None if found == source else found
+
+
+def present_source(tree: Mapping[str, Any], path: Path) -> str:
+    """Return DATA of a run where it is now: at the same place relative to the run, as where both were copied,
+    or else at the same absolute place."""
+    source, relative = str(tree["source"]), tree.get("source_from_run")
+    if relative in (None, "none"):
+        return source
+    missing: list[str] = []
+
+    def resolved(each: str) -> str:
+        absolute = os.path.normpath(path.resolve() / each)
+        if not is_there(absolute):
+            missing.append(absolute)
+        return absolute
+
+    found = map_paths(str(relative), resolved)
+    return source if missing else found
+
+
+def check_data_present(source: str, path: Path, otherwise: str) -> None:
+    """Raise InputError where the data of a run are gone. otherwise: what to do."""
+    places: list[str] = []
+
+    def note(each: str) -> str:
+        places.append(each)
+        return each
+
+    map_paths(source, note)
+    if gone := [each for each in places if os.path.isabs(each) and not is_there(each)]:
+        raise InputError(f"the data of {path} are not at {gone[0]} any more: {otherwise}")
 
 
 def command_of(tree: Mapping[str, Any]) -> str:

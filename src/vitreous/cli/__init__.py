@@ -7,6 +7,7 @@ stdout was closed.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from vitreous import __version__
 from vitreous.api.run import own_warnings
@@ -35,6 +36,13 @@ COMMANDS = {
     "train": Command(
         "Train or fine-tune a model on your images.",
         ("vitreous train", "vitreous train photos/ --set training.epochs=20"),
+    ),
+    "cross-validate": Command(
+        "Train a model for each of several folds: the mean accuracy, with its interval.",
+        (
+            "vitreous cross-validate photos/ --folds 2 --epochs 2",
+            "vitreous cross-validate photos/ --folds 2 --epochs 1 --out runs/folds --json",
+        ),
     ),
     "recipe": Command(
         "List the training recipes, or show the settings of one.",
@@ -153,7 +161,7 @@ MODULES = {
     "models": ("bench", "cache", "convert", "describe", "export", "list-models", "recipe"),
     "checking": ("data check", "data pack", "doctor", "verify"),
     "inspecting": ("compare", "inspect"),
-    "learning": ("pretrain", "train", "translate"),
+    "learning": ("cross-validate", "pretrain", "train", "translate"),
     "studying": ("study",),
     "teaching": ("learn",),
 }
@@ -218,12 +226,45 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(error, UnusedCliTokensError):
             unexpected = " ".join(error.unused_tokens or ())
             sentence = f"unexpected {unexpected!r}: vitreous {words[0]} --help says what the command takes"
+        elif isinstance(error, UnknownOptionError):
+            sentence = unknown_option(error)
         print(f"vitreous: {printable(' '.join(sentence.split()))}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        print(f"vitreous: a path is too long: {str(error.filename)[:60]}...", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("vitreous: interrupted", file=sys.stderr)
         return 130
     return result if isinstance(result, int) else 0
+
+
+# What other programs call options of ours.
+OTHER_NAMES = {
+    "--lr": "--set training.peak_lr=1e-3",
+    "--learning-rate": "--set training.peak_lr=1e-3",
+    "--val": "--set data.validation_fraction=0.1",
+    "--val-split": "--set data.validation_fraction=0.1",
+    "--weight-decay": "--set training.optimizer.weight_decay=0.05",
+    "--patience": "--set training.patience=5",
+    "--freeze": "--set training.freeze=backbone",
+    "--batch": "--batch-size",
+    "--imgsz": "--image-size",
+    "--img-size": "--image-size",
+    "--weights": "--init",
+    "--pretrained": "--init",
+    "--checkpoint": "--init",
+    "--gpus": "torchrun --nproc-per-node",
+}
+
+
+def unknown_option(error: UnknownOptionError) -> str:
+    """Return a sentence about an option that a command does not have, with the one that may be meant."""
+    option = error.token.keyword or str(error.token.value)
+    other = OTHER_NAMES.get(option.split("=")[0])
+    return f"unknown option {option}: did you mean {other}?" if other else str(error)
 
 
 def without_verbosity(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:

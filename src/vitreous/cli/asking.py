@@ -137,7 +137,7 @@ def predict(
         print_json(found.to_json())
     else:
         for answer in found.answers:
-            print(answer.line())
+            print(answer.line().replace("\n", "\\n"))  # of a file's name or a text
         if found.out:
             print(f"answers to {found.count} images: {found.out}")
     return print_failed(Failure(*each) for each in found.failed.items())

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Int, Json, Like, Model, ModelOptions, Workers
+from vitreous.cli.options import Int, Json, Language, Like, Model, ModelOptions, Workers
 from vitreous.cli.printing import print_findings, print_json
-from vitreous.errors import printable
+from vitreous.errors import InputError, printable
 
 if TYPE_CHECKING:
     from vitreous.data.findings import DataReport
@@ -74,6 +74,8 @@ def check(
     ] = "classification",
     workers: Workers | None = None,
     quarantine: Path | None = None,
+    report: Path | None = None,
+    language: Language | None = None,
     json: Json = False,
 ) -> int:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
@@ -85,13 +87,20 @@ def check(
         text; with --task segmentation a folder with images/ and masks/
     quarantine
         a folder to which files that cannot be read are moved, out of a folder of images
+    report
+        an HTML page to write, which shows the images that were found; beside it, with the ending .csv, a list
+        for vitreous train --exclude
     """
-    report = vt.check_data(source, task=task, workers=workers, quarantine=quarantine)
+    if language is not None and report is None:
+        raise InputError("--language is of the page that --report writes: leave it out, or add --report")
+    found = vt.check_data(
+        source, task=task, workers=workers, quarantine=quarantine, report=report, language=language
+    )
     if json:
-        print_json({"data": source, **report.to_json()})
+        print_json({"data": source, **found.to_json()})
     else:
-        print_report(source, report)
-    return 1 if report.errors else 0
+        print_report(source, found)
+    return 1 if found.errors else 0
 
 
 def pack(
@@ -154,3 +163,5 @@ def print_report(source: str, report: DataReport) -> None:
         print(f"moved to quarantine: {len(report.moved)} files that cannot be read")
     if not report.findings:
         print("nothing is wrong with it")
+    if report.page:
+        print(f"report  {report.page}\nactions {report.actions}  (for vitreous train {source} --exclude)")

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import BatchSize, ImageRunOptions, Int, Json, RunOptions
-from vitreous.cli.printing import print_json, print_metrics
+from vitreous.cli.printing import print_json, print_metrics, print_table
 from vitreous.errors import InputError
 from vitreous.results import percent
 
@@ -40,11 +40,17 @@ Resume = Annotated[
 ]
 
 
+MovedData = Annotated[
+    str | None, Parameter(name="--data", help="with --resume: where the data of the run are now")
+]
+
+
 def train_or_resume(
     train: Callable[..., Run],
     data: str | None,
     options: Mapping[str, Any],
     resume: Path | None,
+    moved_data: str | None,
     *,
     command: str,
     json: bool,
@@ -61,8 +67,13 @@ def train_or_resume(
     """
     if resume:
         if data is not None or not options.keys() <= RESUMED:
-            raise InputError("--resume goes on with the run's own configuration: give no other settings")
-        start = partial(vt.Run(resume).resume, command=command, **options)
+            raise InputError(
+                "--resume goes on with the run's own configuration: give no other settings (data that were "
+                "moved are named by --data)"
+            )
+        start = partial(vt.Run(resume).resume, command=command, data=moved_data, **options)
+    elif moved_data is not None:
+        raise InputError("--data goes with --resume: a new run takes its data without a name before them")
     else:
         start = partial(train, data, **options)
     from vitreous.training.trainer import Interrupted
@@ -128,6 +139,13 @@ class TrainOptions(ImageRunOptions, total=False):
         str,
         Parameter(help="images of one group are in one part: a manifest's column, or a pattern of names"),
     ]
+    split_by_time: Annotated[
+        bool,
+        Parameter(help="hold out the newest images; data.time says by which time (default: the camera's)"),
+    ]
+    exclude: Annotated[
+        Path, Parameter(help="a CSV of images to leave out, as vitreous data check --report writes it")
+    ]
 
 
 def train(
@@ -142,11 +160,53 @@ def train(
     /,
     *,
     resume: Resume = None,
+    moved_data: MovedData = None,
     json: Json = False,
     **options: Unpack[TrainOptions],
 ) -> int:
     """Train or fine-tune a model on images."""
-    return train_or_resume(vt.train, data, options, resume, command="train", json=json)
+    return train_or_resume(vt.train, data, options, resume, moved_data, command="train", json=json)
+
+
+def cross_validate(
+    data: Annotated[
+        str | None, Parameter(help="as vitreous train takes it, without parts of its own (default: digits)")
+    ] = None,
+    /,
+    *,
+    folds: Annotated[Int, Parameter(help="models to train, each without one of them", show_default=True)] = 5,
+    resume: Annotated[
+        Path | None, Parameter(name="--resume", help="the folder of one that was interrupted: go on with it")
+    ] = None,
+    json: Json = False,
+    **options: Unpack[TrainOptions],
+) -> int:
+    """Train a model for each of several folds: the mean accuracy, with its interval."""
+    from vitreous.training.trainer import Interrupted
+
+    given: dict[str, Any] = {**options}
+    try:
+        found = vt.cross_validate(data, folds=folds, resume=resume, **given)
+    except Interrupted as stopped:
+        for note in getattr(stopped, "__notes__", ()):
+            print(f"vitreous: {note}", file=sys.stderr)
+        return STOPPED
+    if json:
+        print_json(found.to_json())
+        return 0
+    metrics, names = found.metrics, [metric.label for metric in found.metrics.values()]
+    rows = [
+        (fold.run, str(fold.count), *(metrics[name].text(fold.metrics[name]["value"]) for name in metrics))
+        for fold in found.folds
+    ]
+    rows.append(("mean", str(found.count), *(metric.text() for metric in metrics.values())))
+    between = [
+        " to ".join(map(metric.text, metric.interval)) if metric.interval else ""
+        for metric in metrics.values()
+    ]
+    print_table(("", "images", *names), [*rows, ("95 % interval", "", *between)])
+    print(f"\nruns    {found.out}")
+    return 0
 
 
 class PretrainOptions(ImageRunOptions, total=False):
@@ -163,6 +223,7 @@ def pretrain(
     /,
     *,
     resume: Resume = None,
+    moved_data: MovedData = None,
     json: Json = False,
     **options: Unpack[PretrainOptions],
 ) -> int:
@@ -172,7 +233,7 @@ def pretrain(
         print(f"next    vitreous train DATA --init {quote(str(result.run.path))}")
 
     return train_or_resume(
-        vt.pretrain, data, options, resume, command="pretrain", json=json, after=print_next
+        vt.pretrain, data, options, resume, moved_data, command="pretrain", json=json, after=print_next
     )
 
 
@@ -197,6 +258,7 @@ def translate(
         ),
     ],
     resume: Resume = None,
+    moved_data: MovedData = None,
     json: Json = False,
     **options: Unpack[TranslateOptions],
 ) -> int:
@@ -214,11 +276,12 @@ def translate(
             ",".join(texts) if texts else None,
             options,
             resume,
+            moved_data,
             command="translate train",
             json=json,
             after=print_example,
         )
-    if resume or not options.keys() <= ANSWERING:
+    if resume or moved_data or not options.keys() <= ANSWERING:
         raise InputError(
             "a run that translates takes only --beams, --length-penalty, --batch-size, --device, --precision "
             "and --json: all else is for vitreous translate train"

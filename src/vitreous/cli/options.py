@@ -48,10 +48,15 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
 
     parsed: dict[str, Any] = {}
     for token in tokens:
-        name, equals, value = token.value.partition("=")
+        name, equals, value = (part.strip() for part in token.value.partition("="))
         if not equals or not name:
             raise InputError(f"--set {token.value!r} is not a setting: write --set training.peak_lr=1e-3")
-        parsed[name.strip()] = parse_value(value.strip())
+        if name in parsed and parsed[name] != parse_value(value):
+            raise InputError(
+                f"--set {name} is given twice: keep one (several names are one list: --set "
+                "'training.freeze=[stem, blocks.0]')"
+            )
+        parsed[name] = parse_value(value)
     return parsed
 
 

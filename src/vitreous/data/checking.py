@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits, named_parts
 from vitreous.data.decoding import BadImage
@@ -21,6 +23,7 @@ from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.sources import open_data
 from vitreous.data.split import findings_of
+from vitreous.data.splitting import EXCLUDE
 from vitreous.data.survey import DataSurvey, exact_duplicates, near_duplicates, survey_images
 from vitreous.errors import InputError, writing_to
 from vitreous.results import percent
@@ -36,14 +39,65 @@ AGREEING = 9  # of those, of one other class, make a label suspect
 MOST_COMPARED = 20_000  # images; all pairs are compared
 
 
+class Suspect(NamedTuple):
+    """An image that looks like another class's: that class, and the images it is most like, nearest first."""
+
+    image: int
+    answer: int
+    neighbors: tuple[int, ...]
+
+
+class Evidence(NamedTuple):
+    """What was seen of every image of a dataset.
+
+    Attributes:
+        pairs: of equal or nearly equal images, by kind of finding.
+    """
+
+    splits: Splits
+    survey: DataSurvey
+    pairs: Mapping[str, list[tuple[int, int]]]
+    suspects: list[Suspect]
+
+
+class Action(NamedTuple):
+    """A row of the CSV that `train --exclude` takes: an image, what is to be done with it, and why.
+
+    Attributes:
+        path: its name relative to the data.
+        action: exclude, or keep where only a person can decide.
+        kind: of finding.
+        label: its class; `suggestion` the one that it looks like.
+        other: the image that it equals, or is most like.
+    """
+
+    path: str
+    action: str
+    kind: str
+    label: str
+    suggestion: str
+    other: str
+
+
+def collect(splits: Splits, *, workers: int | None = None) -> Evidence:
+    """Look at every image."""
+    seen = survey_images(named_parts(*splits[:3]), workers=workers)
+    return Evidence(splits, seen, image_pairs(seen), suspects(seen))
+
+
 def check_source(source: Any, *, workers: int | None = None) -> DataReport:
-    """Open DATA and look at every image."""
+    """Open DATA, look at every image and say what is wrong."""
     return check(open_data(source, DataConfig()), workers=workers)
 
 
 def check(splits: Splits, *, workers: int | None = None) -> DataReport:
     """Look at every image and say what is wrong."""
-    seen = survey_images(named_parts(*splits[:3]), workers=workers)
+    return report_of(collect(splits, workers=workers))
+
+
+def report_of(evidence: Evidence) -> DataReport:
+    """Say what is wrong."""
+    splits, seen = evidence.splits, evidence.survey
     counts = dict(zip(splits.train.classes, seen.counts.tolist(), strict=True))
     found = [*findings_of(splits), *label_findings(splits, counts)]
     few = [f"{name}: {count}" for name, count in counts.items() if 0 < count < FEW]
@@ -51,11 +105,54 @@ def check(splits: Splits, *, workers: int | None = None) -> DataReport:
         few = []  # each text is a class of its own
     findings = [
         *found,
-        *image_findings(seen, "labels"),
+        *image_findings(seen, "labels", evidence.pairs),
         *finding("few", few, least=FEW),
-        *suspects(seen),
+        *finding(
+            "suspect-label", seen.named(np.array([each.image for each in evidence.suspects], dtype=int))
+        ),
     ]
     return DataReport(tuple(findings), seen.images, counts, tuple(seen.bad.reasons))
+
+
+def actions(evidence: Evidence) -> Iterator[Action]:
+    """Yield what to do with which image. Of a pair in two parts the one to train on is excluded, of a pair in
+    one part the second; of equal images with two labels both, until one is put right."""
+    seen, classes = evidence.survey, evidence.splits.train.classes
+    single = evidence.splits.train.targets.ndim == 1
+
+    def label(image: int) -> str:
+        return classes[seen.labels[image]] if single else ""
+
+    def action(image: int, other: int, what: str, kind: str) -> Action:
+        return Action(seen.keys[image], what, kind, label(image), "", seen.keys[other])
+
+    for name, reason in seen.bad.reasons.items():
+        yield Action(seen.bad_keys.get(name, name), EXCLUDE, "broken", "", "", reason)
+    for kind, pairs in evidence.pairs.items():
+        for one, two in pairs:
+            if kind == "conflict":
+                yield action(one, two, EXCLUDE, kind)
+                yield action(two, one, EXCLUDE, kind)
+            elif "leak" in kind:
+                trained, held = sorted((one, two), key=lambda image: int(seen.parts[image]))
+                yield action(trained, held, EXCLUDE, kind)
+            else:
+                yield action(two, one, EXCLUDE if kind == "duplicate" else "keep", kind)
+    for each in evidence.suspects:
+        names = label(each.image), classes[each.answer]
+        yield Action(seen.keys[each.image], "keep", "suspect-label", *names, seen.keys[each.neighbors[0]])
+
+
+def write_actions(file: Path, rows: Iterable[Action]) -> Path:
+    """Write the CSV."""
+    with (
+        whole(file) as beside,
+        beside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as text,
+    ):
+        table = csv.writer(text)
+        table.writerow(Action._fields)
+        table.writerows(rows)
+    return file
 
 
 def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
@@ -152,63 +249,79 @@ def class_counts(images: ImageDataset) -> NDArray[np.int64]:
     return np.bincount(images.targets.clip(0), minlength=classes)[:classes]
 
 
-def image_findings(seen: DataSurvey, labels: str) -> Iterator[Finding]:
+def image_pairs(seen: DataSurvey) -> dict[str, list[tuple[int, int]]]:
+    """Return the pairs of images that are the same, or nearly, by kind of finding."""
+    same = [pair for group in exact_duplicates(seen.digests) for pair in pairwise(group)]
+    close = near_duplicates(seen.thumbs, seen.digests) if seen.names else []
+
+    def across(pair: tuple[int, int]) -> bool:
+        return bool(seen.parts[pair[0]] != seen.parts[pair[1]])
+
+    def one_label(pair: tuple[int, int]) -> bool:
+        return bool(seen.labels[pair[0]] == seen.labels[pair[1]])
+
+    return {
+        "leak": [pair for pair in same if across(pair)],
+        "near-leak": [pair for pair in close if across(pair)],
+        "conflict": [pair for pair in same if not one_label(pair)],
+        "duplicate": [pair for pair in same if not across(pair) and one_label(pair)],
+        "near-duplicate": [pair for pair in close if not across(pair)],
+    }
+
+
+def image_findings(
+    seen: DataSurvey, labels: str, of_kind: Mapping[str, list[tuple[int, int]]] | None = None
+) -> Iterator[Finding]:
     """Yield what the images tell: those that cannot be read; those that are there twice, in two splits, so
     that what is measured on them is not what will be seen, with two labels, or for nothing; those much
     smaller than the others, and gray ones among colored ones.
 
     Args:
         labels: what an image's label is called.
+        of_kind: what `image_pairs` has found, if it has looked already.
     """
     yield from finding("broken", [{"path": name, "reason": reason} for name, reason in seen.bad])
     yield from finding("repaired", sorted(seen.bad.repaired))
     if not seen.names:
         return
-    same = [pair for group in exact_duplicates(seen.digests) for pair in pairwise(group)]
-    close = near_duplicates(seen.thumbs, seen.digests)
-
-    def of_pairs(kind: str, pairs: list[tuple[int, int]]) -> Iterator[Finding]:
+    for kind, pairs in (image_pairs(seen) if of_kind is None else of_kind).items():
         yield from finding(kind, [(seen.names[one], seen.names[two]) for one, two in pairs], labels=labels)
-
-    def across(pair: tuple[int, int]) -> bool:
-        return bool(seen.parts[pair[0]] != seen.parts[pair[1]])
-
-    yield from of_pairs("leak", [pair for pair in same if across(pair)])
-    yield from of_pairs("near-leak", [pair for pair in close if across(pair)])
-    yield from of_pairs("conflict", [pair for pair in same if seen.labels[pair[0]] != seen.labels[pair[1]]])
-    yield from of_pairs("duplicate", [pair for pair in same if not across(pair)])
-    yield from of_pairs("near-duplicate", [pair for pair in close if not across(pair)])
     shorter = seen.sizes.min(axis=1)
     yield from finding("tiny", seen.named(np.flatnonzero(shorter < TINY * np.median(shorter))))
     if seen.gray.mean() < 0.5:
         yield from finding("gray", seen.named(np.flatnonzero(seen.gray)))
 
 
-def suspects(seen: DataSurvey) -> Iterator[Finding]:
-    """Images that look like another class's: of the ten nearest by thumbnail, nine are of one other class.
-    Coarse colors and shapes are all that is compared, so right labels are among them."""
+def suspects(seen: DataSurvey) -> list[Suspect]:
+    """Return images that look like another class's: of the ten nearest by thumbnail, nine are of one other
+    class. Coarse colors and shapes are all that is compared, so right labels are among them."""
     chosen = np.arange(len(seen.names))
     if len(chosen) > MOST_COMPARED:
         chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:MOST_COMPARED])
-    found = chosen[unlike_neighbors(seen.thumbs[chosen], seen.labels[chosen])]
-    yield from finding("suspect-label", seen.named(found))
+    return [
+        Suspect(int(chosen[row]), answer, tuple(chosen[neighbors].tolist()))
+        for row, answer, neighbors in unlike_neighbors(seen.thumbs[chosen], seen.labels[chosen])
+    ]
 
 
-def unlike_neighbors(thumbs: NDArray[np.uint8], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of the images whose neighbors nearly all have one other label."""
+def unlike_neighbors(
+    thumbs: NDArray[np.uint8], labels: NDArray[np.int64]
+) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """Yield the numbers of the images whose neighbors nearly all have one other label, that label, and the
+    neighbors, nearest first."""
     if len(labels) <= NEIGHBORS:
-        return np.array([], dtype=np.int64)
+        return
     features = thumbs.reshape(len(thumbs), -1).astype(np.float32)
     features -= features.mean(axis=1, keepdims=True)
     features /= np.linalg.norm(features, axis=1, keepdims=True) + 1e-6
-    found = []
     for first in range(0, len(features), 1024):
         similarity = features[first : first + 1024] @ features.T
         rows = np.arange(len(similarity))
         similarity[rows, first + rows] = -np.inf
         nearest = np.argpartition(-similarity, NEIGHBORS, axis=1)[:, :NEIGHBORS]
-        for row, votes in zip(first + rows, labels[nearest], strict=True):
-            most = np.bincount(votes).argmax()
-            if most != labels[row] and (votes == most).sum() >= AGREEING:
-                found.append(row)
-    return np.array(found, dtype=np.int64)
+        for row, neighbors in zip(rows, nearest, strict=True):
+            votes = labels[neighbors]
+            most = int(np.bincount(votes).argmax())
+            if most != labels[first + row] and (votes == most).sum() >= AGREEING:
+                order = np.argsort(-similarity[row, neighbors], kind="stable")
+                yield int(first + row), most, neighbors[order]

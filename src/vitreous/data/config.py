@@ -18,10 +18,21 @@ class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
     split_seed: int = Field(default=0, ge=0, description="another number samples another split")
-    split_by: Literal["name", "random"] = Field(
+    split_by: Literal["name", "time", "random"] = Field(
         default="name",
-        description="a hash of each image's name, so that other images do not matter; random: of all "
-        "images, as runs without split.csv",
+        description="a hash of each image's name, so that other images do not matter; time: the newest are "
+        "held out; random: of all images, as runs without split.csv",
+    )
+    time: str = Field(
+        default="exif",
+        min_length=1,
+        description="of split_by=time: when the camera took an image; file: when it was changed; or a "
+        "manifest's column",
+    )
+    folds: int | None = Field(default=None, ge=2, description="of cross-validation; None: none")
+    fold: int = Field(default=0, ge=0, description="which of the folds is the test part, from 0")
+    exclude: str | None = Field(
+        default=None, description="a CSV with the column path: images that are left out of every part"
     )
     group_by: str | None = Field(
         default=None,
@@ -61,8 +72,22 @@ class DataConfig(Config):
     )
 
     def with_split(self, file: Path | None) -> DataConfig:
-        """Return the same with the parts of a run's split.csv, if it has one."""
-        return self.model_copy(update={"split_file": str(file)}) if file and file.is_file() else self
+        """Return the same with the parts of a run's split.csv, if it has one. That lists what was excluded,
+        too."""
+        recorded = {"split_file": str(file), "exclude": None}
+        return self.model_copy(update=recorded) if file and file.is_file() else self
+
+    @model_validator(mode="after")
+    def _one_way_to_split(self) -> DataConfig:
+        if self.folds is not None and self.fold >= self.folds:
+            raise ValueError(f"fold {self.fold} is not one of {self.folds}, which are numbered from 0")
+        if self.split_by != "name" and self.folds is not None:
+            raise ValueError(f"folds are by name: leave out split_by={self.split_by}, or folds")
+        if self.split_by == "time" and self.group_by is not None:
+            raise ValueError("group_by has no effect where the newest images are held out: leave it out")
+        if self.time != "exif" and self.split_by != "time":
+            raise ValueError(f"time={self.time} has no effect without split_by=time: leave it out")
+        return self
 
 
 class RandomResizedCropConfig(Config):

@@ -117,6 +117,10 @@ WARNINGS = {
         "{found} images were moved to another part of the data, and are left out",
         "move them back, or train a new run",
     ),
+    "not excluded": (
+        "{found} images that {file} excludes are not in the data",
+        "no harm, unless their names are mistakes",
+    ),
     "no text": ("{found} images have no text, and are left out", "write their texts, or remove the lines"),
     "unseen character": (
         "{found} characters are in texts to test on, and in none to learn from",
@@ -132,6 +136,7 @@ WARNINGS = {
     ),
 }
 NOTES = {
+    "excluded": ("{found} images are left out", "{file} excludes them"),
     "hidden": ("{found} hidden images are not looked at", "no harm, unless their names are a mistake"),
     "system": ("{found} folders of the operating system are not looked at", "remove them at any time"),
     "duplicate": ("{found} pairs of images in one split are the same", "keep one of each"),
@@ -212,6 +217,8 @@ class DataReport(Examination):
     classes: dict[str, int]  # all splits together
     unreadable: tuple[str, ...] = ()  # names of all files that cannot be read
     moved: tuple[str, ...] = ()  # those of them that are in quarantine now
+    page: str | None = None  # what --report wrote
+    actions: str | None = None  # the CSV beside it
 
 
 @dataclass(frozen=True)

@@ -12,28 +12,24 @@ import numpy as np
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import (
-    ImageDataset,
-    Indices,
-    Parts,
-    group_names,
-    name_hashes,
-    validation_fraction,
-)
+from vitreous.data.dataset import ImageDataset, Indices, Parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import in_threads
+from vitreous.data.splitting import group_names, name_hashes, validation_fraction
 from vitreous.errors import InputError
 
 SPLIT = "split.csv"
 COLUMNS = ("path", "label", "part", "digest")
 MOST_DIGESTS = 20_000  # of a part: those whose names have the lowest hashes, so that large data begin as soon
+EXCLUDED = "excluded"  # the part of images that the user has left out
 TOGETHER = 64  # images whose digests a thread takes at a time
 LISTERS = 16  # threads, which wait for the disk or the network
 
 
 class SplitRow(NamedTuple):
-    """An image as a run has recorded it. part: train, validation or test. digest: "" where there is none."""
+    """An image as a run has recorded it. part: train, validation, test or excluded. digest: "" where there
+    is none."""
 
     path: str
     label: str
@@ -67,8 +63,9 @@ def digest_or_nothing(images: ImageDataset, index: int) -> str:
 
 
 def rows_of_parts(parts: Mapping[str, ImageDataset]) -> Iterator[SplitRow]:
-    """Yield a row for each image."""
-    for part, images in parts.items():
+    """Yield a row for each image, also for those that are left out."""
+    excluded = [(EXCLUDED, images) for images in parts["train"].excluded]
+    for part, images in (*parts.items(), *excluded):
         for index, digest in enumerate(digests_of(images)):
             yield SplitRow(images.key(index), images.label(index), part, digest)
 
@@ -118,6 +115,9 @@ def as_recorded(own: Mapping[str, ImageDataset], file: Path, config: DataConfig)
     for home, images in own.items():
         for index, (key, digest) in enumerate(zip(keys[home], digests_of(images), strict=True)):
             row, label = rows.get(key) or renamed.get(digest), images.label(index)
+            if row is not None and row.part == EXCLUDED:
+                gone.pop(row.path, None)
+                continue
             if row is None or not classes_in(label, images) <= set(classes):
                 seen["new"].append(key)
                 if config.new_images and classes_in(label, images) <= set(classes):
@@ -156,7 +156,10 @@ def home_of(part: str, own: Mapping[str, ImageDataset]) -> str:
 
 
 def part_by_name(name: str, home: str, own: Mapping[str, ImageDataset], config: DataConfig) -> str:
-    """Return the part of a new image. name: its own, or its group's."""
+    """Return the part of a new image. name: its own, or its group's. Where the newest are held out, new ones
+    are."""
+    if config.split_by == "time":
+        return "test" if home == "train" and "test" not in own else home
     validated = validation_fraction(config, len(own["train"]))
     for part, fraction in (("test", config.test_fraction), ("validation", validated)):
         free = home == "train" and part not in own

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from vitreous.data.dataset import ImageDataset, Indices, strata
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import BadFiles, in_threads
 
-ALIKE = 0.995  # correlation of two thumbnails that show the same
+ALIKE = 0.995  # correlation of two thumbnails, in color, that show the same
+ALIKE_GRAY = 0.99  # of them in gray, below which they are not compared in color
+DIFFERENT = 64  # of 255: a color of a cell, from which on two thumbnails do not show the same
 CLOSE = 10.0  # of 255: mean difference of such thumbnails, at most
 FLAT = 4.0  # of 255: standard deviation of a thumbnail with next to nothing on it
 MOST_PAIRED = 20_000  # images of which every pair is compared; of more, those with alike hashes
@@ -38,23 +41,31 @@ def exact_duplicates(digests: list[bytes]) -> list[list[int]]:
 def near_duplicates(thumbs: NDArray[np.uint8], digests: list[bytes]) -> list[tuple[int, int]]:
     """Pairs that look the same and are not: thumbnails that agree but for some brightness and contrast."""
     gray = thumbs.astype(np.float32).mean(axis=3)
-    shapes = gray.reshape(len(gray), -1)
-    shapes = shapes - shapes.mean(axis=1, keepdims=True)
-    shapes /= np.maximum(np.linalg.norm(shapes, axis=1, keepdims=True), FLAT * np.sqrt(shapes.shape[1]))
+    shapes = normalized(gray)
     candidates = all_pairs(shapes) if len(gray) <= MOST_PAIRED else hashed_pairs(gray)
     colors = thumbs.reshape(len(thumbs), -1).astype(np.int16)
     found: set[tuple[int, int]] = set()
     for one, two in candidates:
-        alike = (shapes[one] * shapes[two]).sum(axis=1) > ALIKE
-        close = np.abs(colors[one] - colors[two]).mean(axis=1) < CLOSE
-        found |= set(zip(one[alike & close].tolist(), two[alike & close].tolist(), strict=True))
+        apart = np.abs(colors[one] - colors[two])
+        close = (apart.mean(axis=1) < CLOSE) & (apart.max(axis=1, initial=0) < DIFFERENT)
+        one, two = one[close], two[close]
+        alike = (normalized(thumbs[one]) * normalized(thumbs[two])).sum(axis=1) > ALIKE
+        found |= set(zip(one[alike].tolist(), two[alike].tolist(), strict=True))
     return sorted(pair for pair in found if digests[pair[0]] != digests[pair[1]])
+
+
+def normalized(images: NDArray[Any]) -> NDArray[np.float32]:
+    """Return images as rows of mean 0 and length 1; shorter where there is next to nothing on them."""
+    rows = images.reshape(len(images), math.prod(images.shape[1:])).astype(np.float32)
+    rows -= rows.mean(axis=1, keepdims=True)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), FLAT * np.sqrt(rows.shape[1]))
+    return rows
 
 
 def all_pairs(shapes: NDArray[np.float32]) -> Iterator[Pairs]:
     """Of all pairs, those whose thumbnails agree."""
     for first in range(0, len(shapes), ROWS):
-        agree = np.triu(shapes[first : first + ROWS] @ shapes[first:].T > ALIKE, k=1)
+        agree = np.triu(shapes[first : first + ROWS] @ shapes[first:].T > ALIKE_GRAY, k=1)
         agree[agree.sum(axis=1) > CROWD] = False
         one, two = np.nonzero(agree)
         yield one + first, two + first
@@ -94,11 +105,14 @@ class ImageFacts(NamedTuple):
 
 
 class DataSurvey(NamedTuple):
-    """All good images, in columns of N. images: how many each part has. parts: the number of each image's
-    part. counts: how many images show each class; those with several labels count for each."""
+    """All good images, in columns of N. images: how many each part has. keys: names relative to the source.
+    places: the number of each image in its part; parts: the number of that part. counts: how many images show
+    each class; those with several labels count for each. bad_keys: of images that cannot be read, by name."""
 
     images: dict[str, int]
     names: list[str]
+    keys: list[str]
+    places: NDArray[np.int64]
     parts: NDArray[np.int64]
     labels: NDArray[np.int64]
     digests: list[bytes]
@@ -107,6 +121,7 @@ class DataSurvey(NamedTuple):
     gray: NDArray[np.bool_]
     counts: NDArray[np.int64]
     bad: BadFiles  # which knows what was repaired, too
+    bad_keys: dict[str, str]
 
     def named(self, indices: Indices) -> list[str]:
         """Return the names of some images."""
@@ -118,6 +133,9 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
     bad = BadFiles()
     sizes = dict.fromkeys(parts, 0)
     names: list[str] = []
+    keys: list[str] = []
+    places: list[int] = []
+    bad_keys: dict[str, str] = {}
     labels: list[int] = []
     facts: list[ImageFacts] = []
     counts = np.zeros(len(next(iter(parts.values())).classes), dtype=np.int64)
@@ -127,8 +145,11 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
         for index, seen in enumerate(found):
             if isinstance(seen, BadImage):
                 bad.add(seen)
+                bad_keys[seen.name] = images.key(index)
                 continue
             names.append(images.name(index))
+            keys.append(images.key(index))
+            places.append(index)
             if seen.repaired:
                 bad.repaired.add(names[-1])
             labels.append(int(groups[index]))
@@ -139,6 +160,8 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
     return DataSurvey(
         sizes,
         names,
+        keys,
+        np.array(places, dtype=np.int64),
         np.repeat(np.arange(len(parts)), list(sizes.values())),
         np.array(labels, dtype=np.int64),
         [seen.digest for seen in facts],
@@ -147,6 +170,7 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
         np.array([seen.gray for seen in facts], dtype=bool),
         counts,
         bad,
+        bad_keys,
     )
 
 

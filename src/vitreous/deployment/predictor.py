@@ -57,8 +57,10 @@ class Prediction:
         some = self.top[1:] if self.labels is None else self.top
         others = ", ".join(f"{each.label} {percent(each.probability)}" for each in some)
         if self.labels is not None:
-            return f"{self.path}  {' | '.join(self.labels) or '-'}  ({others})"
-        return f"{self.path}  {self.label}  {percent(self.probability)}  ({others})"
+            said = f"{self.path}  {' | '.join(self.labels) or '-'}"
+        else:
+            said = f"{self.path}  {self.label}  {percent(self.probability)}"
+        return f"{said}  ({others})" if others else said
 
 
 def output_labels(model: Runnable | AveragedViews) -> list[str]:

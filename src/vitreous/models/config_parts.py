@@ -16,13 +16,16 @@ def both_sides(size: Any) -> Any:
     return (size, size) if isinstance(size, int) and not isinstance(size, bool) else size
 
 
-Sides = Annotated[tuple[Positive, Positive], BeforeValidator(both_sides)]  # (H, W) in pixels
+Side = Annotated[int, Field(gt=0, le=16_384)]
+Sides = Annotated[tuple[Side, Side], BeforeValidator(both_sides)]  # (H, W) in pixels
 
 
 class Config(BaseModel):
     """Frozen, and unknown keys are errors. Every configuration of the project is one of these."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", kw_only=True)  # type: ignore[typeddict-unknown-key]
+    model_config = ConfigDict(  # type: ignore[typeddict-unknown-key]
+        frozen=True, extra="forbid", kw_only=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -98,9 +98,27 @@ def check_names(tree: Mapping[str, Any], model: type[BaseModel]) -> None:
     walk(tree, "")
 
 
+# What other libraries call settings of ours.
+OTHER_NAMES = {
+    "lr": "peak_lr",
+    "learning_rate": "peak_lr",
+    "wd": "weight_decay",
+    "smoothing": "label_smoothing",
+    "hidden_size": "width",
+    "embed_dim": "width",
+    "dim": "width",
+    "num_heads": "heads",
+    "layers": "depth",
+    "num_layers": "depth",
+    "imgsz": "image_size",
+    "val": "validation_fraction",
+}
+
+
 def nearest_setting(name: str, known: list[str]) -> str:
     """The nearest name; one in the same group, or with the same last part, is nearer than another."""
     branch, dot, leaf = name.rpartition(".")
+    leaf = OTHER_NAMES.get(leaf, leaf)
     if same_leaf := [each for each in known if each.rpartition(".")[2] == leaf]:
         return f"did you mean {same_leaf[0]!r}?"
     group = [each.removeprefix(branch + dot).split(".")[0] for each in known if each.startswith(branch)]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.checkpoints import load
@@ -13,25 +17,42 @@ from vitreous.checkpoints.files import read_safetensors
 from vitreous.checkpoints.runs import is_finished
 from vitreous.data.checking import data_findings
 from vitreous.data.config import DataConfig
-from vitreous.data.findings import Finding
+from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.decoding import BadImage
+from vitreous.data.findings import SHOWN, Finding
 from vitreous.data.sources import open_data
 from vitreous.data.split import findings_of
-from vitreous.models.names import Model
-from vitreous.tasks.classification import Classification
-from vitreous.tasks.pretraining.task import Pretraining
-from vitreous.tasks.running import task_of_run
-from vitreous.training.diagnosis import (
-    bad_file_findings,
-    course_findings,
+from vitreous.errors import InputError
+from vitreous.evaluation.model_diagnosis import (
     geometry,
     model_findings,
     normalization,
     origin_of_nan,
     weights_not_finite,
 )
+from vitreous.evaluation.outputs import compute_outputs
+from vitreous.evaluation.scores import wilson_interval
+from vitreous.models.names import Model
+from vitreous.results import percent
+from vitreous.tasks.classification import Classification
+from vitreous.tasks.pretraining.task import Pretraining
+from vitreous.tasks.running import task_of_run
+from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.training.diagnosis import (
+    ENOUGH_STEPS,
+    GAP,
+    bad_file_findings,
+    causes_first,
+    course_findings,
+    frozen_encoder,
+    overfitting,
+)
 from vitreous.training.run import Run
 
 SAMPLE = 32  # images that are looked at
+ASKED = 400  # images of each part that the model is asked about
+FEWEST = 20  # held-out images, of which an accuracy says something
+WRONG, FEWEST_WRONG = 0.04, 6  # doubtful labels: the share from which on they are a finding, and how many
 
 
 def examine_data(source: Any) -> list[Finding]:
@@ -47,9 +68,9 @@ def examine_run(path: Path) -> list[Finding]:
         InputError: it is not a run, or what it was trained on is no longer there.
     """
     task = task_of_run(path)
-    run = Run.open(path, task.config)
+    run = Run.open(path, task.config).with_data(None)
     if isinstance(task, Classification):
-        return [*bad_file_findings(path), *classifier_findings(run)]
+        return causes_first([*bad_file_findings(path), *classifier_findings(task, run)])
     findings = [*bad_file_findings(path), *course(run), *weights(run)]
     if (path / "model").exists():
         data = task.open_data(run.config, run.split)
@@ -61,24 +82,141 @@ def examine_run(path: Path) -> list[Finding]:
             if isinstance(task, Pretraining):
                 findings += geometry(seeing, data.train)
             findings += shown(seeing, images)
-    return findings
+    return causes_first(findings)
 
 
-def classifier_findings(run: Run) -> Iterator[Finding]:
+def classifier_findings(task: Classification, run: Run) -> Iterator[Finding]:
     """Yield what is wrong with a classifier's run."""
-    splits = open_data(run.config.source, run.config.data.with_split(run.split))
+    config = run.config
+    splits = open_data(config.source, config.data.with_split(run.split))
+    usual = usual_config(task, run, splits)
     yield from data_findings(splits)
-    yield from course(run, classes=len(splits.train.classes))
+    yield from frozen_encoder(config.training, config.init)
+    yield from course(run, len(splits.train.classes), usual.training if usual else None)
     finished = is_finished(run.path)
     model = run.model() if finished else run.model_so_far(splits.train.classes)
     held_out = splits.test or splits.validation or splits.train
-    yield from model_findings(model, held_out, learned=bool(run.metrics() or finished))
+    learned = bool(run.metrics() or finished)
+    seen = list(
+        model_findings(model, held_out, learned=learned, usual=usual.model.image_size if usual else None)
+    )
+    yield from seen
+    if learned and splits.train.targets.ndim == 1 and not any(each.kind == "origin of NaN" for each in seen):
+        yield from answer_findings(run, model, splits)
 
 
-def course(run: Run, classes: int | None = None) -> Iterator[Finding]:
-    """Yield what a run's numbers say."""
+def usual_config(task: Classification, run: Run, splits: Splits) -> RunConfig | None:
+    """Return what the run's recipe says for such data; None where it has none."""
+    config, source = run.config, run.config.source
+    for name in (None, config.recipe):
+        with suppress(InputError):
+            chosen = task.choose(source, splits, {}, recipe=name, init=config.init).config
+            if chosen.recipe == config.recipe:
+                return cast(RunConfig, chosen)
+    return None
+
+
+def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]:
+    """Yield what the model's answers tell of the labels, on a sample of images."""
+    held_out = splits.validation or splits.test
+    if held_out is None:
+        return
+    others = [part for part in (splits.train, splits.validation, splits.test) if part is not None]
+    answers = {id(part): answers_to(model, part) for part in others}
+    _, probabilities, targets = answers[id(held_out)]
+    accuracy = float((probabilities.argmax(axis=1) == targets).mean())
+    majority = float(np.bincount(targets).max() / len(targets))
+    low, _ = wilson_interval(round(accuracy * len(targets)), len(targets))
+    if len(targets) >= FEWEST and low <= majority:
+        yield from at_chance(run, splits, accuracy, majority)
+    elif not splits.validation:
+        yield from overfitting(run.metrics(), accuracy)
+    doubtful = [
+        (part.name(index), splits.train.classes[answer])
+        for part in others
+        for index, answer in confident_others(*answers[id(part)])
+    ]
+    count = sum(len(targets) for _, _, targets in answers.values())
+    if len(doubtful) > WRONG * count and len(doubtful) >= FEWEST_WRONG:
+        yield Finding(
+            "wrong labels",
+            "warning",
+            f"the model is sure that {len(doubtful)} of {count} images ({percent(len(doubtful) / count)}) "
+            "are of another class than their label says",
+            "look at them: vitreous data check DATA --report PAGE shows images beside those they are like",
+            len(doubtful),
+            tuple(doubtful[:SHOWN]),
+        )
+
+
+def at_chance(run: Run, splits: Splits, accuracy: float, majority: float) -> Iterator[Finding]:
+    """Yield why nothing was learned that holds for other images, where the training itself is as usual."""
+    rows = [row for row in run.metrics() if "accuracy" in row]
+    memorized = bool(rows) and rows[-1]["accuracy"] - accuracy > GAP
+    said = (
+        f"accuracy on held-out images is {percent(accuracy)}, no better than guessing ({percent(majority)})"
+    )
+    if is_noise(splits.train):
+        if not any("validation_accuracy" in row for row in rows):
+            yield from overfitting(rows, accuracy)
+        return
+    if rows and rows[-1]["step"] >= ENOUGH_STEPS:
+        seen = (
+            f"{percent(rows[-1]['accuracy'])} of the training images are learned by heart, but " * memorized
+        )
+        yield Finding(
+            "labels at random",
+            "error",
+            f"{seen}{said}: the labels seem not to belong to the images",
+            "look at the images with their labels in report.html: was a list of labels sorted or shuffled "
+            "without its images? If they fit, train longer, or begin from a checkpoint (--init)",
+        )
+
+
+def is_noise(images: ImageDataset) -> bool:
+    """Return whether pixels tell nothing of their neighbors, as in noise."""
+    alike = []
+    for index in images.sample(SAMPLE):
+        with suppress(BadImage):
+            pixels = np.asarray(images.image(index).convert("L"), dtype=np.float64)
+            if pixels.shape[1] > 1 and pixels.std() > 0:
+                alike.append(np.corrcoef(pixels[:, 1:].ravel(), pixels[:, :-1].ravel())[0, 1])
+    return bool(alike) and float(np.median(alike)) < 0.2
+
+
+Answers = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]  # indices, (N, classes), labels
+
+
+def answers_to(model: Model, images: ImageDataset) -> Answers:
+    """Return which images of a sample could be read, the probabilities of their classes, and their labels."""
+    chosen = np.array(images.sample(ASKED))
+    found = compute_outputs(model, images.subset(chosen), device=torch.device("cpu"), batch_size=64)
+    indices = chosen[found.indices]
+    return indices, found.values.double().softmax(dim=1).numpy(), images.targets[indices]
+
+
+def confident_others(
+    indices: NDArray[np.int64], probabilities: NDArray[np.float64], targets: NDArray[np.int64]
+) -> list[tuple[int, int]]:
+    """Return (image, class) where the model is as sure of another class than the label as it is, on average,
+    of images with that label (confident learning, arXiv 1911.00068), and more than twice as sure as of the
+    label."""
+    rows, answer = np.arange(len(targets)), probabilities.argmax(axis=1)
+    own = probabilities[rows, targets]
+    sure = np.array(
+        [own[targets == c].mean() if (targets == c).any() else 1.0 for c in range(probabilities.shape[1])]
+    )
+    of_answer = probabilities[rows, answer]
+    wrong = (answer != targets) & (of_answer >= sure[answer]) & (of_answer > 2 * own)
+    return [(int(indices[row]), int(answer[row])) for row in np.flatnonzero(wrong)]
+
+
+def course(run: Run, classes: int | None = None, usual: TrainingConfig | None = None) -> Iterator[Finding]:
+    """Yield what a run's numbers say. usual: the training as its recipe has it."""
     finished, data = is_finished(run.path), getattr(run.config, "data", None)
-    yield from course_findings(run.config.training, run.metrics(), kept=finished, classes=classes, data=data)
+    yield from course_findings(
+        run.config.training, run.metrics(), kept=finished, classes=classes, data=data, usual=usual
+    )
 
 
 def course_of(run: Run, data: Any) -> list[Finding]:

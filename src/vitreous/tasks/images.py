@@ -38,12 +38,14 @@ from vitreous.training.settings import configure, leaves, without_none_words
 
 log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
-DRAWN = {"split_seed", "split_by", "group_by", "split_file", "test_fraction", "validation_fraction"}
+DRAWN = {"split_seed", "split_by", "time", "group_by", "folds", "fold", "exclude", "split_file"}
+DRAWN |= {"test_fraction", "validation_fraction"}
 OPENING = frozenset({"--image-size", "--set"})
 READING = OPENING | {"--workers"}
 INSPECTING = OPENING | {"--label", "--patch", "--compare", "--attributions"}
 TRAINING = frozenset(
     {"--model", "--init", "--image-size", "--minutes", "--workers", "--strict", "--group-by"}
+    | {"--split-by-time", "--exclude"}
 )
 
 

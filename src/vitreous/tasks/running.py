@@ -152,6 +152,7 @@ def resume_run(
     epochs: float | None = None,
     steps: int | None = None,
     minutes: float | None = None,
+    data: str | None = None,
 ) -> Started:
     """Open a run that continues from its newest state.
 
@@ -159,7 +160,7 @@ def resume_run(
         command: that is used; a run of another command says which.
         task: that is expected; None: the run's.
         shard: whether its weights are sharded from now on; None: as it was begun.
-        epochs, steps, minutes: how many it is to have in all; None: as it was planned.
+        epochs, steps, minutes, data: its length in all, and where its data are now; None: as it was planned.
 
     Raises:
         InputError: it is not a run, or of another command or task; or its data are gone.
@@ -173,12 +174,14 @@ def resume_run(
         )
     if task is not None and task != kind.name:
         raise InputError(f"{path} is a run of --task {kind.name}, not {task}: leave out --task")
-    run, note = open_run(path), ""
+    run, note = open_run(path).with_data(data), ""
+    opened = kind.open_data(run.config, run.split)
+    if world.first and data is not None:
+        run.write_config()
     if epochs is not None or steps is not None or minutes is not None:
         run, note = run.extended(world, epochs=epochs, steps=steps, minutes=minutes)
-    if shard is not None:
-        run = run.with_training(shard=shard)
-    return Started(kind, run, kind.open_data(run.config, run.split), (note,) if note else ())
+    run = run if shard is None else run.with_training(shard=shard)
+    return Started(kind, run, opened, (note,) if note else ())
 
 
 def train_run(
@@ -194,14 +197,11 @@ def train_run(
     """Train a run from its newest state; evaluate the model, write the report and the model card.
 
     Args:
-        world: the processes that train together; only the first one writes into the run.
+        world: the processes that train together; only the first one writes into the run, and has a result.
         callbacks: are called after each step, validation and saved state: `Display` shows them.
         progress: called after each batch of the evaluation with the examples done and all of them.
         tell: takes sentences about what was left out of the data.
         options: of the evaluation, such as `beams`.
-
-    Returns:
-        None in all processes but the first.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
@@ -228,7 +228,7 @@ def train_run(
     if held_out:
         evaluation = task.evaluate(answerer, examples, **options)
     bad = BadFiles()
-    bad.reasons.update({**dict(trained.material.bad), **(evaluation.failed if evaluation else {})})
+    bad.reasons.update(dict(trained.material.bad) | dict(evaluation.failed if evaluation else {}))
     bad.write(run.path / "bad_files.txt")
     more, findings = task.more(trained), course_of(run, data)
     result = RunResult(
@@ -272,9 +272,8 @@ def learn(
     task = task_named(run.config.task)
     run = run.with_training(precision=with_precision(run.config, device).training.precision)
     material = task.prepare(run.config, data, device=device, world=world)
-    if tell:
-        for note in material.notes:
-            tell(note)
+    for note in material.notes if tell else ():
+        tell(note)  # type: ignore[misc]
     total = run.config.training.total_steps(material.loader.steps_per_epoch)
     run = run.with_training(compile=compiles(task, run.config, device, total))
     config = run.config
@@ -330,7 +329,7 @@ def learn(
             if isinstance(error, Interrupted):
                 raise
             raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
-        seconds, spent = learner.seconds, learner.seconds - before
+        spent = (seconds := learner.seconds) - before
         if training.keep_best and learner.best_step not in (None, learner.step):
             run.states.restore_best(learner, world)
             if tell:

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from vitreous.checkpoints.runs import check_data_present
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import BadFiles
 from vitreous.deployment.serving.endpoints import Limits, Served
@@ -300,7 +301,10 @@ def config_of_run(spec: str, data: str | None, kind: type[Any]) -> Any:
         InputError: it is not a run, and no data are named.
     """
     if (Path(spec) / "config.toml").is_file():
-        return Run.open(Path(spec), kind).config
+        config = Run.open(Path(spec), kind).config
+        if data is None:
+            check_data_present(config.source, Path(spec), "name them after the run")
+        return config
     if data is None:
         raise InputError(
             f"{spec} is not a run directory, so it does not say what to evaluate on: name the data"

@@ -195,6 +195,9 @@ class CommandConfig(Config):
 
     command: ClassVar[str] = "train"  # what trains, and resumes, such a run
     task: str = ""  # its name in the registry
+    source_from_run: str | None = Field(
+        default=None, description="`source` relative to the run directory, where both are files"
+    )
 
     @classmethod
     def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

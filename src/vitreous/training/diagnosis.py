@@ -1,45 +1,35 @@
-"""Why is it not learning? Checks of a run's course and of its model on images; each finding has its fix."""
+"""Why is it not learning? Checks of a run's course; each finding has its fix."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor, nn
-
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding
-from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.loading import REPAIRED
-from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
 from vitreous.results import percent
 from vitreous.training.config import TrainingConfig
 
 Rows = Sequence[Mapping[str, Any]]
 
-# Peak rates between which models of this kind usually learn, at a batch of 256.
-USUAL_RATES = {"adamw": (1e-5, 5e-3), "muon": (1e-5, 5e-2), "adafactor": (1e-4, 1.0), "sgd": (1e-4, 1.0)}
+# The lowest, a good and the highest peak rate with which models of this kind usually learn, batch of 256.
+USUAL_RATES = {
+    "adamw": (1e-5, 1e-3, 5e-3),
+    "muon": (1e-5, 1e-2, 5e-2),
+    "adafactor": (1e-4, 1e-2, 1.0),
+    "sgd": (1e-4, 3e-2, 1.0),
+}
 ENOUGH_STEPS = 20  # before which nothing is said about the loss
+FEW_STEPS = 100  # after which a small model may still be where it began
 ENOUGH_LINES = 4  # of metrics.jsonl, to say that a loss stays where it was
 WORTH_A_WORD = 30  # seconds of training, below which waiting does not matter
 CALMER = "set a lower training.peak_lr, a longer training.schedule.warmup or training.precision=fp32"
+GAP = 0.25  # of the accuracies on training images and on others
 STARVING = 0.2  # share of the time in which training waited for data
-SAMPLE = 128  # images that are looked at
-FEWEST_TOKENS = 4
-EXPLODING = 1e3  # times as large after a layer as before the first
-VANISHING = 1e-7  # of the largest gradient
 
 
 def course_findings(
@@ -49,6 +39,7 @@ def course_findings(
     kept: bool = False,
     classes: int | None = None,
     data: DataConfig | None = None,
+    usual: TrainingConfig | None = None,
 ) -> Iterator[Finding]:
     """All checks that need no model.
 
@@ -56,6 +47,7 @@ def course_findings(
         kept: whether there is a model, which a run writes at its end or where its loss is not finite.
         classes: that each image is one of; None where something else is learned.
         data: how images are loaded, where they are.
+        usual: the training as the recipe has it.
     """
     if not rows:
         if kept:
@@ -66,7 +58,7 @@ def course_findings(
             yield Finding("course", "warning", problem, fix)
         return
     yield from skipped_steps(rows)
-    yield from learning(training, rows, classes)
+    yield from learning(training, rows, classes, usual)
     yield from starving(data, rows)
     yield from overfitting(rows)
 
@@ -84,8 +76,11 @@ def skipped_steps(rows: Rows) -> Iterator[Finding]:
         )
 
 
-def learning(training: TrainingConfig, rows: Rows, classes: int | None) -> Iterator[Finding]:
-    """A loss that stays where it began, or where guessing is, or that climbs: usually the learning rate."""
+def learning(
+    training: TrainingConfig, rows: Rows, classes: int | None, usual: TrainingConfig | None
+) -> Iterator[Finding]:
+    """A loss that stays where it began, or where guessing is, or that climbs. The learning rate is to blame
+    where it is not a usual one."""
     losses = [row["loss"] for row in rows if "loss" in row]
     # What DINO's student should say moves with its teacher: such a loss climbs while it learns.
     if not losses or rows[-1]["step"] < ENOUGH_STEPS or "teacher_entropy" in rows[-1]:
@@ -102,27 +97,35 @@ def learning(training: TrainingConfig, rows: Rows, classes: int | None) -> Itera
     climbing = smooth[-1] > 1.3 * min(smooth)
     if not stuck and climbing:
         seen = f"the loss climbed from {min(smooth):.3f} to {smooth[-1]:.3f}"
-    if stuck or climbing:
-        rate = (
-            f"the peak rate is {training.peak_lr:g} with {training.optimizer.kind} at a batch of "
-            f"{training.batch_size}"
-        )
-        said = f"{seen} after {rows[-1]['step']} steps; {rate}"
-        yield Finding("learning rate", "error", said, advice(training))
-
-
-def advice(training: TrainingConfig) -> str:
-    """The usual range of rates for this batch size grows with its root."""
-    low, high = USUAL_RATES[training.optimizer.kind]
-    factor = math.sqrt(training.batch_size / 256)
-    if training.peak_lr > (high := high * max(factor, 0.25)):
-        return f"set training.peak_lr below {high:.2g}"
-    if training.peak_lr < (low := low * min(factor, 1.0)):
-        return f"set training.peak_lr above {low:.2g}"
-    return (
-        f"try training.peak_lr={training.peak_lr / 3:.2g} with a longer training.schedule.warmup, and "
-        "look at the other findings and at the images in report.html: do the labels fit them?"
+    if not (stuck or climbing):
+        return
+    rate = (
+        f"the peak rate is {training.peak_lr:g} with {training.optimizer.kind} at a batch of "
+        f"{training.batch_size}"
     )
+    said = f"{seen} after {rows[-1]['step']} steps; {rate}"
+    low, good, high = usual_rates(training, usual)
+    if low <= training.peak_lr <= high:
+        few = "so few steps may be too few: train longer; else, as " if rows[-1]["step"] < FEW_STEPS else ""
+        fix = (
+            f"{few}that rate is a usual one: look at the images in report.html first (do the labels fit?), "
+            f"then try training.peak_lr={training.peak_lr / 3:.2g} with a longer training.schedule.warmup"
+        )
+        yield Finding("not learning", "error", said, fix)
+        return
+    side = f"below {high:.2g}" if training.peak_lr > high else f"above {low:.2g}"
+    fix = f"set training.peak_lr={good:.2g}: models like it learn {side}"
+    yield Finding("learning rate", "error", said, fix)
+
+
+def usual_rates(training: TrainingConfig, usual: TrainingConfig | None) -> tuple[float, float, float]:
+    """Return the lowest, a good and the highest peak rate: about that of the recipe, if it has the same
+    optimizer; else those of the optimizer, which grow with the root of the batch size."""
+    if usual and usual.optimizer.kind == training.optimizer.kind:
+        return usual.peak_lr / 20, usual.peak_lr, usual.peak_lr * 5
+    low, good, high = USUAL_RATES[training.optimizer.kind]
+    factor = math.sqrt(training.batch_size / 256)
+    return low * min(factor, 1.0), good * min(max(factor, 0.5), 2.0), high * max(factor, 0.5)
 
 
 def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
@@ -142,15 +145,66 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
     yield Finding("loader", "warning", seen, fix)
 
 
-def overfitting(rows: Rows) -> Iterator[Finding]:
-    """Training images are classified much better than validation images."""
-    last = next((row for row in reversed(rows) if "validation_accuracy" in row and "accuracy" in row), None)
-    if last and last["accuracy"] - last["validation_accuracy"] > 0.25:
+# Kinds of findings, a cause before what it brings about.
+CAUSES = (
+    *("bad files", "leak", "conflict", "labels", "split", "masks", "texts", "blank images", "normalization"),
+    *("frozen encoder", "origin of NaN", "learning rate", "image size", "patch size", "labels at random"),
+    *("not finite", "wrong labels", "loader", "overfitting"),
+)
+ROOTS = {"blank images", "normalization", "frozen encoder", "learning rate", "labels at random", "split"}
+ROOTS |= {"origin of NaN", "labels"}
+CONSEQUENCES = {
+    "not learning",
+    "one class",
+    "exploding layer",
+    "dead layer",
+    "labels at random",
+    "overfitting",
+    "wrong labels",
+}
+
+
+def causes_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings in order, causes before consequences, without those consequences that the first error
+    explains."""
+    order = {kind: place for place, kind in enumerate(CAUSES)}
+    found = sorted(findings, key=lambda each: order.get(each.kind, len(order)))
+    root = next((each.kind for each in found if each.kind in ROOTS and each.severity == "error"), None)
+    explained = CONSEQUENCES - {root} if root else set()
+    return [each for each in found if each.kind not in explained]
+
+
+def frozen_encoder(training: TrainingConfig, init: str | None) -> Iterator[Finding]:
+    """Weights that were never trained, and will not be."""
+    layers = [
+        part for part in training.freeze if part == "backbone" or part.split(".")[0] in ("stem", "blocks")
+    ]
+    if init is None and layers:
+        yield Finding(
+            "frozen encoder",
+            "error",
+            f"training.freeze={', '.join(layers)} keeps weights as they were sampled: there is no --init, so "
+            "nothing has trained them",
+            "leave out training.freeze, or begin from a pre-trained encoder (--init)",
+        )
+
+
+def overfitting(rows: Rows, held_out: float | None = None) -> Iterator[Finding]:
+    """Training images are classified much better than others.
+
+    Args:
+        held_out: the accuracy on images that are not trained on, where there was no validation.
+    """
+    last = next((row for row in reversed(rows) if "accuracy" in row), None)
+    measured = next(
+        (row["validation_accuracy"] for row in reversed(rows) if "validation_accuracy" in row), held_out
+    )
+    if last and measured is not None and last["accuracy"] - measured > GAP:
+        where = "on held-out images" if measured is held_out else "in validation"
         yield Finding(
             "overfitting",
             "warning",
-            f"{percent(last['accuracy'])} right in training but "
-            f"{percent(last['validation_accuracy'])} in validation",
+            f"{percent(last['accuracy'])} right in training but {percent(measured)} {where}",
             "add images or augmentation, use a smaller model, or begin from a checkpoint (--init)",
         )
 
@@ -166,185 +220,4 @@ def bad_file_findings(run: Path) -> Iterator[Finding]:
             "warning",
             f"{len(lines)} images could not be read and were left out, such as {name} ({reason})",
             f"fix or remove what {listed} lists",
-        )
-
-
-def model_findings(model: Model, images: ImageDataset, *, learned: bool = True) -> Iterator[Finding]:
-    """All checks, on a sample of `images`.
-
-    Args:
-        learned: whether it has been trained at all: a fresh head of zeros answers the same to everything.
-    """
-    some = images.subset(np.array(images.sample(SAMPLE)))
-    batch, targets, _ = next(
-        iter(evaluation_loader(some, preprocessing=model.preprocessing, batch_size=SAMPLE))
-    )
-    yield from normalization(model, batch)
-    yield from geometry(model, images)
-    broken = list(origin_of_nan(model, batch))
-    yield from broken
-    if not broken and learned and targets.ndim == 1:
-        yield from layers(model, batch, targets)
-        yield from one_class(model, batch, targets)
-
-
-def normalization(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
-    """Values should be about 0 on average, and vary by about 1."""
-    mean, std = images.mean(dim=(0, 2, 3)), images.std(dim=(0, 2, 3))
-    if bool((mean.abs() < 1.5).all() and (std > 0.1).all() and (std < 5).all()):
-        return
-    yield Finding(
-        "normalization",
-        "error",
-        f"the model sees values of mean {words(mean)} and standard deviation {words(std)}, from "
-        f"preprocessing.mean={list(model.preprocessing.mean)} and std={list(model.preprocessing.std)}",
-        "set preprocessing.mean and preprocessing.std to those of the images, of values in 0 ... 1",
-    )
-
-
-def words(values: Tensor) -> str:
-    return ", ".join(f"{value:.3g}" for value in values.tolist())
-
-
-def geometry(model: Model, images: ImageDataset) -> Iterator[Finding]:
-    """Patches against the image, and the image against what there is to see."""
-    config = model.config
-    height, width = config.image_size
-    if isinstance(config, ViTConfig) and config.grid[0] * config.grid[1] < FEWEST_TOKENS:
-        yield Finding(
-            "patch size",
-            "warning",
-            f"{height}x{width} images in patches of {config.patch_size[0]}x{config.patch_size[1]} are "
-            f"{config.grid[0] * config.grid[1]} patches: attention has nothing to compare",
-            f"set model.patch_size={max(1, min(height, width) // 8)}, or show larger images (--image-size)",
-        )
-    sides = []
-    for index in images.sample(16):
-        with suppress(BadImage):  # counted and named by the loader
-            sides.append(min(images.opened(index, 3).size))
-    if sides and (shorter := float(np.median(sides))) * 3 < min(height, width):
-        yield Finding(
-            "image size",
-            "warning",
-            f"images of about {shorter:.0f} pixels are blown up to {height}x{width}",
-            f"use --image-size {max(16, round(shorter / 16) * 16)}: the rest of the pixels is made up",
-        )
-
-
-def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
-    """The first place where a number is not finite: an image, a weight, or a layer's output."""
-    if not torch.isfinite(images).all():
-        yield Finding(
-            "origin of NaN",
-            "error",
-            "the images themselves are not finite once they are normalized",
-            "fix preprocessing.mean and preprocessing.std: no std may be next to 0",
-        )
-        return
-    broken = list(weights_not_finite(model.named_parameters()))
-    yield from broken
-    if broken:
-        return
-    first: list[str] = []
-
-    def note(name: str, output: object) -> None:
-        if isinstance(output, Tensor) and not torch.isfinite(output).all() and not first:
-            first.append(name)
-
-    handles = [
-        module.register_forward_hook(lambda _, __, output, name=name: note(name, output))
-        for name, module in model.named_modules()
-        if not list(module.children())
-    ]
-    with torch.no_grad():
-        model.eval()(images)
-    for handle in handles:
-        handle.remove()
-    if first:
-        yield Finding(
-            "origin of NaN",
-            "error",
-            f"numbers stop being finite after {first[0]}",
-            "use training.precision=fp32, or model.qk_norm=true if it is an attention",
-        )
-
-
-def weights_not_finite(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Finding]:
-    """The first weight that is not finite."""
-    for name, weight in weights:
-        if weight.is_floating_point() and not torch.isfinite(weight).all():
-            fix = "train again with a lower training.peak_lr or a longer training.schedule.warmup"
-            yield Finding("origin of NaN", "error", f"the weight {name} is not finite", fix)
-            return
-
-
-def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]) -> Iterator[Finding]:
-    """Layers whose output explodes, and those that no gradient reaches."""
-    blocks = getattr(model, "blocks", None)
-    if not isinstance(blocks, nn.ModuleList) or not len(blocks):
-        return
-    sizes: list[float] = []
-    handles = [
-        block.register_forward_hook(lambda _, inputs, output: sizes.append(ratio(output, inputs[0])))
-        for block in blocks
-    ]
-    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
-    model.zero_grad()
-    torch.autograd.backward(F.cross_entropy(model(images), targets))
-    for handle in handles:
-        handle.remove()
-    growth = np.cumprod(sizes)
-    if growth.max() > EXPLODING:
-        layer = int(np.argmax(growth > EXPLODING))
-        yield Finding(
-            "exploding layer",
-            "error",
-            f"after layer {layer + 1} the tokens are {growth[layer]:.0f} times as large as before layer 1",
-            "set a lower training.peak_lr, more weight_decay, model.layer_scale=1e-4 or model.qk_norm=true",
-        )
-    reached = gradient_sizes(model)
-    dead = [
-        i for i in range(len(blocks)) if reached.get(i, 0.0) <= VANISHING * max(reached.values(), default=0)
-    ]
-    if dead and not frozen:
-        yield Finding(
-            "dead layer",
-            "error",
-            f"no gradient reaches layer{'s' if len(dead) > 1 else ''} {', '.join(str(i + 1) for i in dead)}",
-            "train again with a lower training.peak_lr; if it stays, use model.norm=pre",
-        )
-    model.zero_grad()
-
-
-def ratio(output: Tensor, before: Tensor) -> float:
-    """How much larger tokens are after a layer."""
-    return float(output.detach().square().mean().sqrt() / before.detach().square().mean().sqrt().clamp(1e-12))
-
-
-def gradient_sizes(model: nn.Module) -> dict[int, float]:
-    """The largest gradient in each encoder layer."""
-    largest: dict[int, float] = {}
-    for name, parameter in model.named_parameters():
-        if name.startswith("blocks.") and parameter.grad is not None:
-            layer = int(name.split(".")[1])
-            largest[layer] = max(largest.get(layer, 0.0), float(parameter.grad.abs().max()))
-    return largest
-
-
-@torch.no_grad()
-def one_class(
-    model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]
-) -> Iterator[Finding]:
-    """A model that says the same of every image."""
-    answers = Counter(model.eval()(images).argmax(dim=1).tolist())
-    answer, times = answers.most_common(1)[0]
-    right = int((targets == answer).sum())
-    if times > 0.9 * len(images) and times > 1.5 * right:
-        label = model.labels[answer] if model.labels else answer
-        yield Finding(
-            "one class",
-            "error",
-            f"{times} of {len(images)} images are called {label!r}, {right} are",
-            "it has not learned: change the learning rate, or set data.class_balance=true if that class is "
-            "by far the largest",
         )

@@ -36,6 +36,8 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"--device {name}: this runs on cpu and cuda alone; use cpu or auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"--device {name}: there are {torch.cuda.device_count()} GPUs here; use cpu or auto")
     return device

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitreous.checkpoints.runs import STOPPED, read_tree
+from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, relative_source
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.split import SPLIT, write_split
@@ -26,7 +26,7 @@ from vitreous.training.callbacks import Callback, MetricsFile, TensorBoard, Trac
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.initial_model import merge_lora, starting_model
+from vitreous.training.initial_model import absolute_source, merge_lora, starting_model
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
 from vitreous.training.parallel import shards_for
 from vitreous.training.precision import from_float8, to_float8
@@ -65,6 +65,7 @@ class Run:
         with writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
             write_split(path / SPLIT, parts or {})
+            config = with_source(config, path)
             write_text(path / "config.toml", to_toml(config))
         return cls(path, config)
 
@@ -114,6 +115,22 @@ class Run:
         """Return the same run with other settings of its training; config.toml stays as it is."""
         return Run(self.path, with_training(self.config, **changes))
 
+    def with_data(self, source: str | None) -> Run:
+        """Return the same run with its data elsewhere; None: where they were. config.toml stays as it is.
+
+        Raises:
+            InputError: they are no longer where they were.
+        """
+        if source is None:
+            command = f"vitreous {self.config.command} --resume {quote(str(self.path))} --data DATA"
+            check_data_present(self.config.source, self.path, f"say where they are now: {command}")
+            return self
+        return Run(self.path, with_source(self.config, self.path, absolute_source(source)))
+
+    def write_config(self) -> None:
+        """Write config.toml."""
+        write_text(self.path / "config.toml", to_toml(self.config))
+
     def extended(
         self,
         world: World,
@@ -150,7 +167,7 @@ class Run:
                 f"{wanted} is the total, and {self.path} is already at step {done}: pass a larger number"
             )
         if world.first:
-            write_text(self.path / "config.toml", to_toml(run.config))
+            run.write_config()
         if per_epoch is None or old.minutes or new.minutes:
             return run, ""
         before, after = (
@@ -279,6 +296,16 @@ def of_another_command(path: Path, command: str) -> str:
         f"{path} is not a pre-training run: resume it with vitreous {command} --resume {quote(str(path))}; "
         f"to pre-train from its weights: vitreous pretrain DATA --init {quote(str(path))}"
     )
+
+
+def with_source(config: Any, path: Path, source: str | None = None) -> Any:
+    """Return a configuration that knows where its data are from its run directory `path`, too.
+
+    Args:
+        source: other DATA than before; None: the same.
+    """
+    source = config.source if source is None else source
+    return config.model_copy(update={"source": source, "source_from_run": relative_source(source, path)})
 
 
 def with_training(config: Any, **changes: Any) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import VALIDATION, with_own_parts
 from vitreous.data.decoding import (
     EXTENSIONS,
     BadImage,
@@ -35,6 +34,7 @@ from vitreous.data.segmentation.masked import (
     read_legend,
     read_mask,
 )
+from vitreous.data.splitting import VALIDATION, with_own_parts
 from vitreous.errors import InputError
 
 IMAGES, MASKS = ("images", "imgs", "image"), ("masks", "labels", "annotations", "mask")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits, split, strata
+from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits, strata
 from vitreous.data.decoding import BadImage, is_gray
 from vitreous.data.sources.binaries import CIFAR10, CIFAR100, open_cifar, open_mnist
 from vitreous.data.sources.bundled import open_digits, open_synthetic, without_validation
@@ -20,6 +20,7 @@ from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
 from vitreous.data.sources.objects import open_objects
 from vitreous.data.sources.shards import open_shards
+from vitreous.data.splitting import split
 from vitreous.errors import InputError
 
 BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, Parts, with_own_parts
+from vitreous.data.dataset import ArrayImages, Parts
+from vitreous.data.splitting import with_own_parts
 from vitreous.errors import InputError
 
 SIDE, PIXELS = 32, 32 * 32 * 3

@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, ImageDataset, Parts, with_own_parts
+from vitreous.data.dataset import ArrayImages, ImageDataset, Parts
+from vitreous.data.splitting import with_own_parts
 from vitreous.errors import InputError, require_packages
 
 
@@ -26,7 +27,7 @@ def open_digits(config: DataConfig) -> Parts:
     images = ArrayImages(
         gray, targets.astype(np.int64), tuple(str(digit) for digit in range(10)), name="digits"
     )
-    if not config.test_fraction:
+    if not config.test_fraction or config.folds:
         return with_own_parts(images, {}, config, where="digits")
     train, test = train_test_split(
         np.arange(len(gray)), test_size=config.test_fraction, stratify=targets, random_state=config.split_seed

@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import VALIDATION, ImageDataset, Parts, with_own_parts
+from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage, read_file
 from vitreous.data.sampling import WINDOW
 from vitreous.data.sources.labels import named_targets, numbers_of, refuse_numbers
+from vitreous.data.splitting import VALIDATION, with_own_parts
 from vitreous.errors import InputError, require_packages
 
 PREFERRED = ("label", "fine_label", "labels")

@@ -9,6 +9,7 @@ images are split class by class.
 from __future__ import annotations
 
 import csv
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import Parts, by_name, check_classes, split
+from vitreous.data.dataset import Parts, check_classes
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.labels import named_targets, number_in, refuse_numbers
+from vitreous.data.splitting import by_name, split
 from vitreous.errors import InputError, require_packages
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -26,13 +28,14 @@ COLUMNS = "the columns path, label and, if wanted, split"
 
 
 class ManifestRows(NamedTuple):
-    """A manifest's columns, of equal length; splits and groups are empty if there is no such column. lines:
-    where each row is in the file, in words."""
+    """A manifest's columns, of equal length; splits, groups and times are empty if there is no such column.
+    lines: where each row is in the file, in words."""
 
     paths: list[str]
     labels: list[str]
     splits: list[str]
     groups: list[str]
+    times: list[str]
     lines: list[str]
 
 
@@ -45,7 +48,7 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
     Raises:
         InputError: which names the line.
     """
-    rows = read_manifest(path, config.group_by)
+    rows = read_manifest(path, config.group_by, config.time)
     if not rows.paths:
         raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
     classes: tuple[str, ...] = ()
@@ -58,13 +61,16 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
     images = FileImages(path.parent, path_array(rows.paths), targets, classes)
     if rows.groups:
         images.groups = np.array(rows.groups)
+    if rows.times:
+        images.times = read_times(rows, path)
     if not rows.splits:
         return split(images, config)
     return by_name(images, rows.splits, config, where=str(path))
 
 
-def read_manifest(path: Path, group_by: str | None = None) -> ManifestRows:
-    """Return the columns of a manifest. group_by: the name of the one with groups. Raises InputError."""
+def read_manifest(path: Path, group_by: str | None = None, time: str | None = None) -> ManifestRows:
+    """Return the columns of a manifest. group_by, time: the names of those with groups and times. Raises
+    InputError."""
     header, lines = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
     for name in ("path", "label"):
         if name not in header:
@@ -78,11 +84,11 @@ def read_manifest(path: Path, group_by: str | None = None) -> ManifestRows:
                 f"{path}, {where} has {len(fields)} fields and not {len(header)}: quote fields that hold "
                 "the separator"
             )
-    paths, labels, splits, groups = (
+    paths, labels, splits, groups, times = (
         [fields[header.index(name)].strip() for fields in lines.values()] if name in header else []
-        for name in ("path", "label", "split", str(group_by).lower())
+        for name in ("path", "label", "split", str(group_by).lower(), str(time).lower())
     )
-    return ManifestRows(paths, labels, splits, groups, list(lines))
+    return ManifestRows(paths, labels, splits, groups, times, list(lines))
 
 
 def read_text(path: Path) -> tuple[list[str], dict[str, list[str]]]:
@@ -135,6 +141,21 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[NDA
             )
         return named_targets([next(iter(label)) for label in parsed], str(path))
     return named_targets(parsed, str(path))
+
+
+def read_times(rows: ManifestRows, path: Path) -> NDArray[np.float64]:
+    """Return the column of times, in seconds or as it numbers them. Raises InputError that names a line."""
+    times = []
+    for line, text in zip(rows.lines, rows.times, strict=True):
+        number = number_in(text)
+        try:
+            times.append(datetime.fromisoformat(text).timestamp() if number is None else number)
+        except ValueError:
+            raise InputError(
+                f"{line} of {path} has the time {text!r}: write it as 2026-11-22, 2026-11-22T14:30 or as a "
+                "number"
+            ) from None
+    return np.array(times)
 
 
 def read_numbers(rows: ManifestRows, path: Path) -> NDArray[np.float32]:

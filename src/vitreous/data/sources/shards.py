@@ -20,11 +20,12 @@ from typing import NamedTuple
 import numpy as np
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Parts, by_name, split
+from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import EXTENSIONS, BadImage, fingerprint
 from vitreous.data.loading import in_threads
 from vitreous.data.sources.folders import path_array
 from vitreous.data.sources.labels import Label, named_targets
+from vitreous.data.splitting import by_name, split
 from vitreous.errors import InputError
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")

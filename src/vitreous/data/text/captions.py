@@ -18,6 +18,7 @@ from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sampling import Rows
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.manifests import SUFFIXES, read_manifest
+from vitreous.data.splitting import MOST_HELD_OUT, held_out_names
 from vitreous.data.survey import survey_images
 from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.data.text.digit_lines import DIGIT_LINES, digit_lines
@@ -56,13 +57,14 @@ class CaptionSplits(NamedTuple):
     name: str
 
 
-def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplits:
+def open_captions(spec: str, *, seed: int, test_fraction: float, split_by: str = "name") -> CaptionSplits:
     """The images and texts that `spec` names.
 
     Args:
         spec: "digit-lines", or a manifest (.csv, .tsv, .parquet) with the columns path, label (the text) and,
             if wanted, split (train or test).
-        test_fraction: held out at random where the manifest has no split.
+        test_fraction: held out by a hash of the image's name, where the manifest has no split.
+        split_by: "random" samples from all images that are there, as version 0.1 did.
 
     Raises:
         InputError: no such manifest, or fewer than two images with a text.
@@ -83,7 +85,12 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
     with_text = np.array([row for row, text in enumerate(table.labels) if text.strip()], dtype=np.int64)
     if len(with_text) < 2:
         raise InputError(f"{spec} has {len(with_text)} images with a text: at least two are needed")
-    train_rows, test_rows = split_rows(with_text, table.splits, seed, test_fraction, where=spec)
+    if table.splits or split_by == "random":
+        train_rows, test_rows = split_rows(with_text, table.splits, seed, test_fraction, where=spec)
+    else:
+        names = [table.paths[row] for row in with_text]
+        held = held_out_names(names, test_fraction, seed, most=MOST_HELD_OUT)
+        train_rows, test_rows = with_text[~held], with_text[held]
     return CaptionSplits(
         everything.subset(train_rows),
         everything.subset(test_rows),
@@ -106,7 +113,7 @@ def split_rows(
             )
         return train, test
     mixed = np.random.default_rng(seed).permutation(rows)
-    count = min(max(round(test_fraction * len(rows)), 1), 2000)
+    count = min(max(round(test_fraction * len(rows)), 1), MOST_HELD_OUT)
     return np.sort(mixed[count:]), np.sort(mixed[:count])
 
 

@@ -15,10 +15,11 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import DataSummary, ImageDataset, Splits, split
+from vitreous.data.dataset import DataSummary, ImageDataset, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
+from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.probing import knn_measure

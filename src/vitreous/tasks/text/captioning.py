@@ -87,7 +87,7 @@ class Captioning(TextTask):
     }
 
     def open_source(self, source: str, config: CaptioningConfig) -> CaptionSplits:
-        return open_captions(source, seed=config.seed, test_fraction=config.test_fraction)
+        return open_captions(source, **config.split_options)
 
     def recipe(self, source: str, data: CaptionSplits) -> CaptioningConfig:
         return digit_lines_config() if source == DIGIT_LINES else images_config(len(data.train.texts))

@@ -59,9 +59,19 @@ class SequenceConfig(CommandConfig):
     source: str = Field(default="", description="the data")
     seed: int = Field(default=0, ge=0, description="of weights, order and dropout")
     test_fraction: Probability = Field(default=0.05, description="of the data, held out; 2,000 at most")
+    split_by: Literal["name", "random"] = Field(
+        default="name",
+        description="a hash of each example's source or name; random: of all that are there, as runs of "
+        "version 0.1",
+    )
     tokenizer: TokenizerConfig = TokenizerConfig()
     training: TrainingConfig = TrainingConfig()
     averaging: AveragingConfig = AveragingConfig()
+
+    @property
+    def split_options(self) -> dict[str, Any]:
+        """How data without parts of their own are split."""
+        return {"seed": self.seed, "test_fraction": self.test_fraction, "split_by": self.split_by}
 
     @classmethod
     def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

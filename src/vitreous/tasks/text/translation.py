@@ -46,7 +46,7 @@ class Translation(TextTask):
     inspected = 4
 
     def open_source(self, source: str, config: TranslationConfig) -> Parallel:
-        return open_parallel(source, seed=config.seed, test_fraction=config.test_fraction)
+        return open_parallel(source, **config.split_options)
 
     def recipe(self, source: str, data: Parallel) -> TranslationConfig:
         return numbers_config() if source == NUMBERS else pairs_config(len(data.train))

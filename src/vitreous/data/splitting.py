@@ -1,0 +1,343 @@
+"""How the images of a source are split into parts for training, validation and testing.
+
+An image is held out by a hash of its name, which does not depend on the other names: where images are added
+or removed, no other image moves to another part. Only a class of which the hashes hold out less than half of
+what they should, as happens with a few images, gives those with the lowest hashes as well. The folds of
+cross-validation are equal shares of each class, in the order of the hashes.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags
+
+from vitreous.data.config import DataConfig
+from vitreous.data.dataset import ImageDataset, Indices, Parts, strata
+from vitreous.data.decoding import BadImage
+from vitreous.data.findings import finding
+from vitreous.data.loading import in_threads
+from vitreous.errors import InputError
+
+EXCLUDE = "exclude"  # the action of a row that names an image to leave out
+VALIDATED = 300  # images of an automatic validation part
+ENOUGH_TO_VALIDATE = 600  # images for training and validation; of fewer each is needed for training
+MOST_HELD_OUT = 2000  # texts: writing them takes long
+VALIDATION = ("val", "valid", "validation", "dev")
+
+
+def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> Parts:
+    """(train, validation, test) as each image's split says. A single held-out part is the test set."""
+    part = np.array([dict.fromkeys(VALIDATION, "val").get(name.lower(), name.lower()) for name in names])
+    if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
+        raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
+    parts = {
+        name: images.subset(np.flatnonzero(part == name)) for name in ("train", "val", "test") if name in part
+    }
+    if "train" not in parts:
+        raise InputError(f"{where} has no image in the split 'train': name some")
+    return with_own_parts(parts.pop("train"), parts, config, where=where)
+
+
+def with_own_parts(
+    train: ImageDataset, held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
+) -> Parts:
+    """Return (train, validation, test) of a source that may have held-out parts of its own.
+
+    A single held-out part, whatever its name, is the test set: nothing is selected on it. With both, the
+    first one is for validation. Without any, the training images are split.
+
+    Args:
+        held_out: by name, the test part as "test".
+
+    Raises:
+        InputError: a part is to be split off that the source has already.
+    """
+    if config.exclude:
+        train, held_out = without_excluded(train, held_out, Path(config.exclude))
+    own = {"train": train}
+    if len(held_out) == 1:
+        own["test"] = next(iter(held_out.values()))
+    elif held_out:
+        own["validation"] = next(part for name, part in held_out.items() if name != "test")
+        own["test"] = held_out["test"]
+        if config.validation_fraction not in ("auto", 0):
+            raise InputError(
+                f"{where} has a validation part, so data.validation_fraction={config.validation_fraction} "
+                "has no effect: leave it out"
+            )
+    fraction = 0.0 if "validation" in own else validation_fraction(config, len(train))
+    if held_out and not fraction:
+        by_time = "time" if config.split_by == "time" else None
+        for name, value in (("group_by", config.group_by), ("split_by", by_time)):
+            if value:
+                raise InputError(
+                    f"{where} has parts of its own, so data.{name}={value!r} has no effect: leave it out"
+                )
+    if held_out and config.folds:
+        raise InputError(
+            f"{where} has parts of its own, which are not those of {config.folds} folds: name the images of "
+            "its training part alone"
+        )
+    if config.split_file:
+        from vitreous.data.split import as_recorded  # it needs threads, whose module imports this one
+
+        return as_recorded(own, Path(config.split_file), config)
+    test = own.get("test")
+    if test is None:
+        train, test = held_out_of(train, config.test_fraction, config, "test")
+    validation = own.get("validation")
+    if fraction:
+        train, validation = held_out_of(train, fraction, config, "validation")
+        if validation is None and config.validation_fraction != "auto":
+            raise InputError(
+                f"data.validation_fraction={fraction} leaves no image to validate on: "
+                "every class has a single image"
+            )
+    return train, validation, test
+
+
+def validation_fraction(config: DataConfig, images: int) -> float:
+    """Return the part of so many training images, or more, that is for validation."""
+    if config.validation_fraction != "auto":
+        return config.validation_fraction
+    return max(0.01, min(0.1, VALIDATED / images)) if images >= ENOUGH_TO_VALIDATE else 0.0
+
+
+def split(images: ImageDataset, config: DataConfig) -> Parts:
+    """(train, validation, test) of a source that has no split of its own."""
+    return with_own_parts(images, {}, config, where=images.name(0))
+
+
+def held_out_of(
+    images: ImageDataset, fraction: float, config: DataConfig, part: str
+) -> tuple[ImageDataset, ImageDataset | None]:
+    """Return (the images that are kept, those that are held out as `part`; None where none are)."""
+    if config.split_by == "random":
+        held = stratified(images.targets, fraction, config.split_seed)
+    elif config.split_by == "time":
+        held = newest(images, fraction, config.time)
+    elif config.folds and part == "test":
+        held = fold_numbers(images, config) == config.fold
+    else:
+        held = lowest_hashes(images, fraction, config, part)
+    if not held.any():
+        return images, None
+    kept = images.subset(np.flatnonzero(~held))
+    if config.split_by == "random":
+        kept.findings = (*kept.findings, *finding("unrecorded split", (), 1))
+    return kept, images.subset(np.flatnonzero(held))
+
+
+def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, part: str) -> NDArray[np.bool_]:
+    """Return which images have a hash below `fraction`. Where these are less than half as many of a class as
+    they should be, those with the lowest hashes are added; and those with the highest are always kept. Images
+    of one group have one hash."""
+    hashes = name_hashes(group_names(images, config), f"{part} {config.split_seed}")
+    held = hashes < fraction
+    if not fraction:
+        return held
+    together = config.group_by is not None
+    for members in [np.arange(len(images))] if together else members_of_classes(images.targets):
+        ascending = np.sort(hashes[members])
+        held[members] |= hashes[members] <= ascending[math.ceil(fraction * len(members) / 2) - 1]
+        held[members] &= hashes[members] < ascending[-1]
+    if together and not held.any():
+        raise InputError(f"data.group_by={config.group_by!r} puts all images into one group: give another")
+    return held
+
+
+def fold_numbers(images: ImageDataset, config: DataConfig) -> Indices:
+    """Return the fold of each image: in the order of the hashes of their names, the images of each class are
+    dealt out to the folds. Whole groups go to the fold that has the fewest images then, the largest first."""
+    assert config.folds is not None
+    names = group_names(images, config)
+    hashes = name_hashes(names, f"fold {config.split_seed}")
+    folds = np.zeros(len(images), dtype=np.int64)
+    if config.group_by is None:
+        place = 0
+        for members in members_of_classes(images.targets):
+            order = members[np.argsort(hashes[members], kind="stable")]
+            folds[order] = (place + np.arange(len(order))) % config.folds
+            place += len(order)  # so that small classes do not all begin with the first fold
+    else:
+        _, numbers, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        sizes, group_folds = np.zeros(config.folds, dtype=np.int64), np.zeros(len(counts), dtype=np.int64)
+        for group in np.argsort(-counts, kind="stable"):
+            group_folds[group] = sizes.argmin()
+            sizes[group_folds[group]] += counts[group]
+        folds = group_folds[numbers]
+    if len(empty := set(range(config.folds)) - set(folds.tolist())):
+        raise InputError(
+            f"{config.folds} folds are more than there are images or groups ({len(empty)} would be empty): "
+            "use fewer"
+        )
+    return folds
+
+
+def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_]:
+    """Return which images are the newest `fraction`; those of one moment are in one part.
+
+    Raises:
+        InputError: it is not known when an image was taken, or all are of one moment.
+    """
+    if not fraction:
+        return np.zeros(len(images), dtype=bool)
+    times = image_times(images, time)
+    moments, counts = np.unique(times, return_counts=True)
+    if len(moments) == 1:
+        raise InputError(
+            f"all {len(images)} images have the same time, so none is newer: use another data.time, or leave "
+            "out data.split_by=time"
+        )
+    newer = np.cumsum(counts[::-1])[::-1]  # images from each moment on
+    closest = 1 + np.abs(newer[1:] - fraction * len(images)).argmin()
+    held: NDArray[np.bool_] = times >= moments[closest]
+    return held
+
+
+def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
+    """Return when each image was taken, as `data.time` says it. Raises InputError."""
+    if images.times is not None:
+        return images.times
+    if time == "exif":
+        found = list(in_threads(partial(taken, images), range(len(images))))
+        what = "say in their EXIF data when they were taken"
+    elif time == "file":
+        names = [images.name(index) for index in range(len(images))]
+        found = [os.path.getmtime(name) if os.path.isfile(name) else None for name in names]
+        what = "are files"
+    else:
+        raise InputError(
+            f"data.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, .tsv or "
+            ".parquet)"
+        )
+    missing = [index for index, when in enumerate(found) if when is None]
+    if missing:
+        raise InputError(
+            f"{len(found) - len(missing)} of {len(found)} images {what}, and not {images.name(missing[0])}: "
+            "give a manifest with a column of times, as in --set data.time=taken; or, if the files were "
+            "never copied or changed, --set data.time=file"
+        )
+    return np.array(found, dtype=np.float64)
+
+
+def taken(images: ImageDataset, index: int) -> float | None:
+    """Return when the camera took an image, in seconds; None where its EXIF data do not say it."""
+    try:
+        exif = images.opened(index, 3).image.getexif()
+        text = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
+        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").timestamp() if text else None
+    except (BadImage, ValueError, SyntaxError, TypeError):
+        return None
+
+
+def without_excluded(
+    train: ImageDataset, held_out: Mapping[str, ImageDataset], file: Path
+) -> tuple[ImageDataset, dict[str, ImageDataset]]:
+    """Return the parts of a source without the images that a CSV lists by their names. Where it has the
+    column action, as that of `vitreous data check --report`, only rows whose action is exclude count.
+
+    Raises:
+        InputError: the file cannot be read, or none of its images is in the data.
+    """
+    try:
+        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
+            rows = list(csv.DictReader(text))
+    except (OSError, csv.Error) as error:
+        raise InputError(f"cannot read {file}: {error}; give a CSV with the column path") from None
+    if any("path" not in row for row in rows):
+        raise InputError(f"{file} has no column path: name the images to exclude in it")
+    names = {row["path"] for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
+    parts, left_out, known = {"train": train, **held_out}, [], set()
+    for part, images in parts.items():
+        keys = [(images.key(index), images.name(index)) for index in range(len(images))]
+        out = np.array([key in names or name in names for key, name in keys], dtype=bool)
+        if not out.any():
+            continue
+        known |= {name for each in keys for name in each} & names
+        left_out.append(images.subset(np.flatnonzero(out)))
+        parts[part] = images.subset(np.flatnonzero(~out))
+    if names and not known:
+        raise InputError(
+            f"none of the {len(names)} images to exclude in {file} is in the data, such as {min(names)}: "
+            "write their paths as data check does, relative to the data"
+        )
+    rest = parts.pop("train")
+    if not len(rest):
+        raise InputError(f"{file} excludes every image to train on: keep some")
+    rest.excluded = tuple(left_out)
+    count = sum(map(len, left_out))
+    rest.findings = (*rest.findings, *finding("excluded", (), count, file=file))
+    rest.findings += tuple(finding("not excluded", sorted(names - known), file=file))
+    return rest, {part: images for part, images in parts.items() if len(images)}
+
+
+def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
+    """Return what each image is held out by: its own name, or that of its group."""
+    keys = [images.key(index) for index in range(len(images))]
+    if config.group_by is None:
+        return keys
+    if images.groups is not None:
+        return [str(group) for group in images.groups]
+    try:
+        pattern = re.compile(config.group_by)
+    except re.error as error:
+        raise InputError(f"data.group_by={config.group_by!r} is not a pattern: {error}") from None
+    found = [pattern.search(key) for key in keys]
+    if None in found:
+        raise InputError(
+            f"data.group_by={config.group_by!r} is not a column, and matches nothing in the name "
+            f"{keys[found.index(None)]!r}: give a column of the manifest, or a pattern of names such as "
+            "'([^/_]*)_' for what is before the first _"
+        )
+    return [match[1] or "" if pattern.groups else match[0] for match in found if match]
+
+
+def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: int) -> NDArray[np.bool_]:
+    """Return which examples are held out by the hashes of their names: `fraction` of them, halved until that
+    is at most `most`; at least one, and never all. Examples of one name are in one part."""
+    while fraction * len(names) > most:
+        fraction /= 2
+    hashes = name_hashes(names, f"test {seed}")
+    held = (hashes < max(fraction, hashes.min() + 2.0**-53)) & (hashes < hashes.max())
+    if not held.any():  # all have one name
+        held[0] = True
+    return held
+
+
+def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
+    """Return a number in 0 ... 1 for each name, which depends on nothing else."""
+    digests = (
+        hashlib.blake2b(f"{purpose}\0{name}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
+        for name in names
+    )
+    return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64
+
+
+def stratified(targets: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Return which images are held out, sampled class by class: as versions before split.csv did."""
+    generator = np.random.default_rng(seed)
+    held = np.zeros(len(targets), dtype=bool)
+    for members in members_of_classes(targets):
+        count = min(max(round(len(members) * fraction), 1), len(members) - 1) if fraction else 0
+        held[generator.permutation(members)[:count]] = True
+    return held
+
+
+def members_of_classes(targets: NDArray[Any]) -> list[Indices]:
+    """Return the images of each class that has some."""
+    groups = strata(targets)
+    by_class = np.argsort(groups, kind="stable")
+    return np.split(by_class, np.flatnonzero(np.diff(groups[by_class])) + 1)

@@ -1,0 +1,250 @@
+"""Why is it not learning? Checks of a run's model on images; each finding has its fix."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import BadImage
+from vitreous.data.findings import Finding
+from vitreous.data.image_samples import evaluation_loader
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
+
+SAMPLE = 128  # images that are looked at
+FEWEST_TOKENS = 4
+SMALLEST = 32  # pixels of a side, up to which an image may be blown up: every recipe does that
+EXPLODING = 1e3  # times as large after a layer as before the first
+VANISHING = 1e-7  # of the largest gradient
+STEP = 1 / 255  # of a color
+BLANK = 0.2  # share of images that are of one color
+FAR = 6.0  # from 0: the mean of normalized values
+
+
+def model_findings(
+    model: Model, images: ImageDataset, *, learned: bool = True, usual: tuple[int, int] | None = None
+) -> Iterator[Finding]:
+    """All checks, on a sample of `images`.
+
+    Args:
+        learned: whether it has been trained at all: a fresh head of zeros answers the same to everything.
+        usual: the size (H, W) that the recipe shows such images at.
+    """
+    some = images.subset(np.array(images.sample(SAMPLE)))
+    batch, targets, _ = next(
+        iter(evaluation_loader(some, preprocessing=model.preprocessing, batch_size=SAMPLE))
+    )
+    yield from blank(model, batch)
+    yield from normalization(model, batch)
+    yield from geometry(model, images, usual)
+    broken = list(origin_of_nan(model, batch))
+    yield from broken
+    if not broken and learned and targets.ndim == 1:
+        yield from layers(model, batch, targets)
+        yield from one_class(model, batch, targets)
+
+
+def blank(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
+    """Images that show nothing: what a broken export or a failed download leaves."""
+    mean, std = (
+        torch.tensor(values).view(1, -1, 1, 1)
+        for values in (model.preprocessing.mean, model.preprocessing.std)
+    )
+    pixels = images * std + mean
+    fix = "open some of them: were they exported, decoded and copied rightly?"
+    if len(images) > 1 and (pixels - pixels[:1]).abs().max() < STEP:
+        yield Finding("blank images", "error", f"all of {len(images)} images are the same", fix)
+        return
+    flat = int((pixels.flatten(1).amax(1) - pixels.flatten(1).amin(1) < 2 * STEP).sum())
+    if flat > BLANK * len(images):
+        yield Finding("blank images", "warning", f"{flat} of {len(images)} images are of one color", fix)
+
+
+def normalization(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
+    """Values in 0 ... 1 should come to lie about 0, and vary by about 1. Pale or dark images are further from
+    that than others, and no mistake."""
+    mean, std = images.mean(dim=(0, 2, 3)), images.std(dim=(0, 2, 3))
+    own = model.preprocessing
+    plausible = all(-0.5 <= each <= 1.5 for each in own.mean) and all(0.04 <= each <= 2 for each in own.std)
+    if plausible and bool((mean.abs() < FAR).all()):
+        return
+    yield Finding(
+        "normalization",
+        "error",
+        f"the model sees values of mean {words(mean)} and standard deviation {words(std)}, from "
+        f"preprocessing.mean={list(own.mean)} and std={list(own.std)}",
+        "set preprocessing.mean and preprocessing.std to those of the images, of values in 0 ... 1: 0.5 and "
+        "0.25 suit most",
+    )
+
+
+def words(values: Tensor) -> str:
+    return ", ".join(f"{value:.3g}" for value in values.tolist())
+
+
+def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None = None) -> Iterator[Finding]:
+    """Patches against the image, and the image against what there is to see.
+
+    Args:
+        usual: the size that the recipe shows such images at; no such size is found fault with.
+    """
+    config = model.config
+    height, width = config.image_size
+    if isinstance(config, ViTConfig) and config.grid[0] * config.grid[1] < FEWEST_TOKENS:
+        yield Finding(
+            "patch size",
+            "warning",
+            f"{height}x{width} images in patches of {config.patch_size[0]}x{config.patch_size[1]} are "
+            f"{config.grid[0] * config.grid[1]} patches: attention has nothing to compare",
+            f"set model.patch_size={max(1, min(height, width) // 8)}, or show larger images (--image-size)",
+        )
+    sides = []
+    for index in images.sample(16):
+        with suppress(BadImage):  # counted and named by the loader
+            sides.append(min(images.opened(index, 3).size))
+    if not sides:
+        return
+    shorter, side = float(np.median(sides)), min(height, width)
+    largest, fit = (min(usual) if usual else SMALLEST), min(usual or (SMALLEST, SMALLEST))
+    if shorter * 3 < side and side > largest:
+        better = fit if usual else max(16, round(shorter / 16) * 16)
+        yield Finding(
+            "image size",
+            "warning",
+            f"images of about {shorter:.0f} pixels are blown up to {height}x{width}",
+            f"use --image-size {better}: the rest of the pixels is made up",
+        )
+    elif usual and side * 2 <= min(*usual, shorter):
+        yield Finding(
+            "image size",
+            "warning",
+            f"images of about {shorter:.0f} pixels are shown at {height}x{width}, where little can be seen",
+            f"use --image-size {fit}, as the recipe does",
+        )
+
+
+def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
+    """The first place where a number is not finite: an image, a weight, or a layer's output."""
+    if not torch.isfinite(images).all():
+        yield Finding(
+            "origin of NaN",
+            "error",
+            "the images themselves are not finite once they are normalized",
+            "fix preprocessing.mean and preprocessing.std: no std may be next to 0",
+        )
+        return
+    broken = list(weights_not_finite(model.named_parameters()))
+    yield from broken
+    if broken:
+        return
+    first: list[str] = []
+
+    def note(name: str, output: object) -> None:
+        if isinstance(output, Tensor) and not torch.isfinite(output).all() and not first:
+            first.append(name)
+
+    handles = [
+        module.register_forward_hook(lambda _, __, output, name=name: note(name, output))
+        for name, module in model.named_modules()
+        if not list(module.children())
+    ]
+    with torch.no_grad():
+        model.eval()(images)
+    for handle in handles:
+        handle.remove()
+    if first:
+        yield Finding(
+            "origin of NaN",
+            "error",
+            f"numbers stop being finite after {first[0]}",
+            "use training.precision=fp32, or model.qk_norm=true if it is an attention",
+        )
+
+
+def weights_not_finite(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Finding]:
+    """The first weight that is not finite."""
+    for name, weight in weights:
+        if weight.is_floating_point() and not torch.isfinite(weight).all():
+            fix = "train again with a lower training.peak_lr or a longer training.schedule.warmup"
+            yield Finding("origin of NaN", "error", f"the weight {name} is not finite", fix)
+            return
+
+
+def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]) -> Iterator[Finding]:
+    """Layers whose output explodes, and those that no gradient reaches."""
+    blocks = getattr(model, "blocks", None)
+    if not isinstance(blocks, nn.ModuleList) or not len(blocks):
+        return
+    sizes: list[float] = []
+    handles = [
+        block.register_forward_hook(lambda _, inputs, output: sizes.append(ratio(output, inputs[0])))
+        for block in blocks
+    ]
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+    model.zero_grad()
+    torch.autograd.backward(F.cross_entropy(model(images), targets))
+    for handle in handles:
+        handle.remove()
+    growth = np.cumprod(sizes)
+    if growth.max() > EXPLODING:
+        layer = int(np.argmax(growth > EXPLODING))
+        yield Finding(
+            "exploding layer",
+            "error",
+            f"after layer {layer + 1} the tokens are {growth[layer]:.0f} times as large as before layer 1",
+            "set a lower training.peak_lr, more weight_decay, model.layer_scale=1e-4 or model.qk_norm=true",
+        )
+    reached = gradient_sizes(model)
+    dead = [
+        i for i in range(len(blocks)) if reached.get(i, 0.0) <= VANISHING * max(reached.values(), default=0)
+    ]
+    if dead and not frozen:
+        yield Finding(
+            "dead layer",
+            "error",
+            f"no gradient reaches layer{'s' if len(dead) > 1 else ''} {', '.join(str(i + 1) for i in dead)}",
+            "train again with a lower training.peak_lr; if it stays, use model.norm=pre",
+        )
+    model.zero_grad()
+
+
+def ratio(output: Tensor, before: Tensor) -> float:
+    """How much larger tokens are after a layer."""
+    return float(output.detach().square().mean().sqrt() / before.detach().square().mean().sqrt().clamp(1e-12))
+
+
+def gradient_sizes(model: nn.Module) -> dict[int, float]:
+    """The largest gradient in each encoder layer."""
+    largest: dict[int, float] = {}
+    for name, parameter in model.named_parameters():
+        if name.startswith("blocks.") and parameter.grad is not None:
+            layer = int(name.split(".")[1])
+            largest[layer] = max(largest.get(layer, 0.0), float(parameter.grad.abs().max()))
+    return largest
+
+
+@torch.no_grad()
+def one_class(
+    model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]
+) -> Iterator[Finding]:
+    """A model that says the same of every image."""
+    answers = Counter(model.eval()(images).argmax(dim=1).tolist())
+    answer, times = answers.most_common(1)[0]
+    right = int((targets == answer).sum())
+    if times > 0.9 * len(images) and times > 1.5 * right:
+        label = model.labels[answer] if model.labels else answer
+        yield Finding(
+            "one class",
+            "error",
+            f"{times} of {len(images)} images are called {label!r}, {right} are",
+            "it has not learned: change the learning rate, or set data.class_balance=true if that class is "
+            "by far the largest",
+        )

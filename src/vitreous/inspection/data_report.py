@@ -1,0 +1,179 @@
+"""The page of `vitreous data check --report`: what was found, image beside image; what the data are like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+from PIL import Image
+
+from vitreous.data.checking import Evidence, Suspect
+from vitreous.data.dataset import named_parts
+from vitreous.data.findings import DataReport
+from vitreous.inspection.charts import FIRST, Chart, canvas
+from vitreous.inspection.images import Pixels
+from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
+from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
+from vitreous.languages import phrase
+from vitreous.models.preprocessing import upright
+
+SIDE = 160  # pixels of an image's longer side on the page
+SHOWN = 24  # pairs of each kind, and suspected labels
+NEIGHBORS = 4  # shown beside an image
+BARS = 24
+KINDS = "leak", "near-leak", "conflict", "duplicate", "near-duplicate"
+
+
+def write_data_report(path: Path, name: str, evidence: Evidence, report: DataReport, actions: Path) -> Path:
+    """Write the page.
+
+    Args:
+        name: of the data.
+        actions: the CSV beside it.
+    """
+    seen = evidence.survey
+    parts: list[Exhibit | LeftOut] = [
+        *(pairs_figure(evidence, kind) for kind in KINDS if evidence.pairs[kind]),
+        *([suspects_figure(evidence)] if evidence.suspects else []),
+    ]
+    if report.unreadable:
+        rows = [(Path(file).name, reason) for file, reason in list(seen.bad.reasons.items())[: 4 * SHOWN]]
+        parts.append(exhibit("unreadable", HTML.lines(rows), count=len(report.unreadable)))
+    parts.append(classes_figure(report))
+    if seen.names:
+        parts += [*distributions(evidence), extremes_figure(evidence)]
+    return write_page(
+        path,
+        "data.html.j2",
+        parts=parts,
+        title=phrase("titles.data", name=name),
+        name=name,
+        findings=report.findings,
+        actions=actions.name,
+        facts={"images": sum(report.images.values()), "classes": len(report.classes)},
+        parts_of=report.images,
+    )
+
+
+def small_image(evidence: Evidence, index: int) -> Pixels:
+    """Return an image at the size of the page."""
+    seen = evidence.survey
+    part = list(named_parts(*evidence.splits[:3]).values())[int(seen.parts[index])]
+    image = upright(part.image(int(seen.places[index])))
+    if image.mode != "RGB":
+        image = image.convert("RGB")
+    image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
+    return np.array(image)
+
+
+def where(evidence: Evidence, index: int) -> str:
+    """Return an image's name, and the part that it is in."""
+    seen = evidence.survey
+    part = phrase(f"data.parts.{list(seen.images)[int(seen.parts[index])]}")
+    return f"{seen.keys[index]} ({part})"
+
+
+def pairs_figure(evidence: Evidence, kind: str) -> Exhibit:
+    """Show pairs of images side by side."""
+    pairs = evidence.pairs[kind]
+    rows = [
+        ([small_image(evidence, index) for index in pair], [where(evidence, index) for index in pair])
+        for pair in pairs[:SHOWN]
+    ]
+    return exhibit(f"pairs.{kind}", HTML.beside(rows), kind=kind, count=len(pairs), shown=len(rows))
+
+
+def suspects_figure(evidence: Evidence) -> Exhibit:
+    """Show each image whose label is doubtful beside those that it is most like."""
+    classes, seen = evidence.splits.train.classes, evidence.survey
+
+    def row(each: Suspect) -> tuple[list[Pixels], list[str]]:
+        near = each.neighbors[:NEIGHBORS]
+        labels = phrase(
+            "data.suspect",
+            name=seen.keys[each.image],
+            label=classes[seen.labels[each.image]],
+            answer=classes[each.answer],
+        )
+        words = [labels, *(classes[seen.labels[index]] for index in near)]
+        return [small_image(evidence, index) for index in (each.image, *near)], words
+
+    found = evidence.suspects
+    rows = [row(each) for each in found[:SHOWN]]
+    return exhibit("suspects", HTML.beside(rows), count=len(found), shown=len(rows))
+
+
+def classes_figure(report: DataReport) -> Exhibit | LeftOut:
+    """Plot how many images show each class."""
+    names, counts = list(report.classes), list(report.classes.values())
+    if not names or len(names) > MOST_CLASSES:
+        return left_out("class-sizes", "many-bars", count=len(names))
+    with canvas(6.4, 0.26 * len(names) + 0.8) as (figure, (axes,)):
+        places = np.arange(len(names))
+        axes.barh(places, counts, height=0.62, color=FIRST)
+        axes.set_yticks(places, names)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(phrase("columns.images"))
+    rows = [[name, str(count)] for name, count in report.classes.items()]
+    chart = Chart(figure, [[phrase("columns.class"), phrase("columns.images")], *rows])
+    return exhibit("class-sizes", chart, fewest=min(counts), most=max(counts))
+
+
+def distributions(evidence: Evidence) -> list[Exhibit]:
+    """Plot how large, how wide and how bright the images are."""
+    sizes = evidence.survey.sizes
+    shorter, ratio = sizes.min(axis=1), sizes[:, 1] / sizes[:, 0]
+    light = brightness(evidence)
+    return [
+        histogram("image-sizes", shorter.astype(float), "data.shorter-side", "{:.0f}"),
+        histogram("aspect-ratios", ratio, "data.ratio", "{:.2f}"),
+        histogram("brightness", light, "data.brightness", "{:.2f}"),
+    ]
+
+
+def brightness(evidence: Evidence) -> NDArray[np.float64]:
+    """Return the mean of each image's values, in 0 ... 1."""
+    thumbs = evidence.survey.thumbs
+    found: NDArray[np.float64] = thumbs.reshape(len(thumbs), -1).mean(axis=1) / 255
+    return found
+
+
+def histogram(name: str, values: NDArray[np.float64], axis: str, form: str) -> Exhibit:
+    """Plot how many images have which value."""
+    counts, edges = np.histogram(values, bins=min(BARS, len(np.unique(values))))
+    with canvas(6.4, 2.2) as (figure, (axes,)):
+        axes.bar(edges[:-1], counts, width=np.diff(edges) * 0.92, align="edge", color=FIRST)
+        axes.set_xlabel(phrase(axis))
+        axes.set_ylabel(phrase("columns.images"))
+    write: Callable[[float], str] = form.format
+    rows = [
+        [f"{write(low)} ... {write(high)}", str(count)]
+        for low, high, count in zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+        if count
+    ]
+    chart = Chart(figure, [[phrase(axis), phrase("columns.images")], *rows])
+    low, middle, high = (write(float(each)) for each in np.quantile(values, [0, 0.5, 1]))
+    return exhibit(name, chart, low=low, middle=middle, high=high)
+
+
+def extremes_figure(evidence: Evidence) -> Exhibit:
+    """Show the smallest, the widest, the tallest, the darkest and the lightest image."""
+    sizes, light = evidence.survey.sizes, brightness(evidence)
+    ratio = sizes[:, 1] / sizes[:, 0]
+    chosen = {
+        "smallest": sizes.prod(axis=1).argmin(),
+        "widest": ratio.argmax(),
+        "tallest": ratio.argmin(),
+        "darkest": light.argmin(),
+        "lightest": light.argmax(),
+    }
+    images = [
+        (small_image(evidence, int(index)), phrase(f"data.extremes.{name}", name=where(evidence, int(index))))
+        for name, index in chosen.items()
+    ]
+    html: Markup = HTML.image_row(images)
+    return exhibit("extremes", html)

@@ -1,0 +1,173 @@
+"""A run and its data that are copied or moved, folds, exclusions and the page of data check, as commands."""
+
+import csv
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitreous.api.cross_validation import corrected_interval
+
+SMALL = ("model.depth=1", "model.width=16", "model.heads=2", "model.mlp_dim=16", "model.stem.kind=patch")
+OPTIONS = ("--epochs", "1", "--image-size", "16", *(word for name in SMALL for word in ("--set", name)))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """home/ with photos/: two classes of 20 images."""
+    folder = tmp_path_factory.mktemp("place") / "home"
+    rng = np.random.default_rng(0)
+    for shade, name in enumerate(("a", "b")):
+        (folder / "photos" / name).mkdir(parents=True)
+        for number in range(20):
+            pixels = rng.integers(0, 120, (16, 16, 3), dtype=np.uint8)
+            pixels[..., shade] += 120
+            Image.fromarray(pixels).save(folder / "photos" / name / f"{number:02}.png")
+    return folder
+
+
+@pytest.fixture
+def home(place, command, monkeypatch):  # after `command`, which goes elsewhere
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.fixture
+def run(home, command):
+    path = home / "runs" / "one"
+    if not path.exists():
+        done = command("train", home / "photos", "--out", path, *OPTIONS, "--json")
+        assert done.code == 0, done.err
+    return path
+
+
+def accuracy(done):
+    assert done.code == 0, done.err
+    return json.loads(done.out)["metrics"]["accuracy"]["value"]
+
+
+def test_a_run_is_copied_with_its_data_or_moved_alone(run, home, command, tmp_path):
+    before = accuracy(command("evaluate", run, "--json"))
+    shutil.copytree(home, tmp_path / "other" / "home")
+    shutil.move(home / "photos", home / "gone")
+    copied = tmp_path / "other" / "home" / "runs" / "one"
+    assert accuracy(command("evaluate", copied, "--json")) == before
+    resumed = command("train", "--resume", copied, "--epochs", "2", "--json")
+    assert resumed.code == 0, resumed.err
+    found = command("evaluate", run)
+    assert (found.code, found.out) == (2, "")
+    assert re.search("the data of .*one are not at .*photos any more: name them after the run", found.err)
+    for words in (("train", "--resume", run, "--epochs", "2"), ("doctor", run)):
+        found = command(*words)
+        assert found.code == 2
+        assert "--resume" in found.err
+        assert "--data DATA" in found.err
+    shutil.move(home / "gone", home / "photos")
+    shutil.copytree(run, tmp_path / "alone")
+    assert accuracy(command("evaluate", tmp_path / "alone", "--json")) == before
+
+
+def test_data_that_moved_are_named_once(run, home, command):
+    shutil.move(home / "photos", home / "elsewhere")
+    try:
+        wrong = command("train", "--resume", run, "--data", "nowhere", "--epochs", "3")
+        assert wrong.code == 2
+        assert "photos" in (run / "config.toml").read_text()
+        done = command("train", "--resume", run, "--data", "elsewhere", "--epochs", "3", "--json")
+        assert done.code == 0, done.err
+        text = (run / "config.toml").read_text()
+        assert f'source = "{home / "elsewhere"}"' in text
+        assert 'source_from_run = "../../elsewhere"' in text
+        assert command("evaluate", run, "--json").code == 0
+    finally:
+        shutil.move(home / "elsewhere", home / "photos")
+    assert "--data goes with --resume" in command("train", "photos", "--data", "photos").err
+
+
+def test_folds_are_trained_one_after_the_other(home, command):
+    done = command("cross-validate", "photos", "--folds", "2", "--out", "folds", *OPTIONS, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["count"] == 40
+    assert [fold["count"] for fold in found["folds"]] == [20, 20]
+    values = [fold["metrics"]["accuracy"]["value"] for fold in found["folds"]]
+    assert found["metrics"]["accuracy"]["value"] == pytest.approx(sum(values) / 2)
+    listed = [
+        {
+            row["path"]
+            for row in csv.DictReader((home / "folds" / f"fold-{number}" / "split.csv").open())
+            if row["part"] == "test"
+        }
+        for number in (1, 2)
+    ]
+    assert len(listed[0] | listed[1]) == 40
+    state = json.loads((home / "folds" / "cross-validation.json").read_text())
+    state["done"].pop()  # as though it had been stopped after the second fold was trained
+    (home / "folds" / "cross-validation.json").write_text(json.dumps(state))
+    again = command("cross-validate", "--resume", "folds", "--json")
+    assert json.loads(again.out)["metrics"] == found["metrics"]
+    table = command("cross-validate", "--resume", "folds").out
+    assert "fold-2" in table
+    assert "95 % interval" in table
+    Image.new("RGB", (16, 16)).save(home / "photos" / "a" / "new.png")
+    changed = command("cross-validate", "--resume", "folds")
+    (home / "photos" / "a" / "new.png").unlink()
+    assert changed.code == 2
+    assert "are not those that folds began with" in changed.err
+    for words, sentence in (
+        (("photos", "--folds", "1"), "--folds 1 is too low"),
+        (("photos", "--out", "folds"), "exists already"),
+        (("photos", "--resume", "folds"), "give no other"),
+        (("--resume", "photos"), "not the folder of a cross-validation"),
+        (("photos", "--task", "captioning"), "cannot be cross-validated"),
+    ):
+        wrong = command("cross-validate", *words)
+        assert (wrong.code, wrong.out) == (2, "")
+        assert sentence in wrong.err
+
+
+def test_the_corrected_interval():
+    """By hand: s² = 0.01, k = 2, a test image for each to learn from; t(1) = 12.706."""
+    low, high = corrected_interval([0.6, 0.6 + 0.02**0.5], 1.0)
+    assert (high - low) / 2 == pytest.approx(12.7062 * (1.5 * 0.01) ** 0.5, rel=1e-4)
+    assert corrected_interval([0.6], 1.0) is None
+
+
+def test_the_page_of_data_check_and_its_actions(home, command, tmp_path):
+    dirty = shutil.copytree(home / "photos", tmp_path / "dirty")
+    shutil.copy(dirty / "a" / "00.png", dirty / "b" / "copy.png")
+    (dirty / "a" / "broken.png").write_bytes(b"no image")
+    page = tmp_path / "out" / "check.html"
+    done = command("data", "check", dirty, "--report", page, "--language", "ko", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)["page"] == str(page)
+    html = page.read_text()
+    assert 'lang="ko"' in html
+    assert 'src="http' not in html
+    for section in ("conflict", "unreadable", "class-sizes", "image-sizes", "aspect-ratios", "brightness"):
+        assert f'<section id="{section}">' in html
+    rows = list(csv.DictReader(page.with_suffix(".csv").open()))
+    assert {(row["path"], row["kind"]) for row in rows if row["action"] == "exclude"} >= {
+        ("a/broken.png", "broken"),
+        ("a/00.png", "conflict"),
+        ("b/copy.png", "conflict"),
+    }
+    trained = command(
+        "train", dirty, "--exclude", page.with_suffix(".csv"), "--out", tmp_path / "r", *OPTIONS
+    )
+    assert trained.code == 0, trained.err
+    assert "are left out" in trained.err
+    parts = {row["path"]: row["part"] for row in csv.DictReader((tmp_path / "r" / "split.csv").open())}
+    assert parts["b/copy.png"] == parts["a/broken.png"] == "excluded"
+    assert command("doctor", tmp_path / "r").out.count("new since") == 0
+    for words, sentence in (
+        (("--report", "x.txt"), "let it end with .html"),
+        (("--language", "ko"), "add --report"),
+        (("--report", "x.html", "--task", "captioning"), "not for --task captioning"),
+    ):
+        wrong = command("data", "check", dirty, *words)
+        assert wrong.code == 2
+        assert sentence in wrong.err

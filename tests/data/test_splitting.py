@@ -1,0 +1,155 @@
+"""Folds, splits by time, and images that a CSV excludes."""
+
+import csv
+import os
+
+import pytest
+from PIL import ExifTags, Image
+
+from vitreous.data.config import DataConfig
+from vitreous.data.dataset import named_parts
+from vitreous.data.sources import open_data
+from vitreous.data.split import data_notes, read_split, write_split
+from vitreous.errors import InputError
+
+
+def parts_of(source, **config):
+    """The names of the images of each part."""
+    splits = open_data(str(source), DataConfig(**config))
+    parts = named_parts(*splits[:3])
+    return {name: {images.key(i) for i in range(len(images))} for name, images in parts.items()}
+
+
+def table(file, rows):
+    with open(file, "w", newline="") as text:
+        csv.writer(text).writerows(rows)
+    return file
+
+
+def test_each_image_is_in_the_test_part_of_one_fold(tmp_path, make):
+    photos = make(tmp_path / "photos", classes=("cat", "dog", "emu"), count=11)
+    folds = [parts_of(photos, folds=4, fold=fold, validation_fraction=0.2) for fold in range(4)]
+    tests = [parts["test"] for parts in folds]
+    assert sum(map(len, tests)) == len(set.union(*tests)) == 33
+    for parts in folds:
+        assert not parts["test"] & (parts["train"] | parts["validation"])
+        of_classes = [sum(name.startswith(kind) for name in parts["test"]) for kind in ("cat", "dog", "emu")]
+        assert set(of_classes) <= {2, 3}
+    assert max(map(len, tests)) - min(map(len, tests)) <= 1
+    again = [parts_of(photos, folds=4, fold=fold, split_seed=1)["test"] for fold in range(4)]
+    assert again != tests
+
+
+def test_groups_are_in_one_fold(tmp_path, make):
+    photos = make(tmp_path / "photos", count=12)
+    rows = [
+        [path.relative_to(tmp_path), path.parent.name, f"p{int(path.stem) // 3}"]
+        for path in photos.glob("*/*")
+    ]
+    file = table(tmp_path / "m.csv", [["path", "label", "patient"], *rows])
+    groups = {str(path): group for path, _, group in rows}
+    tests = [parts_of(file, folds=2, fold=fold, group_by="patient")["test"] for fold in range(2)]
+    assert not {groups[key] for key in tests[0]} & {groups[key] for key in tests[1]}
+    assert len(tests[0]) == len(tests[1]) == 12
+    with pytest.raises(InputError, match="5 folds are more than there are images or groups"):
+        parts_of(file, folds=5, group_by="patient")
+
+
+def test_folds_that_cannot_be(tmp_path, make):
+    make(tmp_path / "train")
+    make(tmp_path / "val")
+    with pytest.raises(InputError, match="has parts of its own, which are not those of 3 folds"):
+        parts_of(tmp_path, folds=3)
+    with pytest.raises(ValueError, match="fold 3 is not one of 3"):
+        DataConfig(folds=3, fold=3)
+    with pytest.raises(ValueError, match="folds are by name"):
+        DataConfig(folds=3, split_by="time")
+    with pytest.raises(ValueError, match="group_by has no effect"):
+        DataConfig(split_by="time", group_by="x")
+
+
+def test_the_newest_images_are_held_out(tmp_path, make):
+    photos = make(tmp_path / "photos", count=10)
+    days = {path: int(path.stem) for path in photos.glob("*/*")}
+    rows = [
+        [path.relative_to(tmp_path), path.parent.name, f"2026-03-{day + 1:02}"] for path, day in days.items()
+    ]
+    file = table(tmp_path / "m.csv", [["path", "label", "Taken"], *rows])
+    parts = parts_of(file, split_by="time", time="taken", validation_fraction=0.25)
+    day_of = {name: {int(key.split("/")[-1][:-4]) for key in keys} for name, keys in parts.items()}
+    assert day_of == {"train": set(range(6)), "validation": {6, 7}, "test": {8, 9}}
+    table(file, [["path", "label", "taken"], *[[*row[:2], "monday"] for row in rows]])
+    with pytest.raises(InputError, match=r"line 2 of .* has the time 'monday': write it as 2026-11-22"):
+        parts_of(file, split_by="time", time="taken")
+    table(file, [["path", "label", "taken"], *[[*row[:2], "7"] for row in rows]])
+    with pytest.raises(InputError, match="all 20 images have the same time"):
+        parts_of(file, split_by="time", time="taken")
+
+
+def test_times_of_files_and_cameras(tmp_path, make):
+    photos = make(tmp_path / "photos", count=10)
+    for path in photos.glob("*/*"):
+        os.utime(path, (0, 1e9 + 1000 * int(path.stem)))
+    newest = {f"{kind}/{number}.jpg" for kind in ("cat", "dog") for number in (8, 9)}
+    assert parts_of(photos, split_by="time", time="file")["test"] == newest
+    with pytest.raises(InputError, match="0 of 20 images say in their EXIF data when they were taken"):
+        parts_of(photos, split_by="time")
+    with pytest.raises(InputError, match=r"data\.time='day' is not a column"):
+        parts_of(photos, split_by="time", time="day")
+    for path in photos.glob("*/*"):
+        image, exif = Image.open(path), Image.Exif()
+        exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = (
+            f"20{30 - int(path.stem)}:01:02 03:04:05"
+        )
+        image.save(path, exif=exif)
+    assert parts_of(photos, split_by="time")["test"] == {
+        f"{kind}/{number}.jpg" for kind in ("cat", "dog") for number in (0, 1)
+    }
+    write_split(tmp_path / "split.csv", named_parts(*open_data(str(photos), DataConfig(split_by="time"))[:3]))
+    (photos / "cat" / "new.jpg").write_bytes((photos / "cat" / "3.jpg").read_bytes() + b"0")
+    config = {"split_by": "time", "split_file": str(tmp_path / "split.csv"), "new_images": True}
+    assert "cat/new.jpg" in parts_of(photos, **config)["test"]
+
+
+def test_excluded_images_are_in_no_part_and_stay_out(tmp_path, make):
+    photos = make(tmp_path / "photos", count=10)
+    rows = [
+        ["cat/1.jpg", "exclude"],
+        ["cat/2.jpg", "keep"],
+        [photos / "dog" / "3.jpg", "exclude"],
+        ["gone", "exclude"],
+    ]
+    file = table(tmp_path / "findings.csv", [["path", "action"], *rows])
+    splits = open_data(str(photos), DataConfig(exclude=str(file)))
+    keys = set.union(*parts_of(photos, exclude=str(file)).values())
+    assert keys == {f"{kind}/{number}.jpg" for kind in ("cat", "dog") for number in range(10)} - {
+        "cat/1.jpg",
+        "dog/3.jpg",
+    }
+    assert {each.kind: (each.found, each.images) for each in splits.train.findings} == {
+        "excluded": (2, ()),
+        "not excluded": (1, ("gone",)),
+    }
+    write_split(tmp_path / "split.csv", named_parts(*splits[:3]))
+    assert {key for key, row in read_split(tmp_path / "split.csv").items() if row.part == "excluded"} == {
+        "cat/1.jpg",
+        "dog/3.jpg",
+    }
+    again = open_data(str(photos), DataConfig().with_split(tmp_path / "split.csv"))
+    assert set.union(*parts_of(photos, split_file=str(tmp_path / "split.csv")).values()) == keys
+    assert data_notes(again) == []
+
+
+def test_exclusions_that_cannot_be(tmp_path, make):
+    photos, file = make(tmp_path / "photos"), tmp_path / "findings.csv"
+    with pytest.raises(InputError, match="give a CSV with the column path"):
+        parts_of(photos, exclude=str(file))
+    table(file, [["name"], ["cat/0.jpg"]])
+    with pytest.raises(InputError, match="has no column path"):
+        parts_of(photos, exclude=str(file))
+    table(file, [["path"], ["elsewhere/0.jpg"]])
+    with pytest.raises(InputError, match="none of the 1 images to exclude"):
+        parts_of(photos, exclude=str(file))
+    table(file, [["path"], *[[str(path.relative_to(photos))] for path in photos.glob("*/*")]])
+    with pytest.raises(InputError, match="excludes every image"):
+        parts_of(photos, exclude=str(file))
