@@ -94,6 +94,14 @@ def test_an_upload_can_be_loaded(tiny: Any, hub: Any, tmp_path: Path) -> None:
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(again(images), model(images))
     assert again.labels == model.labels
+    run_folder = tmp_path / "run"  # whose own card is taken
+    vt.save(model, run_folder / "model")
+    (run_folder / "config.toml").write_text("")
+    (run_folder / "README.md").write_text("# mine\n\n| Accuracy | 0.9 |\n")
+    vt.push_to_hub(run_folder, "me/run", license="mit")
+    card = hub.repositories["me/run"]["README.md"].decode()
+    assert "\nlicense: mit\n" in card
+    assert card.endswith("---\n# mine\n\n| Accuracy | 0.9 |\n")
     with pytest.raises(
         vt.InputError, match="cannot upload others/flowers to the hub: not allowed: log in with"
     ):

@@ -64,6 +64,24 @@ def test_every_preprocessing_of_timm(tiny: Any, tmp_path: Path) -> None:
     assert checked >= 15
 
 
+@pytest.mark.slow
+def test_every_preprocessing_of_timm_by_its_own_transform(timm: Any, tiny: Any, tmp_path: Path) -> None:
+    """Which needs the real torchvision, where the formula above does not."""
+    pytest.importorskip("torchvision.transforms", reason="torchvision is not installed", exc_type=Exception)
+    vt.save(tiny(), tmp_path / "m", format="timm")
+    file = tmp_path / "m" / "config.json"
+    given = json.loads(file.read_text())
+    images = {size: photograph(size).convert("RGB") for size in SIZES}
+    for cfg in registry()["preprocessing"]:
+        size = tuple(cfg["input_size"])
+        file.write_text(json.dumps(given | {"pretrained_cfg": cfg}))
+        ours = vt.load(tmp_path / "m", image_size=size[1:], drop_remainder=True).preprocessing
+        named = {key: tuple(v) if isinstance(v, list) else v for key, v in cfg.items() if key != "input_size"}
+        theirs = timm.data.create_transform(size, is_training=False, **named)
+        for shape, image in images.items():
+            assert (ours(image) - theirs(image)).abs().max() < 2e-6, (cfg, shape)
+
+
 def loaded(described: dict[str, Any], tiny: Any, folder: Path, **fields: Any) -> vt.Preprocessing:
     """The preprocessing of a model with this preprocessor_config.json."""
     vt.save(tiny(**fields), folder, format="huggingface")
