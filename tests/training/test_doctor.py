@@ -323,7 +323,7 @@ def test_every_recipe_has_a_usual_rate() -> None:
         assert low <= training.peak_lr <= high
         assert good == training.peak_lr
     for count in (16, 100, 1000, 10_000, 1_000_000):
-        for encoder in (None, create("ViT-Ti/16", num_classes=0).config):
+        for encoder in (None, create("ViT-Ti/16").config):
             summary = DataSummary(count, 4, count // 4, 64, 64, 3, False)
             training = choose("photos", summary, name=None, encoder=encoder).config.training
             low, _, high = usual_rates(training, None)
