@@ -175,7 +175,9 @@ class CheckpointFamilies(Generated):
         for family, formats in vitreous.list_families().items():
             for format, ways in formats.items():
                 found = measured.get(family, {}).get(format, {})
-                difference = {way: f"{value:.0e}" for way, value in found.items() if value is not None}
+                difference = {
+                    way: f"{value:.0e}" if value else "0" for way, value in found.items() if value is not None
+                }
                 read, written = (
                     difference.get("in", "✓"),
                     difference.get("out", "✓" if "out" in ways else "–"),
