@@ -121,11 +121,13 @@ def load(
         opened = Source.of("the state dict", tensors)
     else:
         opened = open_path(source)
+    config, preprocessor = ({}, {}) if like is None else described_like(like)
+    if "pretrained_cfg" in config:  # of timm: one that is not known is refused by its name
+        check_architecture(replace(opened, config=config))
     chosen, opened = detect(replace(opened, overrides=facts | overrides), format)
     if opened.overrides and chosen.overridable:
         check_names(opened.overrides, chosen.overridable)
     if like is not None:
-        config, preprocessor = described_like(like)
         opened = replace(opened, config=config, preprocessor=preprocessor)
     reading = chosen.read(opened)
     model = read_model(reading, device, dtype)
