@@ -99,6 +99,7 @@ def test_fine_tuning_suits_the_data_and_the_encoder(images: int, epochs: int, ba
     # A run of the project's own is as small as a model from scratch, and trains as long.
     small = choose_fine_tuning("photos", data, own.model).config.training
     assert (small.epochs, small.peak_lr) == (own.training.epochs, own.training.peak_lr)
+    assert small.optimizer.layer_decay is None
     assert (
         choose_fine_tuning("photos", data, config_of("BiT-R50x1")).config.training.optimizer.layer_decay
         is None

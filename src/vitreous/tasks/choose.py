@@ -31,7 +31,7 @@ DIGITS_TEMPERATURE = 0.59
 
 SMALL_ENCODER = 4_000_000  # weights, below which fine-tuning takes as long as training from scratch
 TUNING_EPOCHS = (5, 100)  # of larger ones, fewest and most: 1000 / the root of the number of images
-LAYER_DECAY = 0.75
+LAYER_DECAY = 0.75  # of larger ones: it slows a small one down
 RATED_WIDTH = 128  # of the model that the rate of the recipe is for
 PUBLISHED_SIZE = (224, 224)
 WARMUP = 0.1  # the largest part of a training that it takes where a recipe is scaled down
@@ -195,7 +195,7 @@ def choose_fine_tuning(source: str, data: DataSummary, encoder: ViTConfig | BiTC
     if not small:
         fewest, most = TUNING_EPOCHS
         epochs = min(epochs, max(fewest, min(most, round(1000 / data.images**0.5))))
-    layer_decay = LAYER_DECAY if isinstance(encoder, ViTConfig) else None
+    layer_decay = LAYER_DECAY if isinstance(encoder, ViTConfig) and not small else None
     changed = {
         "epochs": epochs,
         "peak_lr": own.training.peak_lr * rate_factor(encoder),
