@@ -174,7 +174,7 @@ def test_inspect_takes_held_out_images_where_none_are_named(run, command, tmp_pa
 
 def test_an_interrupted_run_goes_on_without_being_told_the_task(run, command, streets, tmp_path):
     path = tmp_path / "run"
-    settings = (*SMALL, "--set", "training.steps=5")
+    settings = [text.replace("training.steps=3", "training.steps=5") for text in SMALL]
     assert command("train", streets, "--task", "segmentation", "--out", path, *settings).code == 0
     toml = path / "config.toml"
     toml.write_text(toml.read_text().replace("steps = 5", "steps = 7"))

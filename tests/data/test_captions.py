@@ -115,11 +115,15 @@ def test_a_manifest_of_images_and_texts(tmp_path):
     assert np.asarray(data.test.images.image(0))[0, 0] == 120
 
 
-def test_a_manifest_without_a_split_is_split_at_random(tmp_path):
-    path = str(manifest(tmp_path, [f"{number}.png,text {number}" for number in range(6)]))
-    data = open_captions(path, seed=0, test_fraction=0.33)
-    assert (len(data.train.texts), len(data.test.texts)) == (4, 2)
-    assert not set(data.train.texts) & set(data.test.texts)
+def test_a_manifest_without_a_split_is_split_by_the_hashes_of_its_names(tmp_path):
+    rows = [f"{number}.png,text {number}" for number in range(60)]
+    data = open_captions(str(manifest(tmp_path, rows)), seed=0, test_fraction=0.33)
+    train, test = set(data.train.texts), set(data.test.texts)
+    assert (len(train | test), not train & test) == (60, True)
+    assert 10 <= len(test) <= 30
+    fewer = open_captions(str(manifest(tmp_path, rows[:-7])), seed=0, test_fraction=0.33)
+    assert set(fewer.train.texts) <= train  # no other text moves to another part
+    assert set(fewer.test.texts) <= test
 
 
 def test_bad_manifests_are_said(tmp_path):

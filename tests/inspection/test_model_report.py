@@ -163,7 +163,8 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
     assert report.summary["answers"][0]["answer"] == "undecided: no class has more than 33.3 %"
     page = report.report.read_text(encoding="utf-8")
     notice = "Undecided model: on 4 of 4 images all classes are about equally probable"
-    assert page.count(notice) == 5, "at the top, at the explorer, and at every map: attention, heads, patch"
+    places = "at the top, at the explorer, and at every map: attention, heads, patch, attributions"
+    assert page.count(notice) == 6, places
     assert "predicted undecided" not in page
     with np.load(report.arrays) as arrays:
         assert arrays["lens_agrees"].all()
@@ -193,7 +194,9 @@ def test_an_untrained_model_is_named_at_every_map(tmp_path: Path) -> None:
 def test_a_map_has_its_numbers(tmp_path: Path) -> None:
     page = report_of(tmp_path).report.read_text(encoding="utf-8")
     numbers = re.findall(r"([\d.]+) % to ([\d.]+) %, even would be 6\.7 %; entropy (\d+) %", page)
-    assert len(numbers) == 2 * 2 + 3 + 2, "attention and rollout of two images, three layers, two relevances"
+    attributions = 4 * 2  # four methods, two images
+    maps = "attention and rollout of two images, three layers, two relevances"
+    assert len(numbers) == 2 * 2 + 3 + 2 + attributions, maps
     assert all(float(low) <= 6.7 <= float(high) for low, high, _ in numbers)
 
 

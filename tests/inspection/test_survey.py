@@ -182,10 +182,9 @@ def test_large_models_are_stored_on_a_coarser_grid() -> None:
     assert large.depth * large.heads * tokens_at(large, factor) ** 2 <= IMAGE_BYTES
 
 
-def test_a_page_holds_the_maps_of_the_first_image_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_holds_the_maps_of_the_first_image_at_least() -> None:
     model = model_of()
     images = images_for(model, 3)
     assert len(store_for_page(model, images, 1)) == 3
-    monkeypatch.setattr("vitreous.inspection.explorer.PAGE_CHARACTERS", 1)
-    assert len(store_for_page(model, images, 1)) == 1
+    assert len(store_for_page(model, images, 1, characters=1)) == 1
     assert PAGE_CHARACTERS < 12e6  # the page stays below 15 MB with its figures

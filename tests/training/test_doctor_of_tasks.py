@@ -108,7 +108,11 @@ def test_every_kind_of_run_is_examined(kind: str, request: pytest.FixtureRequest
     write(run, (2.5, 2.49, 2.5, 2.48, 2.5), skipped=3, waiting=0.6)
     (run.path / "bad_files.txt").write_text("a.png\tthe file is empty\n")
     findings = found(run.path)
-    assert "the loss has hardly fallen, from 2.500 to 2.500 after 100 steps" in findings["learning rate"]
+    # Weights that are not finite explain a loss that does not fall, an unusual rate explains both.
+    assert ("learning rate" in findings) == (kind == "translation")
+    if kind == "translation":
+        learning = "the loss has hardly fallen, from 2.500 to 2.500 after 100 steps"
+        assert learning in findings["learning rate"]
     assert "3 steps had a gradient that is not finite" in findings["not finite"]
     assert "waited for data 60.0 % of the time" in findings["loader"]
     assert "a.png (the file is empty)" in findings["bad files"]
@@ -149,7 +153,7 @@ def test_the_command_says_it(translation: Run, capsys: pytest.CaptureFixture[str
     write(translation, (2.5, 2.5, 2.5, 2.5))
     assert command(["doctor", str(translation.path), "--json"]) == 1
     checks = [finding["kind"] for finding in json.loads(capsys.readouterr().out)["findings"]]
-    assert checks == ["learning rate", "origin of NaN"]
+    assert checks == ["origin of NaN", "learning rate"]
 
 
 def folder_of(root: Path, classes: Sequence[str], count: int = 8) -> Path:

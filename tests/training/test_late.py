@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -172,8 +171,6 @@ def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: p
             now[0] += 0.2
         return outcome(train_step)
 
-    clock = SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0])
-    monkeypatch.setattr("vitreous.training.trainer.time", clock)
     monkeypatch.setattr(TrainStep, "outcome", slow)
     written: list[float] = []
 
@@ -181,6 +178,6 @@ def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: p
         def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
             written.append(row["waiting"])
 
-    trained({"training": {"steps": 6, "log_every": 3}}, callbacks=[Waiting()])
+    trained({"training": {"steps": 6, "log_every": 3}}, callbacks=[Waiting()], clock=lambda: now[0])
     assert now[0] == pytest.approx(6 * 0.2)
     assert written == [0.0, 0.0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,7 +149,21 @@ Found = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Found]]:
     """What each process of the groups of 1, 2 and 3 found."""
-    folder = tmp_path_factory.mktemp("processes")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "processes"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # the workers of the tests share what was found
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            run_groups(folder)
+            (folder / "done").touch()
+    return {
+        size: [json.loads((folder / f"{size}-{rank}.json").read_text()) for rank in range(size)]
+        for size in (1, 2, 3)
+    }
+
+
+def run_groups(folder: Path) -> None:
     tiny = {"width": 16, "depth": 2, "heads": 2, "mlp_dim": 16, "patch_size": 4, "num_classes": 10}
     config = configure(
         RunConfig(),
@@ -162,10 +178,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Found]]:
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    return {
-        size: [json.loads((folder / f"{size}-{rank}.json").read_text()) for rank in range(size)]
-        for size in (1, 2, 3)
-    }
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -136,6 +136,8 @@ def inspect(
     tree = settings_tree(settings, config)
     fields = model_fields(tree, image_size)
     named = isinstance(model, str | Path)
+    if named:
+        refuse_preprocessing(preprocessing)
     answerer = model if named else viewed(model, preprocessing, fields)
     check_weights(answerer, "inspect")
     task = task_of(answerer) or task_named("classification")
@@ -251,11 +253,15 @@ def viewed(model: Any, preprocessing: Preprocessing | None, fields: dict[str, An
     own = hasattr(model, "preprocessing") and hasattr(model, "config")
     if isinstance(model, nn.Module) and not own and not fields:
         return live_model(model, preprocessing)
+    refuse_preprocessing(preprocessing)
+    return resolve_model(model, **fields)
+
+
+def refuse_preprocessing(preprocessing: Preprocessing | None) -> None:
     if preprocessing is not None:
         raise InputError(
             "preprocessing is for modules of other libraries: this model has one, which vitreous.load changes"
         )
-    return resolve_model(model, **fields)
 
 
 def as_it_is(answerer: Any) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from vitreous.data.dataset import DataSummary
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.names import config_of
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure, leaves
@@ -33,7 +34,8 @@ SMALL_ENCODER = 4_000_000  # weights, below which fine-tuning takes as long as t
 TUNING_EPOCHS = (5, 100)  # of larger ones, fewest and most: 1000 / the root of the number of images
 LAYER_DECAY = 0.75  # of larger ones: it slows a small one down
 RATED_WIDTH = 128  # of the model that the rate of the recipe is for
-PUBLISHED_SIZE = (224, 224)
+PUBLISHED_SIZE = 224
+SMALLEST_PUBLISHED = 8  # patch: of smaller ones, 224 pixels would be thousands of tokens
 WARMUP = 0.1  # the largest part of a training that it takes where a recipe is scaled down
 
 SMALL_VIT = "a small ViT after six 3x3 convolutions"
@@ -115,8 +117,8 @@ def choose(
 
 
 def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> Choice:
-    """Return the recipe for training from scratch on data of this number and size. named: the model, which
-    sees 224 pixels, as published."""
+    """Return the recipe for training from scratch on data of this number and size. named: the model, at the
+    size of `published_size`."""
     if source == "digits" and named is None:
         config = configure(recipe("digits").config, {"evaluation": {"temperature": DIGITS_TEMPERATURE}})
         return Choice(config, ("the recipe made for the bundled digits",))
@@ -127,7 +129,7 @@ def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> C
     settings: dict[str, Any] = {"model": model, "training": {"epochs": epochs, "batch_size": batch}}
     small = min(data.width, data.height) < SMALL
     if named is not None:
-        model |= {"name": named, "image_size": PUBLISHED_SIZE}
+        model |= {"name": named, "image_size": published_size(named)}
     elif small:
         model |= {"image_size": 32, "patch_size": 4, "stem": {"strides": (1, 1, 2, 1, 2, 1)}}
     if epochs >= LONG:
@@ -140,6 +142,14 @@ def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> C
     rate = config.training.peak_lr * rate_factor(config.model)
     config = configure(config, {"training": {"peak_lr": rate}})
     return Choice(config, recipe_reasons(config, data, named, small=small))
+
+
+def published_size(named: str) -> tuple[int, int]:
+    """Return the size at which a model of this name is published; where its patches are smaller than those of
+    any that is published, 8 x 8 patches."""
+    patch = getattr(config_of(named), "patch_size", (SMALLEST_PUBLISHED,))[0]
+    side = PUBLISHED_SIZE if patch >= SMALLEST_PUBLISHED else 8 * patch
+    return side, side
 
 
 def recipe_reasons(
