@@ -42,11 +42,15 @@ def executed(path: Path) -> dict[str, Any]:
 
 
 def printed(cell: dict[str, Any]) -> str:
-    """Return the text of a cell's outputs, without its figures."""
-    parts = []
+    """Return the text of a cell's outputs without its figures; prints may come in any pieces."""
+    parts: list[str] = []
+    streaming = False
     for output in cell["outputs"]:
-        data = output.get("data", {})
-        if output["output_type"] == "stream":
+        data, before = output.get("data", {}), streaming
+        streaming = output["output_type"] == "stream"
+        if streaming and before:
+            parts[-1] += "".join(output["text"])
+        elif streaming:
             parts.append("".join(output["text"]))
         elif "text/plain" in data and not any(kind.startswith("image/") for kind in data):
             parts.append("".join(data["text/plain"]))
