@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from vitreous.data.dataset import DataSummary
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import config_of
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure, leaves
@@ -147,8 +146,8 @@ def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> C
 def published_size(named: str) -> tuple[int, int]:
     """Return the size at which a model of this name is published; where its patches are smaller than those of
     any that is published, 8 x 8 patches."""
-    patch = getattr(config_of(named), "patch_size", (SMALLEST_PUBLISHED,))[0]
-    side = PUBLISHED_SIZE if patch >= SMALLEST_PUBLISHED else 8 * patch
+    patch = named.rpartition("/")[2]
+    side = 8 * int(patch) if patch.isdigit() and int(patch) < SMALLEST_PUBLISHED else PUBLISHED_SIZE
     return side, side
 
 
