@@ -165,6 +165,17 @@ def test_a_lesson_prints_today_what_it_printed(lesson: str) -> None:
         assert lessons.printed(now) == lessons.printed(before), "".join(now["source"])
 
 
+# What never ends by itself, unless it goes on in the background.
+ENDLESS = re.compile(r"^(?:vitreous serve|python -m http\.server|tensorboard)\b[^&]*$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_block_that_is_run_waits_for_ever(language: str) -> None:
+    for page in [README, *TEXTS]:
+        for kind, text in blocks(page, language, all_of_them=False):
+            assert kind != "sh" or not ENDLESS.search(text), f"{page}:\n{text}"
+
+
 @pytest.fixture(scope="module")
 def world(folder: Path) -> Path:
     """What the pages take for granted: photos/ with two classes, and runs/photos, trained on it."""
