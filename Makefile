@@ -34,6 +34,7 @@ test: .venv/dev lint
 # The tests of pages need a browser of the system: `apt-get install chromium`, or CHROMIUM=/path/to/it.
 test-slow: .venv/slow
 	$(BIN)/python -m pytest -rs -m slow --timeout 3600
+	$(MAKE) test-lowest
 
 # A selection on the oldest PyTorch, in an environment of its own: what touches torch's own interfaces.
 test-lowest: export PIP_CONSTRAINT :=
