@@ -70,5 +70,6 @@ html_theme_options = {
         "font-stack": "system-ui, 'Noto Sans', 'Noto Sans KR', "
         "'Apple SD Gothic Neo', 'Malgun Gothic', sans-serif",
     },
+    "top_of_page_buttons": ["edit"],
     "dark_css_variables": {"color-brand-primary": "#7fd6c8", "color-brand-content": "#7fd6c8"},
 }
