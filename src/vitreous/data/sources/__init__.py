@@ -20,6 +20,7 @@ from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
 from vitreous.data.sources.objects import open_objects
 from vitreous.data.sources.shards import open_shards
+from vitreous.data.sources.world import open_world
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
 
@@ -32,7 +33,7 @@ SAMPLE = 64  # images whose size and color are looked at
 FORMS = (
     "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
     ".parquet; shards name-{000..099}.tar; cifar10:PATH, cifar100:PATH, mnist:PATH; hf:NAME; "
-    "synthetic:N@SIZE"
+    "synthetic:N@SIZE; world:LABELS, such as world:shapes"
 )
 
 
@@ -91,6 +92,8 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
         return open_hub(rest, config, targets)
     if colon and kind == "synthetic":
         return split(open_synthetic(rest), without_validation(config))
+    if colon and kind == "world":
+        return open_world(rest, config)
     if colon and kind in BINARIES:
         if not rest or not (folder := Path(rest).expanduser()).is_dir():
             raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
@@ -105,7 +108,7 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
         return open_manifest(path, config, targets)
     if path.exists():
         raise InputError(f"{spec} is a file of no known form: DATA is {FORMS}")
-    close = get_close_matches(kind, ["digits", "hf", "synthetic", *BINARIES], n=1, cutoff=0.7)
+    close = get_close_matches(kind, ["digits", "hf", "synthetic", "world", *BINARIES], n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
 
