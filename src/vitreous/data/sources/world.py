@@ -53,18 +53,20 @@ TEXTURES = {
 }
 
 
-class Looks(NamedTuple):
-    """The ranges that the appearance of a part is drawn from. cycles: a factor of the texture's."""
+class Ends(NamedTuple):
+    """The ends of an even distribution."""
 
-    saturation: tuple[float, float]
-    value: tuple[float, float]
-    cycles: tuple[float, float]
-    noise: float
+    low: float
+    high: float
+
+    def at(self, uniform: Floats) -> Floats:
+        return np.asarray(self.low + (self.high - self.low) * uniform, np.float32)
 
 
+# Of training and of test images: saturation and value of the ink, cycles as a factor, and the noise.
 LOOKS = {
-    "train": Looks((0.6, 1.0), (0.75, 1.0), (0.8, 1.1), 0.02),
-    "test": Looks((0.4, 0.7), (0.6, 0.85), (1.1, 1.4), 0.04),
+    "train": (Ends(0.6, 1.0), Ends(0.75, 1.0), Ends(0.8, 1.1), 0.02),
+    "test": (Ends(0.4, 0.7), Ends(0.6, 0.85), Ends(1.1, 1.4), 0.04),
 }
 
 
@@ -121,7 +123,7 @@ def disk(radius: float, x: float = 0.0, y: float = 0.0) -> NDArray[np.bool_]:
     return np.asarray((places[None] - x) ** 2 + (places[:, None] - y) ** 2 <= radius**2)
 
 
-@lru_cache(maxsize=1)
+@lru_cache
 def shapes() -> dict[str, NDArray[np.bool_]]:
     """Return the masks of the objects, by name."""
     bar, post = polygon("-1 -.3 1 -.3 1 .3 -1 .3"), polygon("-.3 -.9 .3 -.9 .3 1 -.3 1")
@@ -229,7 +231,7 @@ class WorldImages(ImageDataset):
     def draw(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return (len(indices), size, size, 3), the images of these numbers."""
         world, size, count, fragments = self.world, self.world.size, len(indices), self.world.clutter
-        looks = LOOKS[self.part if world.looks == "other" else "train"]
+        saturation, value, cycles, sigma = LOOKS[self.part if world.looks == "other" else "train"]
         generators = [numpy_generator(self.seed, f"world {self.part} looks", int(each)) for each in indices]
         drawn = np.stack([rng.random(64 + 8 * fragments, np.float32) for rng in generators])
         noise = np.stack([rng.standard_normal((size, size, 1), np.float32) for rng in generators])
@@ -246,15 +248,15 @@ class WorldImages(ImageDataset):
             images += cover * (hsv(own[5], 0.3 + 0.4 * own[6], 0.3 + 0.5 * own[7])[:, None, None] - images)
 
         color = (self.factors["colors"][indices].astype(np.float32) + 0.25 + 0.5 * main[0]) / len(HUES)
-        ink = hsv(color, spread(main[1], looks.saturation), spread(main[2], looks.value))
+        ink = hsv(color, saturation.at(main[1]), value.at(main[2]))
         cell, shift = self.factors["positions"][indices], self.shift
         diameter = world.scale * (0.85 + 0.3 * main[3])
         offset = (np.stack((cell % 3, cell // 3), 1) + main[4:6].T) / 3 - 0.5
         center = (0.5 + shift * offset * np.maximum(0, 1 - diameter)[:, None]).astype(np.float32)
         cover = self.placed(self.form[indices], center, diameter, (main[6] - 0.5) / 6)
-        wave = self.waves(indices, world.cycles * spread(main[7], looks.cycles), main[8:10].T)
+        wave = self.waves(indices, world.cycles * cycles.at(main[7]), main[8:10].T)
         images += cover * (ink[:, None, None] * (0.65 + 0.35 * wave) - images)
-        images += looks.noise * noise
+        images += sigma * noise
         return np.asarray((255 * np.clip(images, 0, 1) + 0.5).astype(np.uint8))
 
     @property
@@ -291,10 +293,6 @@ class WorldImages(ImageDataset):
         )
 
 
-def spread(uniform: Floats, ends: tuple[float, float]) -> Floats:
-    return np.asarray(ends[0] + (ends[1] - ends[0]) * uniform, np.float32)
-
-
 def hsv(hue: Floats, saturation: Floats, value: Floats) -> Floats:
     """Return (N, 3) red, green and blue; all in 0 ... 1."""
     k = (np.array([5, 3, 1], np.float32) + 6 * hue[:, None]) % 6
@@ -304,16 +302,13 @@ def hsv(hue: Floats, saturation: Floats, value: Floats) -> Floats:
 
 def balanced(count: int, classes: int, seed: int, purpose: str) -> NDArray[np.int64]:
     """Return class numbers, each once in every `classes` images; a longer world begins with a shorter one."""
-    rows = numpy_generator(seed, purpose).random((-(-count // classes), classes))
-    return rows.argsort(axis=1).reshape(-1)[:count]
+    return (
+        numpy_generator(seed, purpose).random((-(-count // classes), classes)).argsort(1).reshape(-1)[:count]
+    )
 
 
 def open_world(rest: str, config: DataConfig) -> Parts:
-    """Return (train, validation, test), from the part after `world:`.
-
-    Raises:
-        InputError: unknown labels or options, or too few images.
-    """
+    """Return (train, validation, test), from the part after `world:`. Raises InputError if it is wrong."""
     world = parse(rest)
     train, test = (WorldImages(world, part, config.split_seed) for part in ("train", "test"))
     return with_own_parts(train, {"test": test}, config, where=f"world:{rest}")
