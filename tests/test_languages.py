@@ -14,6 +14,7 @@ import pytest
 from jinja2 import meta
 
 import vitreous as vt
+from vitreous.data.findings import NOTES, WARNINGS
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.page import Examples, page_of
@@ -91,6 +92,15 @@ def test_whatever_is_asked_for_is_in_the_catalog() -> None:
     for file in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.j2")]:
         for path in re.findall(r"\b(?:phrase|words)\(f?\"([\w.-]+)\"[,)]", file.read_text(encoding="utf-8")):
             assert path in known, f"{file}: {path}"
+
+
+def test_what_data_check_and_doctor_find_is_in_the_catalog() -> None:
+    names = {path.removeprefix("findings.").rpartition(".")[0] for path in TEXTS["en"] if "findings." in path}
+    text = "\n".join(file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py"))
+    asked = set(re.findall(r"\bfinding\(\s*\"([\w. -]+)\"", text)) | NOTES | WARNINGS
+    assert asked <= names
+    by_variable = {"near-leak", "leak", "conflict", "not finite.start"}  # errors that no literal names
+    assert names - asked <= by_variable
 
 
 def prefixes(path: str) -> list[str]:

@@ -126,12 +126,12 @@ def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
         signature="",
         bleu_interval=Interval(40.0, 61.0),
     )
-    found = [Finding("loader", "warning", "training waited", "use more workers")]
+    found = [Finding("loader.texts", {"share": 0.5})]
     measured = Measured(evaluation, found)
     page = write_translation_report(translator, ["<de> one"], tmp_path, tmp_path, measured).report.read_text()
     assert '<span class="figure">50.0 %</span>' in page
     assert "of 2 held-out pairs were translated exactly as in the data" in page
-    assert "<strong>Warning:</strong> training waited. use more workers." in page
+    assert "<strong>Warning:</strong> training waited for data 50.0 % of the time. show fewer" in page
     assert f"vitreous translate {tmp_path}" in page
     assert "Training report, translation" in page
     assert re.search(r"<td>BLEU</td><td class=.number.>50</td><td class=.number.>40 … 61</td>", page)

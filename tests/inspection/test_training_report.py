@@ -26,6 +26,7 @@ from vitreous.inspection.page import Exhibit, write_page
 from vitreous.inspection.runs.evaluation_figures import classes_table, curves_figure
 from vitreous.inspection.runs.head import head_of
 from vitreous.inspection.runs.report import model_summary, write_training_report
+from vitreous.languages import speaking
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
 from vitreous.tasks.regression import RegressionEvaluation
@@ -191,15 +192,29 @@ def test_the_head_compares_the_accuracy(run: Path) -> None:
 
 
 def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> None:
-    severities = ("note", "warning", "error", "warning")
-    findings = [Finding(f"kind {i}", each, f"problem {i}", f"fix {i}") for i, each in enumerate(severities)]  # type: ignore[arg-type]
+    findings = [
+        Finding("duplicate", found=3),
+        Finding("repaired", found=4),
+        Finding("leak", found=5),
+        Finding("bad files", {"name": "a.png", "reason": "<empty>", "file": "bad_files.txt"}),
+    ]
     path = write_training_report(
         run, model=model_of(), evaluation=evaluation(7), images=images(), findings=findings
     )
     page = path.read_text()
-    shown = re.findall(r'<li class="(\w+)"><strong>(\w+):</strong> problem (\d)\. fix \d\.', page)
-    assert shown == [("error", "Error", "2"), ("warning", "Warning", "1"), ("warning", "Warning", "3")]
+    shown = re.findall(r'<li class="(\w+)"><strong>(\w+):</strong> (\d) .*?\. .*\.</li>', page)
+    assert shown == [("error", "Error", "5"), ("warning", "Warning", "4"), ("warning", "Warning", "1")]
+    assert "such as a.png (&lt;empty&gt;). fix or remove what bad_files.txt lists.</li>" in page
     assert "1 more: vitreous doctor lists all of them" in page
+    with speaking("ko"):
+        korean = write_training_report(
+            run, model=model_of(), evaluation=evaluation(7), images=images(), findings=findings
+        ).read_text()
+    assert (
+        "<strong>오류:</strong> 서로 다른 세트에 같은 이미지가 5쌍 있습니다. 학습 세트에서 지우세요."
+        in korean
+    )
+    assert "pairs of images" not in korean
     commands = re.findall(r"<dd><code>(.*?)</code></dd>", page)
     assert f"vitreous doctor {run}" in commands
     assert f"vitreous train --resume {run} --epochs 10" in commands

@@ -217,7 +217,7 @@ def test_a_model_that_says_the_same_of_everything() -> None:
     with torch.no_grad():
         model.head.bias[2] = 100
     checks = {f.kind: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
-    assert checks["one class"] == "16 of 16 images are called 2, 4 are"
+    assert checks["one class"] == "16 of 16 images are called '2', 4 are"
 
 
 def test_small_images_blown_up() -> None:
@@ -332,9 +332,9 @@ def test_every_recipe_has_a_usual_rate() -> None:
 
 def test_a_cause_hides_its_consequences() -> None:
     kinds = ("one class", "learning rate", "overfitting", "leak", "loader")
-    found = causes_first([Finding(kind, "error", "", "") for kind in kinds])
+    found = causes_first([Finding(kind) for kind in kinds])
     assert [each.kind for each in found] == ["leak", "learning rate", "loader"]
-    alone = causes_first([Finding(kind, "warning", "", "") for kind in ("one class", "overfitting")])
+    alone = causes_first([Finding(kind) for kind in ("one class", "overfitting")])
     assert [each.kind for each in alone] == ["overfitting", "one class"]
 
 

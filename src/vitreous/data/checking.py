@@ -26,7 +26,6 @@ from vitreous.data.split import findings_of
 from vitreous.data.splitting import EXCLUDE
 from vitreous.data.survey import DataSurvey, exact_duplicates, near_duplicates, survey_images
 from vitreous.errors import InputError, writing_to
-from vitreous.results import percent
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
@@ -200,7 +199,7 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
     """Yield what the labels alone tell. counts: images of each class."""
     classes = splits.train.classes
     if looks_masked(classes):
-        yield from finding("masks", classes, classes=" and ".join(classes))
+        yield from finding("masks", classes, classes=classes)
     single = [name for name, count in counts.items() if count == 1]
     if 2 * len(single) > len(counts):
         yield from finding("texts", single, classes=len(counts))
@@ -210,8 +209,7 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
     for name, part in named_parts(*splits[:3]).items():
         low, high = int(part.targets.min()), int(part.targets.max())
         if low < 0 or high >= len(classes):
-            values = {"low": low, "high": high, "classes": len(classes), "last": len(classes) - 1}
-            yield from finding("labels", (), 1, part=name, **values)
+            yield from finding("labels", part=name, low=low, high=high, classes=len(classes))
         yield from sorted_split(splits.train, part, name)
 
 
@@ -237,8 +235,7 @@ def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator
     distance = float(np.abs(ours - theirs).sum()) / 2
     unseen = [train.classes[c] for c in np.flatnonzero((theirs > 0) & (ours == 0))]
     if unseen or distance > OTHER_CLASSES:
-        named = f"; never trained on: {', '.join(unseen[:5])}" if unseen else ""
-        yield from finding("split", unseen, 1, share=percent(distance), part=name, unseen=named)
+        yield from finding("split", unseen, 1, share=distance, part=name, unseen=unseen[:5])
 
 
 def class_counts(images: ImageDataset) -> NDArray[np.int64]:

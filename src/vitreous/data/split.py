@@ -18,6 +18,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import in_threads
 from vitreous.data.splitting import group_names, name_hashes, validation_fraction
 from vitreous.errors import InputError
+from vitreous.languages import speaking
 
 SPLIT = "split.csv"
 COLUMNS = ("path", "label", "part", "digest")
@@ -224,4 +225,5 @@ def findings_of(parts: Any) -> list[Finding]:
 
 def data_notes(parts: Any) -> list[str]:
     """Return what was seen when data were opened, in sentences."""
-    return [f"data: {each.sentence}" for each in findings_of(parts)]
+    with speaking("en"):
+        return [f"data: {each.sentence}" for each in findings_of(parts)]

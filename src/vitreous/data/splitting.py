@@ -136,7 +136,7 @@ def held_out_of(
         return images, None
     kept = images.subset(np.flatnonzero(~held))
     if config.split_by == "random":
-        kept.findings = (*kept.findings, *finding("unrecorded split", (), 1))
+        kept.findings = (*kept.findings, *finding("unrecorded split"))
     return kept, images.subset(np.flatnonzero(held))
 
 

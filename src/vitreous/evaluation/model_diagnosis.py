@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
-from vitreous.data.findings import Finding
+from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -59,13 +60,12 @@ def blank(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
         for values in (model.preprocessing.mean, model.preprocessing.std)
     )
     pixels = images * std + mean
-    fix = "open some of them: were they exported, decoded and copied rightly?"
     if len(images) > 1 and (pixels - pixels[:1]).abs().max() < STEP:
-        yield Finding("blank images", "error", f"all of {len(images)} images are the same", fix)
+        yield from finding("blank images.same", count=len(images))
         return
     flat = int((pixels.flatten(1).amax(1) - pixels.flatten(1).amin(1) < 2 * STEP).sum())
     if flat > BLANK * len(images):
-        yield Finding("blank images", "warning", f"{flat} of {len(images)} images are of one color", fix)
+        yield from finding("blank images.flat", found=flat, count=len(images))
 
 
 def normalization(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
@@ -76,14 +76,7 @@ def normalization(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fi
     plausible = all(-0.5 <= each <= 1.5 for each in own.mean) and all(0.04 <= each <= 2 for each in own.std)
     if plausible and bool((mean.abs() < FAR).all()):
         return
-    yield Finding(
-        "normalization",
-        "error",
-        f"the model sees values of mean {words(mean)} and standard deviation {words(std)}, from "
-        f"preprocessing.mean={list(own.mean)} and std={list(own.std)}",
-        "set preprocessing.mean and preprocessing.std to those of the images, of values in 0 ... 1: 0.5 and "
-        "0.25 suit most",
-    )
+    yield from finding("normalization", mean=words(mean), std=words(std), p=own)
 
 
 def words(values: Tensor) -> str:
@@ -99,12 +92,13 @@ def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None =
     config = model.config
     height, width = config.image_size
     if isinstance(config, ViTConfig) and config.grid[0] * config.grid[1] < FEWEST_TOKENS:
-        yield Finding(
+        yield from finding(
             "patch size",
-            "warning",
-            f"{height}x{width} images in patches of {config.patch_size[0]}x{config.patch_size[1]} are "
-            f"{config.grid[0] * config.grid[1]} patches: attention has nothing to compare",
-            f"set model.patch_size={max(1, min(height, width) // 8)}, or show larger images (--image-size)",
+            height=height,
+            width=width,
+            patch=config.patch_size,
+            patches=config.grid[0] * config.grid[1],
+            better=max(1, min(height, width) // 8),
         )
     sides = []
     for index in images.sample(16):
@@ -114,32 +108,18 @@ def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None =
         return
     shorter, side = float(np.median(sides)), min(height, width)
     largest, fit = (min(usual) if usual else SMALLEST), min(usual or (SMALLEST, SMALLEST))
+    seen: dict[str, Any] = {"shorter": shorter, "height": height, "width": width}
     if shorter * 3 < side and side > largest:
         better = fit if usual else max(16, round(shorter / 16) * 16)
-        yield Finding(
-            "image size",
-            "warning",
-            f"images of about {shorter:.0f} pixels are blown up to {height}x{width}",
-            f"use --image-size {better}: the rest of the pixels is made up",
-        )
+        yield from finding("image size.small", better=better, **seen)
     elif usual and side * 2 <= min(*usual, shorter):
-        yield Finding(
-            "image size",
-            "warning",
-            f"images of about {shorter:.0f} pixels are shown at {height}x{width}, where little can be seen",
-            f"use --image-size {fit}, as the recipe does",
-        )
+        yield from finding("image size.large", better=fit, **seen)
 
 
 def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
     """The first place where a number is not finite: an image, a weight, or a layer's output."""
     if not torch.isfinite(images).all():
-        yield Finding(
-            "origin of NaN",
-            "error",
-            "the images themselves are not finite once they are normalized",
-            "fix preprocessing.mean and preprocessing.std: no std may be next to 0",
-        )
+        yield from finding("origin of NaN.images")
         return
     broken = list(weights_not_finite(model.named_parameters()))
     yield from broken
@@ -161,20 +141,14 @@ def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fi
     for handle in handles:
         handle.remove()
     if first:
-        yield Finding(
-            "origin of NaN",
-            "error",
-            f"numbers stop being finite after {first[0]}",
-            "use training.precision=fp32, or model.qk_norm=true if it is an attention",
-        )
+        yield from finding("origin of NaN.layer", name=first[0])
 
 
 def weights_not_finite(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Finding]:
     """The first weight that is not finite."""
     for name, weight in weights:
         if weight.is_floating_point() and not torch.isfinite(weight).all():
-            fix = "train again with a lower training.peak_lr or a longer training.schedule.warmup"
-            yield Finding("origin of NaN", "error", f"the weight {name} is not finite", fix)
+            yield from finding("origin of NaN.weight", name=name)
             return
 
 
@@ -196,23 +170,13 @@ def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, 
     growth = np.cumprod(sizes)
     if growth.max() > EXPLODING:
         layer = int(np.argmax(growth > EXPLODING))
-        yield Finding(
-            "exploding layer",
-            "error",
-            f"after layer {layer + 1} the tokens are {growth[layer]:.0f} times as large as before layer 1",
-            "set a lower training.peak_lr, more weight_decay, model.layer_scale=1e-4 or model.qk_norm=true",
-        )
+        yield from finding("exploding layer", layer=layer + 1, times=growth[layer])
     reached = gradient_sizes(model)
     dead = [
         i for i in range(len(blocks)) if reached.get(i, 0.0) <= VANISHING * max(reached.values(), default=0)
     ]
     if dead and not frozen:
-        yield Finding(
-            "dead layer",
-            "error",
-            f"no gradient reaches layer{'s' if len(dead) > 1 else ''} {', '.join(str(i + 1) for i in dead)}",
-            "train again with a lower training.peak_lr; if it stays, use model.norm=pre",
-        )
+        yield from finding("dead layer", layers=[layer + 1 for layer in dead])
     model.zero_grad()
 
 
@@ -241,10 +205,4 @@ def one_class(
     right = int((targets == answer).sum())
     if times > 0.9 * len(images) and times > 1.5 * right:
         label = model.labels[answer] if model.labels else answer
-        yield Finding(
-            "one class",
-            "error",
-            f"{times} of {len(images)} images are called {label!r}, {right} are",
-            "it has not learned: change the learning rate, or set data.class_balance=true if that class is "
-            "by far the largest",
-        )
+        yield from finding("one class", found=times, count=len(images), label=label, right=right)

@@ -19,7 +19,7 @@ from vitreous.data.checking import data_findings
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.decoding import BadImage
-from vitreous.data.findings import SHOWN, Finding
+from vitreous.data.findings import Finding, finding
 from vitreous.data.sources import open_data
 from vitreous.data.split import findings_of
 from vitreous.errors import InputError
@@ -33,7 +33,6 @@ from vitreous.evaluation.model_diagnosis import (
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.models.names import Model
-from vitreous.results import percent
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.running import task_of_run
@@ -138,39 +137,20 @@ def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]
     ]
     count = sum(len(targets) for _, _, targets in answers.values())
     if len(doubtful) > WRONG * count and len(doubtful) >= FEWEST_WRONG:
-        yield Finding(
-            "wrong labels",
-            "warning",
-            f"the model is sure that {len(doubtful)} of {count} images ({percent(len(doubtful) / count)}) "
-            "are of another class than their label says",
-            "look at them: vitreous data check DATA --report PAGE shows images beside those they are like",
-            len(doubtful),
-            tuple(doubtful[:SHOWN]),
-        )
+        yield from finding("wrong labels", doubtful, count=count)
 
 
 def at_chance(run: Run, splits: Splits, accuracy: float, majority: float) -> Iterator[Finding]:
     """Yield why nothing was learned that holds for other images, where the training itself is as usual."""
     rows = [row for row in run.metrics() if "accuracy" in row]
     memorized = bool(rows) and rows[-1]["accuracy"] - accuracy > GAP
-    said = (
-        f"accuracy on held-out images is {percent(accuracy)}, no better than guessing ({percent(majority)})"
-    )
     if is_noise(splits.train):
         if not any("validation_accuracy" in row for row in rows):
             yield from overfitting(rows, accuracy)
         return
     if rows and rows[-1]["step"] >= ENOUGH_STEPS:
-        seen = (
-            f"{percent(rows[-1]['accuracy'])} of the training images are learned by heart, but " * memorized
-        )
-        yield Finding(
-            "labels at random",
-            "error",
-            f"{seen}{said}: the labels seem not to belong to the images",
-            "look at the images with their labels in report.html: was a list of labels sorted or shuffled "
-            "without its images? If they fit, train longer, or begin from a checkpoint (--init)",
-        )
+        shares = {"training": rows[-1]["accuracy"], "accuracy": accuracy, "majority": majority}
+        yield from finding("labels at random", memorized=memorized, **shares)
 
 
 def is_noise(images: ImageDataset) -> bool:

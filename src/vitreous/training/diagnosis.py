@@ -9,9 +9,8 @@ from statistics import median
 from typing import Any
 
 from vitreous.data.config import DataConfig
-from vitreous.data.findings import Finding
+from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import REPAIRED
-from vitreous.results import percent
 from vitreous.training.config import TrainingConfig
 
 Rows = Sequence[Mapping[str, Any]]
@@ -27,7 +26,6 @@ ENOUGH_STEPS = 20  # before which nothing is said about the loss
 FEW_STEPS = 100  # after which a small model may still be where it began
 ENOUGH_LINES = 4  # of metrics.jsonl, to say that a loss stays where it was
 WORTH_A_WORD = 30  # seconds of training, below which waiting does not matter
-CALMER = "set a lower training.peak_lr, a longer training.schedule.warmup or training.precision=fp32"
 GAP = 0.25  # of the accuracies on training images and on others
 STARVING = 0.2  # share of the time in which training waited for data
 
@@ -50,12 +48,7 @@ def course_findings(
         usual: the training as the recipe has it.
     """
     if not rows:
-        if kept:
-            problem = "the loss was not finite before the first line of metrics.jsonl"
-            yield Finding("not finite", "error", problem, CALMER)
-        else:
-            problem, fix = "metrics.jsonl has no line yet", "train for at least one epoch"
-            yield Finding("course", "warning", problem, fix)
+        yield from finding("not finite.start" if kept else "course")
         return
     yield from skipped_steps(rows)
     yield from learning(training, rows, classes, usual)
@@ -67,13 +60,7 @@ def skipped_steps(rows: Rows) -> Iterator[Finding]:
     """Steps that were skipped."""
     first = next((row for row in rows if row.get("skipped")), None)
     if first is not None:
-        yield Finding(
-            "not finite",
-            "warning",
-            f"{rows[-1]['skipped']} steps had a gradient that is not finite, the first before step "
-            f"{first['step']}",
-            CALMER,
-        )
+        yield from finding("not finite.steps", found=rows[-1]["skipped"], step=first["step"])
 
 
 def learning(
@@ -87,35 +74,24 @@ def learning(
         return
     smooth = [median(losses[max(end - 3, 0) : end]) for end in range(1, len(losses) + 1)]
     if classes is None:
+        course, first, last = "flat", losses[0], losses[-1]
         stuck = len(losses) >= ENOUGH_LINES and min(losses) > 0.97 * losses[0]
-        seen = f"the loss has hardly fallen, from {losses[0]:.3f} to {losses[-1]:.3f}"
     else:
-        chance = math.log(classes)
-        stuck = training.loss == "softmax" and min(losses) > 0.95 * chance
-        seen = f"the loss ({losses[-1]:.3f}) is no better than guessing (ln {classes} = {chance:.3f})"
+        course, first, last = "chance", math.log(classes), losses[-1]
+        stuck = training.loss == "softmax" and min(losses) > 0.95 * first
     # A single epoch's loss jumps: Mixup draws how hard it is.
     climbing = smooth[-1] > 1.3 * min(smooth)
     if not stuck and climbing:
-        seen = f"the loss climbed from {min(smooth):.3f} to {smooth[-1]:.3f}"
+        course, first, last = "climbing", min(smooth), smooth[-1]
     if not (stuck or climbing):
         return
-    rate = (
-        f"the peak rate is {training.peak_lr:g} with {training.optimizer.kind} at a batch of "
-        f"{training.batch_size}"
-    )
-    said = f"{seen} after {rows[-1]['step']} steps; {rate}"
     low, good, high = usual_rates(training, usual)
+    seen = {"course": course, "first": first, "last": last, "classes": classes, "steps": rows[-1]["step"]}
+    seen |= {"optimizer": training.optimizer.kind, "batch": training.batch_size, "rate": training.peak_lr}
     if low <= training.peak_lr <= high:
-        few = "so few steps may be too few: train longer; else, as " if rows[-1]["step"] < FEW_STEPS else ""
-        fix = (
-            f"{few}that rate is a usual one: look at the images in report.html first (do the labels fit?), "
-            f"then try training.peak_lr={training.peak_lr / 3:.2g} with a longer training.schedule.warmup"
-        )
-        yield Finding("not learning", "error", said, fix)
-        return
-    side = f"below {high:.2g}" if training.peak_lr > high else f"above {low:.2g}"
-    fix = f"set training.peak_lr={good:.2g}: models like it learn {side}"
-    yield Finding("learning rate", "error", said, fix)
+        yield from finding("not learning", few=rows[-1]["step"] < FEW_STEPS, **seen)
+    else:
+        yield from finding("learning rate", low=low, good=good, high=high, **seen)
 
 
 def usual_rates(training: TrainingConfig, usual: TrainingConfig | None) -> tuple[float, float, float]:
@@ -134,15 +110,10 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
     long = rows[-1].get("seconds", 0) > WORTH_A_WORD
     if not (later and long and (mean := sum(later) / len(later)) > STARVING):
         return
-    seen = f"training waited for data {percent(mean)} of the time"
-    fix = "show fewer or smaller images, or train where there are more cores"
-    if data is not None:
-        seen += f" (data.workers={data.workers}, data.in_memory={data.in_memory})"
-        fix = (
-            "keep the images in memory (data.in_memory=true), shrink them once (vitreous data pack), or "
-            "set more data.workers"
-        )
-    yield Finding("loader", "warning", seen, fix)
+    if data is None:
+        yield from finding("loader.texts", share=mean)
+    else:
+        yield from finding("loader.images", share=mean, workers=data.workers, in_memory=data.in_memory)
 
 
 # Kinds of findings, a cause before what it brings about.
@@ -180,13 +151,7 @@ def frozen_encoder(training: TrainingConfig, init: str | None) -> Iterator[Findi
         part for part in training.freeze if part == "backbone" or part.split(".")[0] in ("stem", "blocks")
     ]
     if init is None and layers:
-        yield Finding(
-            "frozen encoder",
-            "error",
-            f"training.freeze={', '.join(layers)} keeps weights as they were sampled: there is no --init, so "
-            "nothing has trained them",
-            "leave out training.freeze, or begin from a pre-trained encoder (--init)",
-        )
+        yield from finding("frozen encoder", layers=layers)
 
 
 def overfitting(rows: Rows, held_out: float | None = None) -> Iterator[Finding]:
@@ -200,13 +165,8 @@ def overfitting(rows: Rows, held_out: float | None = None) -> Iterator[Finding]:
         (row["validation_accuracy"] for row in reversed(rows) if "validation_accuracy" in row), held_out
     )
     if last and measured is not None and last["accuracy"] - measured > GAP:
-        where = "on held-out images" if measured is held_out else "in validation"
-        yield Finding(
-            "overfitting",
-            "warning",
-            f"{percent(last['accuracy'])} right in training but {percent(measured)} {where}",
-            "add images or augmentation, use a smaller model, or begin from a checkpoint (--init)",
-        )
+        values = {"training": last["accuracy"], "held_out": measured, "validation": measured is not held_out}
+        yield from finding("overfitting", **values)
 
 
 def bad_file_findings(run: Path) -> Iterator[Finding]:
@@ -215,9 +175,4 @@ def bad_file_findings(run: Path) -> Iterator[Finding]:
     lines = listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []
     if lines := [line for line in lines if not line.endswith(f"\t{REPAIRED}")]:
         name, _, reason = lines[0].partition("\t")
-        yield Finding(
-            "bad files",
-            "warning",
-            f"{len(lines)} images could not be read and were left out, such as {name} ({reason})",
-            f"fix or remove what {listed} lists",
-        )
+        yield from finding("bad files", found=len(lines), name=name, reason=reason, file=listed)

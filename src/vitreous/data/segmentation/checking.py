@@ -30,7 +30,6 @@ from vitreous.data.segmentation.masked import IGNORED, Legend, MaskedDataset
 from vitreous.data.survey import survey_images
 from vitreous.errors import InputError
 from vitreous.models.segmenter import MOST_CLASSES
-from vitreous.results import percent
 
 RARE = 0.001  # of the pixels that are evaluated
 EVERY_VALUE = Legend(tuple(str(number) for number in range(MOST_CLASSES)))
@@ -141,4 +140,4 @@ def class_findings(names: tuple[str, ...], pixels: NDArray[np.int64]) -> Iterato
     yield from finding("unseen", [name for name, count in zip(names, learned, strict=True) if not count])
     share = learned / max(learned.sum(), 1)
     rare = [f"{name}: {100 * part:.3f} %" for name, part in zip(names, share, strict=True) if 0 < part < RARE]
-    yield from finding("rare", rare, share=percent(RARE))
+    yield from finding("rare", rare, share=RARE)
