@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -258,21 +259,31 @@ def test_trackers_get_settings_and_rows(name: Any, tiny: RunConfig, monkeypatch:
         "start_run",
         "log_params",
         "log_metrics",
+        "log_image",
         "end_run",
     ):
-        setattr(library, call, lambda *args, _call=call, **kwargs: calls.setdefault(_call, (args, kwargs)))
+        setattr(library, call, lambda *args, _call=call, **kwargs: calls.update({_call: (args, kwargs)}))
+    library.Image = lambda pixels: ("image", pixels.shape)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, name, library)
     tracker = Tracker(name, "run", tiny)
     trainer = cast(Trainer, None)  # which trackers do not look at
     tracker.on_log(trainer, {"step": 3, "loss": 0.5})
     tracker.on_train_end(trainer)
+    assert not calls.keys() & {"finish", "end_run"}, "the results are still to come"
+    rows = calls["log_metrics" if name == "mlflow" else "log"]
+    tracker.add_results(3, {"test/accuracy": 0.9}, {"confusion": np.zeros((2, 2, 4), np.uint8)})
+    tracker.close()
     if name == "mlflow":
         assert calls["log_params"][0][0]["training.batch_size"] == "32"
-        assert calls["log_metrics"] == (({"step": 3.0, "loss": 0.5},), {"step": 3})
+        assert rows == (({"step": 3.0, "loss": 0.5},), {"step": 3})
+        assert calls["log_metrics"] == (({"test/accuracy": 0.9},), {"step": 3})
+        assert calls["log_image"][0][1] == "confusion.png"
         assert "end_run" in calls
     else:
         assert calls["init"][1]["config"]["training.batch_size"] == "32"
-        assert calls["log"] == (({"step": 3, "loss": 0.5},), {"step": 3})
+        assert rows == (({"step": 3, "loss": 0.5},), {"step": 3})
+        shown = {"test/accuracy": 0.9, "confusion": ("image", (2, 2, 4))}
+        assert calls["log"] == ((shown,), {"step": 3})
         assert "finish" in calls
 
 
@@ -294,6 +305,7 @@ def test_a_tracker_that_fails_does_not_stop_training(
     ):
         tracker.on_log(trainer, {"step": 1})
     tracker.on_log(trainer, {"step": 2})
+    tracker.add_results(2, {"test/accuracy": 0.9}, {})
     assert len(calls) == 1
     library.init = broken  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=r"trackio cannot be started \(no route to the server\): set it up"):

@@ -73,6 +73,15 @@ def losses(folder: Path) -> dict[int, float]:
     return {row["step"]: row["loss"] for row in read_metrics(folder / "run" / "metrics.jsonl")}
 
 
+def accuracy_of_test(folder: Path) -> float:
+    """What TensorBoard has of it."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "run"))
+    events.Reload()
+    return float(events.Scalars("test/accuracy")[-1].value)
+
+
 def records(content: bytes) -> Iterator[bytes]:
     """The records of a log in LevelDB's format: blocks of 32 KiB, whose parts have a checksum, a length and a
     kind (1 whole, 2 first, 3 middle, 4 last). Its first seven bytes say that it is W&B's."""
@@ -100,6 +109,7 @@ def test_weights_and_biases_offline(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     found: dict[int, float] = {}
     settings: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for data in records(file.read_bytes()):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
@@ -109,12 +119,17 @@ def test_weights_and_biases_offline(tmp_path: Path) -> None:
             row = {
                 each.key or each.nested_key[0]: json.loads(each.value_json) for each in record.history.item
             }
-            found[int(row["step"])] = row["loss"]
+            if "loss" in row:
+                found[int(row["step"])] = row["loss"]
+            results |= row
         project = record.run.project or None
         if record.WhichOneof("record_type") == "run":
             assert (project, record.run.display_name) == ("vitreous", "run")
     assert found == pytest.approx(losses(tmp_path))
     assert settings["model.width"] == "16"
+    assert results["test/accuracy"] == pytest.approx(accuracy_of_test(tmp_path))
+    assert results["confusion"]["_type"] == "image-file"
+    assert (file.parent / "files" / results["confusion"]["path"]).is_file()
 
 
 @pytest.mark.slow
@@ -130,6 +145,10 @@ def test_mlflow_in_a_local_file(tmp_path: Path) -> None:
     assert found.data.params["model.width"] == "16"
     history = {each.step: each.value for each in client.get_metric_history(found.info.run_id, "loss")}
     assert history == pytest.approx(losses(tmp_path))
+    assert found.data.metrics["test/accuracy"] == pytest.approx(accuracy_of_test(tmp_path))
+    assert {"confusion.png", "attention.png"} <= {
+        each.path for each in client.list_artifacts(found.info.run_id)
+    }
     # Its former file store needs a variable; without it a sentence says so, and no run is left.
     folder = tmp_path / "files"
     folder.mkdir()
@@ -154,5 +173,8 @@ def test_trackio_in_a_local_folder(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "trackio" / "vitreous.db") as database:
         rows = database.execute("select run_name, step, metrics from metrics order by step").fetchall()
     assert {name for name, _, _ in rows} == {"run"}
-    found = {step: json.loads(metrics)["loss"] for _, step, metrics in rows}
+    logged = [(step, json.loads(metrics)) for _, step, metrics in rows]
+    found = {step: row["loss"] for step, row in logged if "loss" in row}
     assert found == pytest.approx(losses(tmp_path))
+    assert logged[-1][1]["test/accuracy"] == pytest.approx(accuracy_of_test(tmp_path))
+    assert logged[-1][1]["confusion"]["_type"] == "trackio.image"

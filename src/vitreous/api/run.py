@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -201,26 +201,31 @@ def train_in_processes(
         for note in (*started.notes, *data_notes(started.data)):
             tell(note)
         shown = [Display(started.task.training_words)] if progress and world.first else []
+        run = started.run
         try:
-            with progress_bar("evaluating", progress) as advance, resources(started.run.states.advice):
+            with (
+                progress_bar("evaluating", progress) as advance,
+                resources(run.states.advice),
+                run.tracked() if world.first else nullcontext(()) as trackers,
+            ):
                 result = train_run(
                     started,
                     device=here,
                     world=world,
-                    callbacks=[*shown, *callbacks],
+                    callbacks=[*trackers, *shown, *callbacks],
                     progress=advance,
                     tell=tell,
                     **options,
                 )
         except Interrupted as stopped:
-            command, path = started.run.config.command, quote(str(started.run.path))
+            command, path = run.config.command, quote(str(run.path))
             if world.first:
                 stopped.add_note(
                     f"stopped at step {stopped.step}, and the state is saved: resume with "
                     f"vitreous {command} --resume {path}; until then the run can be used as it is"
                 )
             raise
-        return Run(started.run.path, result)
+        return Run(run.path, result)
 
 
 def check_shard(shard: bool | None) -> None:

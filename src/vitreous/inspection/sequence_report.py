@@ -22,7 +22,7 @@ from vitreous.inspection.explorer import PAGE_CHARACTERS, encode, pack
 from vitreous.inspection.images import data_uri, inferno, rgb
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, write_page
 from vitreous.inspection.runs.evaluation_figures import curves_figure, results_table
-from vitreous.inspection.runs.head import head_of
+from vitreous.inspection.runs.head import head_of, write_events
 from vitreous.languages import phrase, words
 from vitreous.layers.attention import CrossAttention
 from vitreous.models.transformer import Captioner, Transformer
@@ -183,6 +183,7 @@ def write_sequence_page(
         facts = {"parameters": sum(each.numel() for each in model.parameters())}
         if rows:
             facts |= {"epochs": rows[-1]["epoch"], "steps": rows[-1]["step"], "time": rows[-1]["seconds"]}
+            write_events(run, rows[-1]["step"], found, ())
         head["facts"] = facts
         head["command"] = f"vitreous {command} --config config.toml"
         config = run / "config.toml"

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -154,15 +155,18 @@ class TensorBoard(Callback):
         self.writer.close()
 
 
-def add_events(
+def add_results(
     folder: Path, step: int, numbers: Mapping[str, float], images: Mapping[str, np.ndarray]
 ) -> None:
-    """Add what is known at the end of a run to its TensorBoard events.
+    """Add what is known at the end of a run to its TensorBoard events, and to the trackers that are open.
 
     Args:
         images: (H, W, 3 or 4) bytes.
     """
     from torch.utils.tensorboard import SummaryWriter
+
+    for tracker in TRACKERS.get():
+        tracker.add_results(step, numbers, images)
 
     with SummaryWriter(str(folder), filename_suffix=".results") as writer:
         for name, value in numbers.items():
@@ -184,7 +188,7 @@ class Tracker(Callback):
         require_packages(name, extra="track", what=f"training.track = {name!r}")
         library = import_module(name)
         settings = {key: str(value) for key, value in leaves(config).items()}
-        self.name, self.failed = name, False
+        self.name, self.library, self.failed = name, library, False
         try:
             if name == "mlflow":
                 library.set_experiment("vitreous")
@@ -215,9 +219,26 @@ class Tracker(Callback):
             with self.attempted():
                 self.log({name: float(value) for name, value in row.items()}, step=int(row["step"]))
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def add_results(self, step: int, numbers: Mapping[str, float], images: Mapping[str, np.ndarray]) -> None:
+        """Log what was measured after the training, and the images of the report."""
+        if self.failed:
+            return
+        with self.attempted():
+            if self.name == "mlflow":
+                self.log(dict(numbers), step=step)
+                for name, pixels in images.items():
+                    self.library.log_image(pixels, f"{name}.png")
+            else:
+                shown = {name: self.library.Image(pixels) for name, pixels in images.items()}
+                self.log({**numbers, **shown}, step=step)
+
+    def close(self) -> None:
+        """End the run of the tracker."""
         with self.attempted():
             self.finish()
+
+
+TRACKERS: ContextVar[tuple[Tracker, ...]] = ContextVar("trackers", default=())  # those that are open
 
 
 def one_line(error: Exception) -> str:

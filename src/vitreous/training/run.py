@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
@@ -22,7 +22,7 @@ from vitreous.data.split import SPLIT, write_split
 from vitreous.errors import InputError, writing_to
 from vitreous.models.names import Model
 from vitreous.results import percent
-from vitreous.training.callbacks import Callback, MetricsFile, TensorBoard, Tracker, read_metrics
+from vitreous.training.callbacks import TRACKERS, Callback, MetricsFile, TensorBoard, Tracker, read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, World
@@ -233,12 +233,29 @@ class Run:
 
     def callbacks(self, step: int) -> list[Callback]:
         """Open what records the metrics from a step on."""
-        trackers = [Tracker(name, self.path.name, self.config) for name in self.config.training.track]
-        return [
-            MetricsFile(self.path / "metrics.jsonl", step=step),
-            TensorBoard(self.path, step=step),
-            *trackers,
-        ]
+        return [MetricsFile(self.path / "metrics.jsonl", step=step), TensorBoard(self.path, step=step)]
+
+    @contextmanager
+    def tracked(self) -> Iterator[tuple[Tracker, ...]]:
+        """Open the experiment trackers, which are callbacks of the training, until its results are known.
+
+        Raises:
+            InputError: one of them cannot be started; a new run is forgotten.
+        """
+        with ExitStack() as stack:
+            trackers = []
+            try:
+                for name in self.config.training.track:
+                    trackers.append(Tracker(name, self.path.name, self.config))
+                    stack.callback(trackers[-1].close)
+            except InputError:
+                self.forget_failed_start()
+                raise
+            before = TRACKERS.set(tuple(trackers))
+            try:
+                yield tuple(trackers)
+            finally:
+                TRACKERS.reset(before)
 
     def note_stop(self, step: int | None, total: int) -> None:
         """Note at which step of `total` the model that is about to be saved was stopped; None: it is

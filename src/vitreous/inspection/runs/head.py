@@ -7,9 +7,14 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
 from vitreous.data.findings import Finding
 from vitreous.evaluation.result import Evaluation
+from vitreous.inspection.charts import Chart
+from vitreous.inspection.page import Exhibit, LeftOut
 from vitreous.languages import phrase
+from vitreous.training.callbacks import add_results
 
 MOST_FINDINGS = 3
 # What is measured in training and on the test set: a sentence, the key in metrics.jsonl, and the metric.
@@ -86,3 +91,18 @@ def gap_of(evaluation: Evaluation | None, last: Mapping[str, Any]) -> list[str]:
     if "validation_loss" in last and "loss" in last:
         return [phrase("head.gap-loss", training=last["loss"], test=last["validation_loss"])]
     return []
+
+
+def write_events(
+    run: Path, step: int, evaluation: Evaluation | None, parts: Sequence[Exhibit | LeftOut]
+) -> None:
+    """Add the metrics of the test set, the confusion matrix and the images of a report to TensorBoard and to
+    the trackers of the run."""
+    numbers = {f"test/{name}": each.value for name, each in (evaluation.metrics if evaluation else {}).items()}
+    images = {}
+    for part in parts:
+        if isinstance(part, Exhibit) and isinstance(part.file, Chart) and part.name == "confusion":
+            images[part.name] = part.file.pixels()
+        elif isinstance(part, Exhibit) and isinstance(part.file, np.ndarray):
+            images[part.name] = part.file
+    add_results(run, step, numbers, images)

@@ -29,7 +29,6 @@ from vitreous.evaluation.classification import ClassificationEvaluation, MultiLa
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection.runs import evaluation_figures as figures
-from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import rgb
 from vitreous.inspection.learn_page import reason_against, write_learn_page
 from vitreous.inspection.model_figures import (
@@ -40,12 +39,12 @@ from vitreous.inspection.model_figures import (
 )
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs.predictions import predictions_figure
-from vitreous.inspection.runs.head import head_of
+from vitreous.inspection.runs.head import head_of, write_events
 from vitreous.inspection.segmentation_figures import iou_figure, masks_figure, sample_masks
 from vitreous.languages import phrase
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
-from vitreous.training.callbacks import add_events, read_metrics
+from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
     from vitreous.tasks.pretraining.task import PretrainingRunConfig, SelfSupervision
@@ -101,21 +100,6 @@ def write_run_report(
         configuration=(run / "config.toml").read_text(encoding="utf-8"),
         learn=learn.name if learn else None,
     )
-
-
-def write_events(
-    run: Path, step: int, evaluation: Evaluation | None, parts: Sequence[Exhibit | LeftOut]
-) -> None:
-    """Add the metrics of the test set, the confusion matrix and the images of a report to the events of
-    TensorBoard."""
-    numbers = {f"test/{name}": each.value for name, each in (evaluation.metrics if evaluation else {}).items()}
-    images = {}
-    for part in parts:
-        if isinstance(part, Exhibit) and isinstance(part.file, Chart) and part.name == "confusion":
-            images[part.name] = part.file.pixels()
-        elif isinstance(part, Exhibit) and isinstance(part.file, np.ndarray):
-            images[part.name] = part.file
-    add_events(run, step, numbers, images)
 
 
 def write_training_report(
