@@ -40,13 +40,13 @@ def main(run: str) -> None:
     seen = survey(model, batch, patch=(0, 0), close=len(batch))
     rows = {f"layer {layer + 1}": seen.reading[:, layer] for layer in range(model.config.depth)}
     maps = {name: to_grid(reading.mean(dim=1), model.config) for name, reading in rows.items()}
-    maps |= {"all layers": seen.rollout, "evidence": relevance(model, batch).patches}
+    maps |= {"rollout": seen.rollout, "relevance": relevance(model, batch).patches}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     draw(
         batch[:, 0] - batch.min(),
         maps,
-        f"A Vision Transformer of {parameters:,} parameters reads handwriting: "
-        f"{int(evaluated.correct.sum())} of {evaluated.count} held-out digits right.",
+        f"A Vision Transformer of {parameters:,} parameters: {int(evaluated.correct.sum())} of "
+        f"{evaluated.count} held-out digits correct. Each tile is scaled to its own maximum.",
         Path(__file__).with_name("hero.png"),
     )
 
@@ -54,19 +54,19 @@ def main(run: str) -> None:
 def draw(
     digits: Float[Tensor, "10 H W"], maps: dict[str, Float[Tensor, "10 h w"]], words: str, path: Path
 ) -> None:
-    """A wall of tiles: the digits above, below them where each layer looks, in heat that the digit lights."""
-    walls = {"the image": [smooth(digit)[..., None].repeat(3, axis=2) for digit in digits]}
-    walls |= {
+    """Rows of tiles: the images, and the attention of each layer, brighter where the digit's strokes are."""
+    rows = {"image": [smooth(digit)[..., None].repeat(3, axis=2) for digit in digits]}
+    rows |= {
         name: [lit(values, digit) for values, digit in zip(each, digits, strict=True)]
         for name, each in maps.items()
     }
-    tall = 0.755 * len(walls) + 0.5
+    tall = 0.755 * len(rows) + 0.5
     with matplotlib.rc_context(
         {"font.family": "sans-serif", "font.sans-serif": ["Noto Sans", "DejaVu Sans"]}
     ):
         figure = Figure(figsize=(8.6, tall), facecolor=GROUND)
-        axes = figure.subplots(len(walls), 10)
-        for line, (name, tiles) in zip(axes, walls.items(), strict=True):
+        axes = figure.subplots(len(rows), 10)
+        for line, (name, tiles) in zip(axes, rows.items(), strict=True):
             for cell, tile in zip(line, tiles, strict=True):
                 cell.imshow(tile)
                 cell.set_axis_off()
@@ -78,14 +78,14 @@ def draw(
         )
         figure.text(0.985, 0.14 / tall, words, color=FAINT, fontsize=8.5, ha="right")
         figure.savefig(path, dpi=116, facecolor=GROUND)
-    with Image.open(path) as drawn:  # a third of the bytes, no eye sees it
+    with Image.open(path) as drawn:  # a third of the bytes, no visible difference
         palette = drawn.convert("RGB").quantize(256, kmeans=4, dither=Image.Dither.NONE)
     palette.save(path, optimize=True)
     print(path, f"{path.stat().st_size / 1024:.0f} KB")
 
 
 def lit(values: Float[Tensor, "h w"], digit: Float[Tensor, "H W"]) -> Float[np.ndarray, "H2 W2 3"]:
-    """Heat, brighter where the digit's strokes are."""
+    """Colors of the values, brighter where the digit's strokes are."""
     stroke = smooth(digit)[..., None]
     colors = matplotlib.colormaps["inferno"](smooth(values))[..., :3]
     return np.clip(colors * (0.65 + 0.35 * stroke) + 0.16 * stroke, 0, 1)
