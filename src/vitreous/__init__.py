@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from vitreous.api.models import export as export
     from vitreous.api.models import list_recipes as list_recipes
     from vitreous.api.models import push_to_hub as push_to_hub
+    from vitreous.api.predictor import Predictor as Predictor
     from vitreous.api.run import Run as Run
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
@@ -73,6 +74,7 @@ _MODULES = {
     "BiTConfig": "models.bit",
     "Captioner": "models.transformer",
     "InputError": "errors",
+    "Predictor": "api.predictor",
     "Preprocessing": "models.preprocessing",
     "Reader": "evaluation.text_models",
     "Run": "api.run",

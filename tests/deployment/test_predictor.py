@@ -11,7 +11,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.data.image_list import Failure, ImageList, find_images
-from vitreous.deployment.predictor import Predictor
+from vitreous.deployment.predictor import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
@@ -86,14 +86,14 @@ def test_progress_counts_every_file(folder: Path) -> None:
 
 
 def test_no_more_labels_than_there_are() -> None:
-    predictor = Predictor(make_model(classes=2, labels=None))
+    predictor = ClassPredictor(make_model(classes=2, labels=None))
     (choices,) = predictor.choices(torch.zeros(1, 3, 16, 16), top=5)
     assert {choice.label for choice in choices} == {"0", "1"}
 
 
 def test_a_model_without_a_head_cannot_classify() -> None:
     with pytest.raises(InputError, match="no head"):
-        Predictor(make_model(classes=None, labels=None))
+        ClassPredictor(make_model(classes=None, labels=None))
 
 
 def test_files_folders_and_globs_each_image_once(folder: Path) -> None:
@@ -117,7 +117,7 @@ def test_what_is_not_there_is_named(folder: Path) -> None:
 def test_classes_that_are_asked_one_by_one_need_not_sum_to_one() -> None:
     model, images = make_model().eval(), torch.rand(2, 3, 16, 16)
     model.task = "multilabel"
-    (first, _) = Predictor(model).choices(images)
+    (first, _) = ClassPredictor(model).choices(images)
     with torch.no_grad():
         expected = model(images)[0].sigmoid().sort(descending=True).values
     torch.testing.assert_close(torch.tensor([choice.probability for choice in first]), expected)
@@ -127,4 +127,4 @@ def test_the_number_of_labels_is_checked() -> None:
     model = vt.create("ViT-Ti/16", num_classes=3, image_size=32, depth=1)
     model.labels = ["cat", "dog"]
     with pytest.raises(InputError, match="3 outputs and 2 labels"):
-        Predictor(model)
+        ClassPredictor(model)

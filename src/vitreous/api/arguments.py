@@ -143,11 +143,11 @@ def check_beams(beams: int) -> None:
 
 
 @contextmanager
-def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar in a terminal or a notebook while the context lasts; nothing elsewhere.
 
     Yields:
-        a function to be called with the count that is done and the whole count.
+        a function to be called with the count that is done and the whole count, None where it is not known.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -157,7 +157,7 @@ def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int],
     with Progress(console=console, transient=True, disable=not visible) as bar:
         task = bar.add_task(what)
 
-        def advance(done: int, total: int) -> None:
+        def advance(done: int, total: int | None) -> None:
             bar.update(task, completed=done, total=total)
 
         yield advance

@@ -87,6 +87,8 @@ def predict(
     threshold: int | float | None = None,
     tta: bool = False,
     out: str | Path | None = None,
+    engine: str | None = None,
+    actors: int | None = None,
     image_size: ImageSize | None = None,
     batch_size: int = 64,
     workers: int | None = None,
@@ -100,21 +102,26 @@ def predict(
 
     Args:
         model: a run, any checkpoint with a head, or a model.
-        images: one or many paths, folders, globs, PIL images, arrays or tensors.
+        images: one or many paths, folders, globs, PIL images, arrays or tensors. With a folder as `out` any
+            DATA: folders, manifests, tar shards, Parquet files, URLs.
         top: how many labels to name, the most probable first; by default 5.
         threshold: of a model with several labels for an image: name all that are as probable, `labels`.
         tta: see `evaluate`.
         out: a new .csv, .jsonl or .parquet file, which gets a row for each image as it is answered; the
-            result then holds no answers. Of a segmenter also the folder for the masks; by default a new one
+            result then holds no answers. Or a folder, which gets a Parquet file for each part of the images,
+            and is continued where it has some. Of a segmenter the folder for the masks; by default a new one
             in segmented/, or, for a model in memory, the answers.
+        engine, actors: of a folder with Parquet files; "ray" computes in so many processes of a Ray cluster.
 
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
     """
+    from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
+    from vitreous.api.predictor import Predictor
     from vitreous.tasks import task_named
     from vitreous.tasks.answer_tables import ENDINGS, check_table
+    from vitreous.tasks.answering import Predictions, task_of
     from vitreous.tasks.answering import predict as ask
-    from vitreous.tasks.answering import task_of
     from vitreous.training.run import default_path
 
     if top is not None and top < 1:
@@ -134,6 +141,13 @@ def predict(
         set=settings,
         config=config,
     )
+    if out is not None and is_folder(out) and not task.answer_folder:
+        asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta, "image_size": image_size}
+        asked |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
+        predictor = Predictor(model, settings=settings, config=config, **asked)
+        done = answer_parts(predictor, images, out, engine=engine, actors=actors, progress=progress)
+        return Predictions(task.name, (), done.reasons, done.images, out=Path(out))
+    check_for_folder(engine, actors)
     overrides = model_fields(settings_tree(settings, config), image_size)
     listed, missing = image_list(images)
     table = Path(out) if out is not None and (Path(out).suffix in ENDINGS or not task.answer_folder) else None
@@ -277,13 +291,8 @@ def serve(
     Raises:
         InputError: a model that cannot be served, a port that is taken, or a package that is missing.
     """
-    numbers = (
-        ("max-batch", max_batch, 1),
-        ("max-wait", max_wait, 0),
-        ("queue", queue, 1),
-        ("deadline", deadline, 1),
-    )
-    for name, value, least in numbers:
+    numbers = {"max-batch": (max_batch, 1), "max-wait": (max_wait, 0), "queue": (queue, 1)}
+    for name, (value, least) in {**numbers, "deadline": (deadline, 1)}.items():
         if value < least:
             raise InputError(f"--{name} {value:g} is too low: use {least} or more")
     if (tls_cert is None) != (tls_key is None):
@@ -331,9 +340,7 @@ def serve(
                 address,
                 ready=lambda url: ready(url, dict(announced)),
                 limits=limits,
-                tls=None
-                if tls_cert is None or tls_key is None
-                else running.Tls(Path(tls_cert), Path(tls_key)),
+                tls=running.Tls(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None,
             )
 
 

@@ -36,15 +36,19 @@ class Embeddings(Result):
         values: one row of D numbers for each image.
         paths: the path of each row's image; `image[3]` for an image that was given in memory.
         failed: images that could not be read, and why.
+        count: how many images there are.
+        out: the folder that has their features; then `values` and `paths` are empty.
     """
 
     values: NDArray[np.float32]
     paths: tuple[str, ...]
     failed: tuple[Failure, ...]
+    count: int
+    out: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "count": len(self.paths),
+            "count": self.count,
             "width": self.values.shape[1],
             "paths": list(self.paths),
             "failed": [asdict(each) for each in self.failed],
@@ -81,7 +85,9 @@ class Embeddings(Result):
 def check_features_file(path: Path) -> None:
     """Check that features can be written to `path`. Raises InputError."""
     if path.suffix not in (".npz", ".parquet"):
-        raise InputError(f"{path}: features are written as .npz or .parquet: end the name in one of them")
+        raise InputError(
+            f"{path}: features are written as .npz or .parquet, or into a folder, whose name has no ending"
+        )
     if path.exists():
         raise InputError(f"{path} exists already, and nothing is overwritten: choose another --out")
     if path.suffix == ".parquet" and not is_installed("pyarrow"):
@@ -93,6 +99,8 @@ def embed(
     images: Any,
     *,
     out: str | Path | None = None,
+    engine: str | None = None,
+    actors: int | None = None,
     batch_size: int = 64,
     image_size: ImageSize | None = None,
     workers: int | None = None,
@@ -106,8 +114,11 @@ def embed(
 
     Args:
         model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
-        images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor.
-        out: the file to save them in; see `Embeddings.save`.
+        images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor. With
+            a folder as `out` any DATA: folders, manifests, tar shards, Parquet files, URLs.
+        out: the file to save them in; see `Embeddings.save`. Or a folder, which gets a Parquet file for each
+            part of the images, and is continued where it has some.
+        engine, actors: of a folder; "ray" computes in so many processes of a Ray cluster.
         workers: threads that decode; one for each core by default.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         progress: show a progress bar.
@@ -115,18 +126,32 @@ def embed(
     Raises:
         InputError: no such model or image, or no image can be read.
     """
+    from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
+    from vitreous.api.predictor import Predictor
     from vitreous.evaluation.features import feature_outputs
     from vitreous.training.precision import computing
 
+    if out is not None and is_folder(out):
+        options: dict[str, Any] = {
+            "batch_size": batch_size,
+            "image_size": image_size,
+            "workers": workers,
+            "device": device,
+        }
+        options |= {"precision": precision, "settings": settings, "config": config}
+        predictor = Predictor(model, "features", **options)
+        found = answer_parts(predictor, images, out, engine=engine, actors=actors, progress=progress)
+        return Embeddings(np.empty((0, found.width), np.float32), (), found.failed, found.images, Path(out))
+    check_for_folder(engine, actors)
     if out is not None:
         check_features_file(Path(out))
     listed, missing = image_list(images)
     fields = model_fields(settings_tree(settings, config), image_size)
     opened, how = resolve_model(model, **fields), computation(device, precision, batch_size, workers)
     with computing(how.pop("precision"), how["device"]), progress_bar("features", progress) as advance:
-        found = feature_outputs(opened, listed, progress=advance, **how)
-    failed = (*missing, *(Failure(path, reason) for path, reason in found.failed.items()))
-    features = Embeddings(found.values.numpy(), found.names, failed)
+        outputs = feature_outputs(opened, listed, progress=advance, **how)
+    failed = (*missing, *(Failure(path, reason) for path, reason in outputs.failed.items()))
+    features = Embeddings(outputs.values.numpy(), outputs.names, failed, len(outputs.names))
     if out is not None:
         features.save(out)
     return features

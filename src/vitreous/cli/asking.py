@@ -103,6 +103,21 @@ def calibrate(
     )
 
 
+Engine = Annotated[
+    str, Parameter(help="ray: fill the folder of --out by a Ray cluster (RAY_ADDRESS), or here")
+]
+Actors = Annotated[
+    Int, Parameter(help="of --engine ray, with a model each; by default one for each GPU or machine")
+]
+
+
+class EmbedOptions(LoadingOptions, total=False):
+    """How features are written."""
+
+    engine: Engine
+    actors: Actors
+
+
 class PredictOptions(LoadingOptions, total=False):
     """A model at work on images that are not labeled."""
 
@@ -114,9 +129,12 @@ class PredictOptions(LoadingOptions, total=False):
         Path,
         Parameter(
             name="--out",
-            help="a .csv, .jsonl or .parquet file for the answers; or the folder for a segmenter's masks",
+            help="a .csv, .jsonl or .parquet file for the answers; or a folder for Parquet files of any "
+            "number of answers, which is continued; or for a segmenter's masks",
         ),
     ]
+    engine: Engine
+    actors: Actors
 
 
 def predict(
@@ -147,9 +165,14 @@ def embed(
     model: AnyModel,
     /,
     *images: Images,
-    out: Annotated[Path, Parameter(help="the file: .npz, or .parquet")] = Path("features.npz"),
+    out: Annotated[
+        Path,
+        Parameter(
+            help="a file, .npz or .parquet; or a folder for any number of Parquet files, which is continued"
+        ),
+    ] = Path("features.npz"),
     json: Json = False,
-    **options: Unpack[LoadingOptions],
+    **options: Unpack[EmbedOptions],
 ) -> int:
     """Write the features of images to a file: what the head of the model sees."""
     features = vt.embed(model, list(images), out=out, **options)
@@ -158,8 +181,7 @@ def embed(
         del result["paths"]  # they are in the file
         print_json(result)
     else:
-        count, width = features.values.shape
-        print(f"{out}: {count} images, {width} features of each")
+        print(f"{out}: {features.count} images, {features.values.shape[1]} features of each")
     return print_failed(features.failed)
 
 

@@ -73,7 +73,9 @@ Like = Annotated[
     str,
     Parameter(help="what describes a file that is only weights: timm:NAME, hf:org/name, or a folder"),
 ]
-Images = Annotated[str, Parameter(help="files, folders, globs")]
+Images = Annotated[
+    str, Parameter(help="files, folders, globs; with a folder as --out also manifests, shards, Parquet, URLs")
+]
 Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
 Device = Annotated[str, Parameter(name="--device", help="auto (the default), cpu, cuda or cuda:N")]
 BatchSize = Annotated[Int, Parameter(name="--batch-size", validator=at_least("--batch-size", 1))]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import EXTENSIONS, UNREADABLE, read_file
+from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, read_file
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
 
@@ -46,6 +47,8 @@ class ImageList(ImageDataset):
 
     def encoded(self, index: int) -> bytes | None:
         image = self.images[index]
+        if isinstance(image, str) and is_url(image):
+            return read_url(image)
         return read_file(image) if isinstance(image, str | Path) else None
 
     def image(self, index: int) -> Image.Image:
@@ -113,6 +116,8 @@ def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
 
 def matches(wanted: str) -> list[str]:
     """Return the files of one path or glob, in order."""
+    if is_url(wanted):
+        return [wanted]
     path = Path(wanted).expanduser()
     if path.is_dir():
         return [str(file) for file in images_below(path)]
@@ -122,14 +127,42 @@ def matches(wanted: str) -> list[str]:
     return [str(file) for file in below if file.is_file()]
 
 
-def images_below(folder: Path) -> list[Path]:
-    """Return the files named like images below a folder, sorted, also those of formats that are not read
-    here; those in hidden folders and hidden ones are left out."""
-    known = (*EXTENSIONS, *UNREADABLE)
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in known
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and path.is_file()
-    )
+def images_below(folder: Path) -> Iterator[Path]:
+    """Yield the files named like images below a folder, in order, also those of formats that are not read
+    here; those in hidden folders and hidden ones are left out. A folder is listed when it is reached."""
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from images_below(Path(entry.path))
+        elif os.path.splitext(entry.name)[1].lower() in (*EXTENSIONS, *UNREADABLE) and entry.is_file():
+            yield Path(entry.path)
+
+
+def is_url(path: str) -> bool:
+    """Return whether a path is the address of something that is reached by a protocol."""
+    return "://" in path
+
+
+def file_system(path: str) -> tuple[Any, str]:
+    """Return the file system of fsspec that holds a file, and its path there. Raises InputError."""
+    from fsspec.core import url_to_fs
+    from fsspec.implementations.local import LocalFileSystem
+
+    if not is_url(path):
+        return LocalFileSystem(), os.path.expanduser(path)
+    try:
+        system, inner = url_to_fs(path)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"{path} cannot be reached: {' '.join(str(error).split())}") from None
+    return system, inner
+
+
+def read_url(url: str) -> bytes:
+    """Return the bytes of a remote file. Raises BadImage."""
+    system, path = file_system(url)
+    try:
+        data: bytes = system.cat_file(path)
+    except Exception as error:  # each protocol has its own
+        raise BadImage(url, " ".join(str(error).split()) or type(error).__name__) from error
+    return data

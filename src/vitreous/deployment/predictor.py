@@ -81,7 +81,7 @@ def output_labels(model: Runnable | AveragedViews) -> list[str]:
     return labels
 
 
-class Predictor:
+class ClassPredictor:
     """A model ready to classify.
 
     Args:

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.checkpoints.files import model_folder, read_json
-from vitreous.deployment.predictor import Choice, Predictor
+from vitreous.deployment.predictor import Choice, ClassPredictor
 from vitreous.errors import InputError
 from vitreous.models.config import Origin
 from vitreous.models.names import Model
@@ -101,7 +101,7 @@ def compare(model: Model, path: Path, image: Any, like: str | None, names: tuple
     pixels = model.preprocessing(image)[None]
     ours = model(pixels)
     classifies = model.config.num_classes is not None and model.task in ("classification", "multilabel")
-    predictor = Predictor(model) if classifies else None
+    predictor = ClassPredictor(model) if classifies else None
     found = Verification(*names, model.origin, predictor.choices(pixels)[0] if predictor else ())
     format = format_of(model, path)
     if format not in PEERS:

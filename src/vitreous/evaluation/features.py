@@ -79,19 +79,24 @@ def feature_outputs(model: Runnable, images: ImageDataset, **batching: Unpack[Ba
 
 
 def content_key(model: Runnable, images: ImageDataset, precision: str = "fp32") -> str:
-    """A hash of the weights, the function they are part of, its precision, the preprocessing, and every
-    image's bytes."""
-    digest = hashlib.blake2b(digest_size=20)
-    digest.update(repr((model.config, model.preprocessing)).encode())
+    """A hash of the model, its precision, and every image's bytes."""
+    digest = hashlib.blake2b(model_digest(model), digest_size=20)
     if precision != "fp32":
         digest.update(precision.encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     digest.update(np.ascontiguousarray(images.targets).tobytes())
     for index in range(len(images)):
         digest.update(image_bytes(images, index))
     return digest.hexdigest()
+
+
+def model_digest(model: Runnable) -> bytes:
+    """A hash of the weights, the function that they are part of, and the preprocessing."""
+    digest = hashlib.blake2b(digest_size=20)
+    digest.update(repr((model.config, getattr(model, "preprocessing", None))).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.digest()
 
 
 def image_bytes(images: ImageDataset, index: int) -> bytes:

@@ -53,7 +53,7 @@ def answer_table(path: Path) -> Iterator[AddRow]:
         rows: list[csv.DictWriter[str]] = []
 
         def add(answer: Answer) -> None:
-            row = columns(answer.to_json())
+            row = answer_columns(answer.to_json())
             if not rows:
                 rows.append(csv.DictWriter(file, list(row)))
                 rows[0].writeheader()
@@ -80,7 +80,7 @@ def parquet_rows(path: Path) -> Iterator[AddRow]:
             waiting.clear()
 
         def add(answer: Answer) -> None:
-            waiting.append(columns(answer.to_json()))
+            waiting.append(answer_columns(answer.to_json()))
             if len(waiting) == TOGETHER:
                 flush()
 
@@ -89,7 +89,7 @@ def parquet_rows(path: Path) -> Iterator[AddRow]:
             flush()
 
 
-def columns(answer: Mapping[str, Any]) -> dict[str, Any]:
+def answer_columns(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return an answer as one value for each column: of the labels after the first one `label_2`,
     `probability_2` ...; several labels with a bar between, as manifests have them; shares as JSON."""
     row: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.sources import open_data
-from vitreous.deployment.predictor import Predictor
+from vitreous.deployment.predictor import ClassPredictor
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.baselines import Baseline, digits_baselines
@@ -48,6 +48,7 @@ class Classification(ImageTask):
     )
     config = RunConfig
     default_source = "digits"
+    gives_probabilities = True
     options: ClassVar = {
         "train": TRAINING | {"--recipe", "--batch-size auto"},
         "evaluate": READING | {"--config", "--tta"},
@@ -139,7 +140,7 @@ class Classification(ImageTask):
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
         """Return what names the `top` most probable labels of each image, and with a `threshold` all that
         reach it."""
-        return partial(Predictor(answerer, device).predict, **options)
+        return partial(ClassPredictor(answerer, device).predict, **options)
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
         from vitreous.deployment.serving.classifying import Classifier

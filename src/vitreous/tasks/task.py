@@ -118,6 +118,7 @@ class Task(ABC):
         takes: what a model is asked about.
         inspected: how many held-out examples `vitreous inspect` shows where it is given none.
         answer_folder: where folders of answers are made, of a task whose answers are files.
+        gives_probabilities: whether an answer is a probability for each class.
         no_images: what to do with a model that has no answer to images.
         panels: the kind of learning curves of its runs, in the catalog of the pages.
         numeric: whether the labels of its data are numbers, and not the names of classes.
@@ -135,6 +136,7 @@ class Task(ABC):
     takes: ClassVar[Literal["images", "texts"]] = "images"
     inspected: ClassVar[int] = 24
     answer_folder: ClassVar[str] = ""
+    gives_probabilities: ClassVar[bool] = False
     no_images: ClassVar[str] = "give another model"
     panels: ClassVar[str] = "images"
     numeric: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from vitreous.data.transforms import evaluation_pixels
-from vitreous.deployment.predictor import Prediction, Predictor, output_labels
+from vitreous.deployment.predictor import ClassPredictor, Prediction, output_labels
 from vitreous.deployment.serving.endpoints import (
     Answer,
     Endpoint,
@@ -103,7 +103,7 @@ class Classifier(ServedImages):
         super().__init__(model.to(device).eval(), most_pixels)
         self.device = device
         self.answering = self.model  # what labels and features are computed with
-        self.predictor = None if model.config.num_classes is None else Predictor(model, device)
+        self.predictor = None if model.config.num_classes is None else ClassPredictor(model, device)
         self.endpoints = tuple(self.offered())
 
     def lower(self) -> None:
@@ -112,7 +112,7 @@ class Classifier(ServedImages):
             raise InputError(f"{self.model.path} computes in the precision it was written in: use fp32")
         self.answering = with_cast_weights(self.model)
         if self.predictor:
-            self.predictor = Predictor(self.answering, self.device)
+            self.predictor = ClassPredictor(self.answering, self.device)
         super().lower()
 
     def offered(self) -> list[Endpoint]:

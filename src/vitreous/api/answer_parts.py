@@ -1,0 +1,240 @@
+"""Folders of answers: a Parquet file for each part of DATA, by any number of processes, resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from vitreous.api.arguments import progress_bar
+from vitreous.api.predictor import Columns, Predictor
+from vitreous.checkpoints.whole_files import whole
+from vitreous.data.image_list import Failure, ImageList
+from vitreous.data.image_parts import ImagePart, image_parts
+from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.evaluation.features import model_digest
+
+ABOUT = b"vitreous"  # in a file's metadata: which images of which model it answers, and what failed
+TOGETHER = 1024  # rows of a Parquet row group
+
+
+class PartAnswers(NamedTuple):
+    """What a file has: its rows, and the images that could not be read."""
+
+    images: int
+    failed: Mapping[str, str]
+
+
+class FolderAnswers(NamedTuple):
+    """What a folder has of the parts that this process answered or found answered.
+
+    Attributes:
+        images: how many there are.
+        reasons: of images that could not be read.
+        width: of the features, 0 where there are none.
+    """
+
+    images: int
+    reasons: Mapping[str, str]
+    width: int
+
+    @property
+    def failed(self) -> tuple[Failure, ...]:
+        return tuple(Failure(*each) for each in self.reasons.items())
+
+
+def answer_parts(
+    predictor: Predictor,
+    data: Any,
+    folder: str | Path,
+    *,
+    engine: str | None = None,
+    actors: int | None = None,
+    progress: bool = True,
+) -> FolderAnswers:
+    """Answer DATA into a folder, a file for each part; a part whose file is there is not answered again.
+
+    A file has its name once it is complete, so that whoever is killed, at any time, loses the part that he
+    was at, and the same command goes on with it. Under torchrun each process answers its share.
+
+    Args:
+        engine: "ray" for the processes of a Ray cluster; by default this one.
+        actors: how many of them, with "ray"; by default one for each GPU, or else for each machine.
+
+    Raises:
+        InputError: no such model or data, or the folder has answers of another model or to other images.
+    """
+    require_packages("pyarrow", extra="data", what=f"writing {folder}")
+    if engine not in (None, "ray"):
+        raise InputError(
+            f"--engine {engine} is not known: the one engine is ray; leave it out to compute here"
+        )
+    if actors is not None and (engine is None or actors < 1):
+        raise InputError(f"--actors {actors}: give a number from 1 on, together with --engine ray")
+    folder = Path(folder)
+    parts = image_parts(data)
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    done = by_ray(predictor, parts, folder, actors) if engine else by_this_process(predictor, parts, folder)
+    images, failed = 0, dict[str, str]()
+    with progress_bar("answering", progress) as advance:
+        for each in done:
+            images += each.images
+            failed |= each.failed
+            advance(images + len(failed), None)
+    return FolderAnswers(images, failed, width_of(folder))
+
+
+def is_folder(out: str | Path) -> bool:
+    """Return whether `out` means a folder: one that is there, or a name without an ending."""
+    return Path(out).is_dir() or not Path(out).suffix
+
+
+def check_for_folder(engine: str | None, actors: int | None) -> None:
+    """Raise InputError for options that are of folders alone."""
+    if engine is not None or actors is not None:
+        raise InputError("--engine and --actors are for a folder of answers: give --out FOLDER")
+
+
+def width_of(folder: Path) -> int:
+    """Return the number of features of an image in a folder's files."""
+    from pyarrow.parquet import read_schema
+
+    schema = next((read_schema(path) for path in folder.glob("part-*.parquet")), None)
+    return schema.field("features").type.list_size if schema and "features" in schema.names else 0
+
+
+def by_this_process(predictor: Predictor, parts: Iterable[ImagePart], folder: Path) -> Iterator[PartAnswers]:
+    """Answer this process's share of the parts: all of them, or by its rank among torchrun's processes."""
+    rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    writer = PartWriter(predictor, folder)
+    return (writer.write(part) for part in parts if part.number % processes == rank)
+
+
+def by_ray(
+    predictor: Predictor, parts: Iterable[ImagePart], folder: Path, actors: int | None
+) -> Iterator[PartAnswers]:
+    """Answer parts by Ray Data: one model for each actor. Where one dies, another answers its part."""
+    require_packages("ray", extra="ray", what="--engine ray")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray: Any = import_module("ray")
+    ray.data = import_module("ray.data")
+    if not ray.is_initialized():
+        local: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"include_dashboard": False}
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    resources = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0))
+    rows = [{"part": pickle.dumps(part)} for part in parts]
+    chosen = min(actors or gpus or sum(each["Alive"] for each in ray.nodes()), len(rows))
+    answered = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+        PartWriter,
+        batch_size=1,
+        compute=ray.data.ActorPoolStrategy(size=chosen),
+        num_cpus=max(int(resources.get("CPU", 1)) // (chosen + 1), 1),
+        num_gpus=1 if gpus else 0,
+        fn_constructor_args=(predictor, folder.resolve()),
+    )
+    for row in answered.iter_rows():
+        yield PartAnswers(row["images"], json.loads(row["failed"]))
+
+
+class PartWriter:
+    """What answers parts in one process, each into a file of its own."""
+
+    def __init__(self, predictor: Predictor, folder: Path) -> None:
+        self.predictor, self.folder = predictor, folder
+        about = (
+            model_digest(predictor.opened.model),
+            predictor.output,
+            predictor.options,
+            predictor.how["precision"],
+        )
+        self.key = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
+        """Answer the parts of a batch of Ray Data."""
+        written = [self.write(pickle.loads(part)) for part in batch["part"]]
+        return {
+            "images": [each.images for each in written],
+            "failed": [json.dumps(dict(each.failed)) for each in written],
+        }
+
+    def write(self, part: ImagePart) -> PartAnswers:
+        """Answer a part, unless its file is there. Raises InputError where that has other answers."""
+        path = self.folder / f"part-{part.number:05d}.parquet"
+        if path.is_file():
+            return self.found(part, path)
+        from pyarrow.parquet import ParquetWriter
+
+        failed: dict[str, str] = {}
+        tables = together(as_table(each) for each in self.predictor.opened.answer(part.open(), failed))
+        first = next(tables, None)
+        if first is None:  # not one image can be read: the columns are those of any other
+            blank = ImageList([Image.new("RGB", (64, 64))])
+            first = as_table(next(self.predictor.opened.answer(blank, {}))).slice(0, 0)
+        with writing_to(path), whole(path) as partial, ParquetWriter(partial, first.schema) as file:
+            count = 0
+            for table in chain([first], tables):
+                file.write_table(table.cast(first.schema))
+                count += len(table)
+            about = {"data": part.key, "model": self.key, "labels": self.predictor.labels, "failed": failed}
+            file.add_key_value_metadata({ABOUT: json.dumps(about)})
+        for left in self.folder.glob(f".{path.name}.*.tmp"):  # by a process that was killed
+            left.unlink(missing_ok=True)
+        return PartAnswers(count, failed)
+
+    def found(self, part: ImagePart, path: Path) -> PartAnswers:
+        """Return what a file has that is there. Raises InputError where it is not of this part and model."""
+        from pyarrow import ArrowInvalid
+        from pyarrow.parquet import read_metadata
+
+        try:
+            stored = read_metadata(path)
+            about = json.loads(stored.metadata[ABOUT])
+        except (ArrowInvalid, KeyError, TypeError, ValueError):
+            raise InputError(f"{path} was not written by vitreous: choose another --out") from None
+        for what, now in (("model", self.key), ("data", part.key)):
+            if about[what] != now:
+                other = (
+                    "another model or other options" if what == "model" else "other images than DATA has now"
+                )
+                raise InputError(f"{path} has the answers of {other}: choose another --out")
+        return PartAnswers(stored.num_rows, about["failed"])
+
+
+def as_table(columns: Columns) -> Any:
+    """Return columns as a pyarrow table; arrays as lists of a fixed length."""
+    import pyarrow
+
+    def column(values: Any) -> Any:
+        if not isinstance(values, np.ndarray) or values.ndim == 1:
+            return pyarrow.array(values)
+        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
+
+    return pyarrow.table({name: column(values) for name, values in columns.items()})
+
+
+def together(tables: Iterable[Any]) -> Iterator[Any]:
+    """Yield small tables as larger ones."""
+    import pyarrow
+
+    waiting: list[Any] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(map(len, waiting)) >= TOGETHER:
+            yield pyarrow.concat_tables(waiting, promote_options="permissive").combine_chunks()
+            waiting.clear()
+    if waiting:
+        yield pyarrow.concat_tables(waiting, promote_options="permissive").combine_chunks()

@@ -1,0 +1,289 @@
+"""Any number of images, whatever their labels, a part at a time: what `embed` and `predict` write a file for.
+
+Parts are found in an order that is the same each time and hold no more than names; their images are read when
+a part is opened, in whichever process that is.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vitreous.data.config import DataConfig
+from vitreous.data.dataset import ImageDataset, named_parts
+from vitreous.data.decoding import EXTENSIONS, BadImage
+from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, is_url, matches
+from vitreous.data.sources import open_spec
+from vitreous.data.sources.hub import find_files, parquet_file
+from vitreous.data.sources.manifests import delimiter_of
+from vitreous.data.sources.shards import BRACES
+from vitreous.errors import InputError, require_packages
+
+ROWS = 2048  # images of a part, where the data have no parts of their own
+SAVED = ("dataset_dict.json", "state.json")  # of a folder by `save_to_disk`
+CHUNK = 1 << 20  # bytes that are copied at once
+NOT_IMAGES = (".csv", ".tsv", ".parquet", ".tar")
+
+
+class ImagePart(NamedTuple):
+    """Images that are answered together.
+
+    Attributes:
+        number: its place among all parts.
+        key: a digest of which images they are.
+        open: returns them; can be pickled.
+    """
+
+    number: int
+    key: str
+    open: Callable[[], ImageDataset]
+
+
+class Piece(NamedTuple):
+    """A part that the data have themselves: a shard, a row group."""
+
+    key: str
+    open: Callable[[], ImageDataset]
+
+
+def image_parts(data: Any, rows: int = ROWS) -> Iterator[ImagePart]:
+    """Yield the parts of DATA: one form or several of folders, globs, files, manifests, tar shards, Parquet
+    files, URLs, and the other sources that `vitreous.data.sources` opens.
+
+    Args:
+        rows: images of a part; a tar shard, and a row group of images, is one part.
+
+    Raises:
+        InputError: nothing is there, or something that is not a path.
+    """
+    specs = [data] if isinstance(data, str | Path) else list(data)
+    if not specs or not all(isinstance(each, str | Path) for each in specs):
+        raise InputError("what is answered into a folder is named: give paths, URLs or DATA such as shards")
+    found = [entries(str(each), rows) for each in specs]  # before the first part: each is there
+    return numbered(chain.from_iterable(found), rows)
+
+
+def numbered(found: Iterable[str | Piece], rows: int) -> Iterator[ImagePart]:
+    """Yield pieces as they are, and paths many at a time."""
+    number, paths = 0, list[str]()
+
+    def part(key: str, opened: Callable[[], ImageDataset]) -> ImagePart:
+        nonlocal number
+        number += 1
+        return ImagePart(number - 1, hashlib.blake2b(os.fsencode(key), digest_size=16).hexdigest(), opened)
+
+    def listed() -> ImagePart:
+        chosen = paths.copy()
+        paths.clear()
+        return part("\n".join(chosen), partial(ImageList, chosen))
+
+    for each in found:
+        if isinstance(each, str):
+            paths.append(each)
+        if paths and (len(paths) == rows or not isinstance(each, str)):
+            yield listed()
+        if not isinstance(each, str):
+            yield part(*each)
+    if paths:
+        yield listed()
+
+
+def entries(spec: str, rows: int) -> Iterator[str | Piece]:
+    """Return the paths and the pieces of one form of DATA. Raises InputError where there is nothing."""
+    kind, colon, rest = spec.partition(":")
+    path = Path(spec).expanduser()
+    if kind == "hf" and colon and not any((Path(rest) / each).exists() for each in SAVED):
+        system, files = find_files(rest)
+        return chain.from_iterable(parquet_entries(system, file, rows) for file in sorted(files))
+    if Path(spec).suffix in NOT_IMAGES or is_url(spec):
+        system, files = files_of(spec)
+        if not files:
+            raise InputError(f"there is no {spec}: {NO_SUCH}")
+        return chain.from_iterable(file_entries(system, file, rows) for file in files)
+    if path.is_dir():
+        packed = [str(each) for end in (".tar", ".parquet") for each in sorted(path.glob(f"*{end}"))]
+        if packed:
+            return chain.from_iterable(file_entries(file_system(each)[0], each, rows) for each in packed)
+        found: Iterator[str] = map(str, images_below(path))
+    elif files := matches(spec):
+        found = iter(files)
+    else:  # another source, or a sentence about what DATA can be
+        source_parts(spec)
+        return source_pieces(spec, rows)
+    first = next(found, None)
+    if first is None:
+        raise InputError(f"{spec} is a folder without images")
+    return chain([first], found)
+
+
+def files_of(spec: str) -> tuple[Any, list[str]]:
+    """Return the file system and the files of `a-{000..002}.tar`, a glob, a file, or the folder of a URL."""
+    system, path = file_system(spec)
+    if braces := BRACES.search(path):
+        first, last = braces.groups()
+        numbers = range(int(first), int(last) + 1)
+        names = [re.sub(BRACES, f"{number:0{len(first)}}", path, count=1) for number in numbers]
+        missing = [name for name in names if not system.exists(name)]
+        if missing:
+            raise InputError(
+                f"there is no {missing[0]}, which {spec} names: write the numbers that there are"
+            )
+        return system, names
+    if "*" in path:
+        return system, sorted(glob.glob(path) if is_local(system) else system.glob(path))
+    if Path(path).suffix.lower() in (*EXTENSIONS, *NOT_IMAGES):
+        return system, [path] if system.exists(path) else []
+    ends, found = (*EXTENSIONS, ".tar", ".parquet"), sorted(system.find(path))
+    return system, [each for each in found if Path(each).suffix.lower() in ends and "/." not in each]
+
+
+def file_entries(system: Any, path: str, rows: int) -> Iterator[str | Piece]:
+    """Yield what a file holds."""
+    match Path(path).suffix:
+        case ".tar":
+            yield Piece(f"{path} {system.size(path)}", partial(TarImages, system, path))
+        case ".parquet":
+            yield from parquet_entries(system, path, rows)
+        case ".csv" | ".tsv" as suffix:
+            with system.open(path, "r", newline="", encoding="utf-8-sig") as file:
+                delimiter = delimiter_of(file.readline(), "\t" if suffix == ".tsv" else ",")
+                file.seek(0)
+                table = csv.reader(file, delimiter=delimiter)
+                header = [name.strip().lower() for name in next(table, [])]
+                if "path" not in header:
+                    raise InputError(f"{path} has no column 'path': write the names of its columns first")
+                column = header.index("path")
+                yield from (beside(system, path, row[column].strip()) for row in table if len(row) > column)
+        case _:
+            yield address(system, path)
+
+
+def beside(system: Any, manifest: str, path: str) -> str:
+    """Return the path or the URL that a manifest gives, which may be relative to its folder."""
+    if is_url(path) or Path(path).is_absolute():
+        return path
+    joined = f"{os.path.dirname(manifest)}/{path}" if os.path.dirname(manifest) else path
+    return address(system, joined)
+
+
+def is_local(system: Any) -> bool:
+    return "file" in system.protocol
+
+
+def address(system: Any, path: str) -> str:
+    """Return how a file is named: by its path on this machine, else by its URL."""
+    return path if is_local(system) else str(system.unstrip_protocol(path))
+
+
+def parquet_entries(system: Any, path: str, rows: int) -> Iterator[str | Piece]:
+    """Yield the row groups of a Parquet file with images, or the paths of a manifest."""
+    require_packages("pyarrow", extra="data", what=path)
+    with system.open(path, "rb") as file:
+        opened = parquet_file(file, path)
+        types = {field.name: field.type for field in opened.schema_arrow}
+        stored = (name for name, kind in types.items() if str(kind).startswith(("struct<bytes", "binary")))
+        column = next(stored, None)
+        if column is None and "path" not in types:
+            raise InputError(f"{path} has neither images nor a column 'path', only: {', '.join(types)}")
+        if column is None:
+            for batch in opened.iter_batches(rows, columns=["path"]):
+                yield from (beside(system, path, each) for each in batch.column(0).to_pylist())
+            return
+        for group in range(opened.num_row_groups):
+            count = opened.metadata.row_group(group).num_rows
+            yield Piece(f"{path} {group} {count}", partial(RowGroupImages, system, path, group, column))
+
+
+class RowGroupImages(ImageDataset):
+    """The images of one row group of a Parquet file."""
+
+    classes = ("",)
+
+    def __init__(self, system: Any, path: str, group: int, column: str) -> None:
+        with system.open(path, "rb") as file:
+            opened = parquet_file(file, path)
+            self.rows = opened.read_row_group(group, columns=[column]).column(0).to_pylist()
+            self.first = sum(opened.metadata.row_group(each).num_rows for each in range(group))
+        self.source, self.targets = address(system, path), np.zeros(len(self.rows), dtype=np.int64)
+
+    def name(self, index: int) -> str:
+        return f"{self.source}[{self.first + index}]"
+
+    def encoded(self, index: int) -> bytes:
+        row = self.rows[index]
+        data = row.get("bytes") if isinstance(row, dict) else row
+        if not data:
+            raise BadImage(self.name(index), "no image in this row")
+        return bytes(data)
+
+
+class TarImages(ImageDataset):
+    """The images of a tar file, read at their offsets; a remote one is copied into a temporary file first."""
+
+    classes = ("",)
+
+    def __init__(self, system: Any, path: str) -> None:
+        self.source = address(system, path)
+        with system.open(path, "rb") as file:
+            if is_local(system):
+                self.file = os.dup(file.fileno())
+            else:
+                with TemporaryFile() as copy:
+                    shutil.copyfileobj(file, copy, CHUNK)
+                    copy.seek(0)
+                    self.file = os.dup(copy.fileno())
+        try:
+            with (
+                open(self.file, "rb", closefd=False) as file,
+                tarfile.open(fileobj=file, mode="r:") as archive,
+            ):
+                plain = (each for each in archive if each.isreg() and not each.issparse())
+                self.members = [
+                    (each.name, each.offset_data, each.size)
+                    for each in plain
+                    if Path(each.name).suffix.lower() in EXTENSIONS
+                ]
+        except tarfile.TarError as error:
+            raise InputError(f"{path} is not a tar file that can be read: {error}") from None
+        self.targets = np.zeros(len(self.members), dtype=np.int64)
+
+    def __del__(self) -> None:
+        if file := self.__dict__.pop("file", None):
+            os.close(file)
+
+    def name(self, index: int) -> str:
+        return f"{self.source}/{self.members[index][0]}"
+
+    def encoded(self, index: int) -> bytes:
+        _, offset, size = self.members[index]
+        return os.pread(self.file, size, offset)
+
+
+def source_pieces(spec: str, rows: int) -> Iterator[Piece]:
+    """Yield the images of a source that is opened as a whole, many at a time."""
+    for name, images in source_parts(spec).items():
+        for start in range(0, len(images), rows):
+            stop = min(start + rows, len(images))
+            yield Piece(f"{spec} {name} {start} {stop}", partial(rows_of, spec, name, start, stop))
+
+
+@lru_cache(maxsize=1)
+def source_parts(spec: str) -> dict[str, ImageDataset]:
+    return named_parts(*open_spec(spec, DataConfig(), "classes"))
+
+
+def rows_of(spec: str, name: str, start: int, stop: int) -> ImageDataset:
+    return source_parts(spec)[name].subset(np.arange(start, stop))

@@ -1,0 +1,317 @@
+"""Any number of images into a folder of Parquet files: every form of DATA, resumed, shared, by Ray; and
+`vt.Predictor` as a function for other engines."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+import vitreous as vt
+from vitreous.api import answer_parts
+from vitreous.cli import run
+from vitreous.data.image_parts import image_parts
+from vitreous.models.vit import ViT
+
+pytest.importorskip("pyarrow")
+from pyarrow import Table, parquet
+
+COUNT = 10
+
+
+def encoded(pixels: NDArray[np.uint8]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def write_tar(path: Path, files: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same ten images as files, a manifest, shards without labels, and Parquet; in memory:// as well."""
+    import fsspec
+
+    folder = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    files = [encoded(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)) for _ in range(COUNT)]
+    (folder / "files" / "in").mkdir(parents=True)
+    for number, data in enumerate(files):
+        (folder / "files" / ("in" if number > 6 else ".") / f"{number}.png").write_bytes(data)
+    (folder / "files" / ".hidden.png").write_bytes(files[0])
+    paths = sorted(str(path.relative_to(folder)) for path in (folder / "files").rglob("[0-9].png"))
+    (folder / "list.csv").write_text("path\n" + "".join(f"{path}\n" for path in paths))
+    parquet.write_table(Table.from_pydict({"path": paths}), folder / "list.parquet")
+    rows = [{"bytes": data, "path": None} for data in files]
+    parquet.write_table(Table.from_pydict({"image": rows}), folder / "train.parquet", row_group_size=4)
+    for shard in range(2):
+        some = {f"{number}.png": files[number] for number in range(5 * shard, 5 * shard + 5)}
+        write_tar(folder / f"shard-{shard:02d}.tar", {**some, f"{shard}.txt": b"no image"})
+    memory = fsspec.filesystem("memory")
+    for path in folder.rglob("*.*"):
+        if path.is_file():
+            memory.pipe(f"/world/{path.relative_to(folder)}", path.read_bytes())
+    return folder
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = parquet.read_table(folder).to_pylist()
+    return rows
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_parts, "image_parts", partial(image_parts, rows=4))
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        ("{0}/files", 3),
+        ("{0}/list.csv", 3),
+        ("{0}/list.parquet", 3),
+        ("{0}/train.parquet", 3),
+        ("{0}/shard-{{00..01}}.tar", 2),
+        ("{0}/shard-*.tar", 2),
+        ("memory://world/files/", 3),
+        ("memory://world/list.csv", 3),
+        ("memory://world/train.parquet", 3),
+        ("memory://world/shard-{{00..01}}.tar", 2),
+        ("hf:{0}/parquet", 3),
+    ],
+)
+def test_every_form_of_data_has_the_same_features(
+    model: ViT, world: Path, tmp_path: Path, small_parts: None, data: str, parts: int
+) -> None:
+    if "hf:" in data and not (world / "parquet").exists():
+        (world / "parquet").mkdir()
+        (world / "parquet" / "train.parquet").write_bytes((world / "train.parquet").read_bytes())
+    found = vt.embed(model, data.format(world), out=tmp_path / "out", progress=False)
+    assert (found.count, found.failed, found.values.shape) == (COUNT, (), (0, 16))
+    assert len([*(tmp_path / "out").iterdir()]) == parts
+    rows = rows_of(tmp_path / "out")
+    assert len({row["path"] for row in rows}) == COUNT
+    numbers = (
+        [int(Path(row["path"]).stem) for row in rows]
+        if "train" not in data and "hf" not in data
+        else range(10)
+    )
+    files = sorted((world / "files").rglob("[0-9].png"), key=lambda path: path.stem)
+    expected = vt.embed(model, files, progress=False).values[list(numbers)]
+    np.testing.assert_allclose([row["features"] for row in rows], expected, atol=1e-5)
+
+
+def test_a_source_is_answered_with_all_its_parts(model: ViT, tmp_path: Path) -> None:
+    found = vt.predict(model, "synthetic:20@16", out=tmp_path / "out", progress=False)
+    assert (len(found), found.out) == (20, tmp_path / "out")
+
+
+def test_labels_and_probabilities(model: ViT, world: Path, tmp_path: Path) -> None:
+    whole = vt.predict(model, world / "files", progress=False)
+    vt.predict(model, world / "files", out=tmp_path / "answers", progress=False)
+    rows = rows_of(tmp_path / "answers")
+    assert [row["path"] for row in rows] == [each.path for each in whole]
+    for row, each in zip(rows, whole, strict=True):
+        assert row["label"] == each.label
+        assert row["probability"] == pytest.approx(max(row["probabilities"]))
+        assert sum(row["probabilities"]) == pytest.approx(1)
+    about = json.loads(parquet.read_metadata(tmp_path / "answers/part-00000.parquet").metadata[b"vitreous"])
+    assert about["labels"] == list(model.labels or map(str, range(model.config.num_classes or 0)))
+    vt.predict(model, world / "files", out=tmp_path / "top", top=2, progress=False)
+    assert [*rows_of(tmp_path / "top")[0]] == ["path", "label", "probability", "label_2", "probability_2"]
+
+
+def test_what_is_there_is_not_computed_again_and_nothing_is_lost_or_doubled(
+    model: ViT, world: Path, tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends between any two batches leaves whole files alone."""
+    answered: list[int] = []
+
+    def forward(images: torch.Tensor) -> torch.Tensor:
+        if len(answered) in stops and stops.remove(len(answered)) is None:
+            raise KeyboardInterrupt
+        answered.append(len(images))
+        return original(images)
+
+    original, stops = model.features, {1, 3, 4}
+    monkeypatch.setattr(model, "features", forward)
+    out = tmp_path / "out"
+    for expected in (0, 1, 1):
+        with pytest.raises(KeyboardInterrupt):
+            vt.embed(model, world / "files", out=out, batch_size=2, progress=False)
+        assert len([*out.glob("*.parquet")]) == expected
+    (out / ".part-00002.parquet.99.tmp").write_bytes(b"of one that was killed")
+    assert vt.embed(model, world / "files", out=out, batch_size=2, progress=False).count == COUNT
+    assert sum(answered) == COUNT + 4, "two batches of parts that were not complete"
+    assert len({row["path"] for row in rows_of(out)}) == len(rows_of(out)) == COUNT
+    assert [each.name for each in out.iterdir() if each.name.startswith(".")] == []
+
+
+def test_a_folder_is_of_one_model_and_one_list_of_images(model: ViT, world: Path, tmp_path: Path) -> None:
+    vt.embed(model, world / "files", out=tmp_path / "out", progress=False)
+    with pytest.raises(vt.InputError, match="another model or other options"):
+        vt.predict(model, world / "files", out=tmp_path / "out", progress=False)
+    with pytest.raises(vt.InputError, match="other images than DATA has now"):
+        vt.embed(model, world / "files" / "in", out=tmp_path / "out", progress=False)
+    (tmp_path / "out/part-00000.parquet").write_bytes(b"zz")
+    with pytest.raises(vt.InputError, match="was not written by vitreous"):
+        vt.embed(model, world / "files", out=tmp_path / "out", progress=False)
+
+
+def test_images_that_cannot_be_read_are_named_again_when_it_is_resumed(
+    model: ViT, world: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "a.png").write_bytes(b"zz")
+    for _ in range(2):
+        found = vt.embed(model, tmp_path / "torn", out=tmp_path / "none", progress=False)
+        assert ([each.path for each in found.failed], found.count) == ([str(tmp_path / "torn" / "a.png")], 0)
+    assert parquet.read_schema(tmp_path / "none/part-00000.parquet").field("features").type.list_size == 16
+    both = [str(tmp_path / "torn"), str(world / "files")]
+    assert vt.embed(model, both, out=tmp_path / "both", progress=False).count == COUNT
+
+
+def test_processes_of_torchrun_share_the_parts(
+    model: ViT, world: Path, tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    counts = []
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        counts.append(vt.embed(model, world / "files", out=tmp_path / "out", progress=False).count)
+    assert counts == [6, 4]
+    assert len({row["path"] for row in rows_of(tmp_path / "out")}) == COUNT
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gone", "--out", "out"], "there is no gone: DATA is digits;"),
+        (["shard-{00..05}.tar", "--out", "out"], "there is no shard-00.tar"),
+        (["zz://x", "--out", "out"], "cannot be reached"),
+        (["digits", "--out", "out", "--engine", "spark"], "the one engine is ray"),
+        (["digits", "--out", "out", "--actors", "2"], "together with --engine ray"),
+        (["x.png", "--engine", "ray"], "give --out FOLDER"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_sentence(
+    model: ViT, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    vt.save(model, tmp_path / "model")
+    assert run(["embed", str(tmp_path / "model"), *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_predictor_travels_as_its_arguments(model: ViT, world: Path, tmp_path: Path) -> None:
+    vt.save(model, tmp_path / "model")
+    predictor = vt.Predictor(tmp_path / "model", "features")
+    paths = [str(world / "files" / "0.png"), str(world / "gone.png"), str(world / "files" / "1.png")]
+    assert len(predictor({"path": paths})["features"]) == 3
+    stored = pickle.dumps(predictor)
+    assert len(stored) < 1000, "the weights stay at home"
+    rows = pickle.loads(stored)({"path": paths})
+    assert [each is None for each in rows["features"]] == [False, True, False]
+    assert "No such file" in rows["error"][1]
+    np.testing.assert_allclose(rows["features"][2], vt.embed(model, paths[2]).values[0], atol=1e-5)
+    files = [Path(paths[0]).read_bytes(), b"zz"]
+    labels = vt.Predictor(model)({"bytes": files, "path": np.array(["x", "y"])})
+    assert [*labels] == ["path", "label", "probability", "probabilities", "error"]
+    assert (labels["label"][1], labels["path"]) == (None, ["x", "y"])
+    assert [*vt.Predictor(model, top=2)({"bytes": files})][:4] == ["path", "label", "probability", "label_2"]
+    with pytest.raises(vt.InputError, match="needs a column path or bytes"):
+        predictor({"image": files})
+    with pytest.raises(vt.InputError, match="did you mean 'features'"):
+        vt.Predictor(model, "feature")
+
+
+# --- processes that are killed -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 shards of 100 images each."""
+    folder = tmp_path_factory.mktemp("shards")
+    rng = np.random.default_rng(0)
+    for shard in range(24):
+        pixels = rng.integers(0, 255, (100, 16, 16, 3), dtype=np.uint8)
+        files = {f"{shard:02d}-{number:03d}.png": encoded(each) for number, each in enumerate(pixels)}
+        write_tar(folder / f"x-{shard:02d}.tar", files)
+    return folder
+
+
+def check_whole(out: Path) -> None:
+    names = [Path(row["path"]).name for row in rows_of(out)]
+    assert len(names) == len(set(names)) == 2400
+    assert [each.name for each in out.iterdir() if each.name.startswith(".")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_kill_9_at_any_time(model: ViT, shards: Path, tmp_path: Path, processes: int) -> None:
+    vt.save(model, tmp_path / "model")
+    out, chance = tmp_path / "out", random.Random(processes)
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        if processes > 1
+        else []
+    )
+    command = [sys.executable, *launcher, "-m", "vitreous", "embed", str(tmp_path / "model"), str(shards)]
+    for attempt in range(8):
+        process = subprocess.Popen([*command, "--out", str(out)], start_new_session=True)
+        try:
+            before = len([*out.glob("*.parquet")]) if out.exists() else 0
+            while process.poll() is None and (not out.exists() or len([*out.glob("*.parquet")]) < before + 2):
+                time.sleep(0.01)
+            process.wait(chance.random() / 4 if attempt < 7 else 300)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert process.returncode == 0
+    check_whole(out)
+
+
+@pytest.mark.slow
+def test_ray_answers_and_outlives_an_actor(model: ViT, shards: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    vt.save(model, tmp_path / "model")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "vitreous", "embed", str(tmp_path / "model"), str(shards)]
+    with subprocess.Popen([*command, "--out", str(out), "--engine", "ray", "--actors", "2"]) as process:
+        while process.poll() is None and len([*out.glob("*.parquet")] if out.exists() else []) < 3:
+            time.sleep(0.01)
+        actors = subprocess.run(["pgrep", "-f", "MapWorker"], capture_output=True, text=True).stdout.split()
+        mine = [each for each in actors if descends(int(each), process.pid)]
+        os.kill(int(mine[0]), signal.SIGKILL)
+        assert process.wait(500) == 0
+    check_whole(out)
+
+
+def descends(process: int, ancestor: int) -> bool:
+    while process > 1 and process != ancestor:
+        try:
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        except FileNotFoundError:
+            return False
+    return process == ancestor
