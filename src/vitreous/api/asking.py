@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,6 @@ from vitreous.api.arguments import (
 from vitreous.api.data import data_source
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError, require_packages
-from vitreous.languages import speaking
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -261,6 +260,7 @@ def serve(
     tls_key: str | Path | None = None,
     metrics_port: int | None = None,
     access_log: bool = False,
+    workers: int | None = None,
     precision: str = "fp32",
     image_size: ImageSize | None = None,
     device: str = "auto",
@@ -285,6 +285,9 @@ def serve(
         tls_cert, tls_key: the files of a certificate and its key, for https.
         metrics_port: GET /metrics is at this port alone, for Prometheus.
         access_log: write a line of JSON on stderr for each request.
+        workers: processes that serve at the one address and share the weights on a CPU, each with limits of
+            its own. SIGHUP to the one that started them loads the models again, without losing a request.
+            By default this process serves.
         ready: called with the address and what is served, once it answers; by default it is printed.
         language: of the web page, "en" or "ko"; by default that of the locale.
 
@@ -292,7 +295,11 @@ def serve(
         InputError: a model that cannot be served, a port that is taken, or a package that is missing.
     """
     numbers = {"max-batch": (max_batch, 1), "max-wait": (max_wait, 0), "queue": (queue, 1)}
-    for name, (value, least) in {**numbers, "deadline": (deadline, 1)}.items():
+    for name, (value, least) in {
+        **numbers,
+        "deadline": (deadline, 1),
+        "workers": (1 if workers is None else workers, 1),
+    }.items():
         if value < least:
             raise InputError(f"--{name} {value:g} is too low: use {least} or more")
     if (tls_cert is None) != (tls_key is None):
@@ -300,50 +307,39 @@ def serve(
     packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
     require_packages(*packages, extra="serve", what="serving")
     from vitreous.deployment.serving import running
-    from vitreous.deployment.serving.app import Hosted, build_app
     from vitreous.deployment.serving.endpoints import Limits
-    from vitreous.deployment.serving.page import page_of
+    from vitreous.deployment.serving.workers import shared_counters, supervise
     from vitreous.tasks.answering import task_of
-    from vitreous.tasks.serving import open_served
+    from vitreous.tasks.serving import serve_models
     from vitreous.training.precision import pick_device
 
     models = dict(model) if isinstance(model, Mapping) else {"": model}
-    token = None if token_file is None else running.read_token(Path(token_file))
-    fields = model_fields(settings_tree(settings, config), image_size)
-    specs = {name: path_of_run(each) for name, each in models.items()}
+    specs = {name: str(path_of_run(each)) for name, each in models.items()}
     for spec in specs.values():
         if task := task_of(spec):
             task.check_options("serve", image_size=image_size, set=settings, config=config)
-    address, chosen = running.bind(host, port), pick_device(device)
-    limits = Limits(max_batch=max_batch, max_wait=max_wait / 1000, queue=queue, deadline=deadline)
-    hosted = []
-    with speaking(language), running.one_thread() as thread:
-        for name, spec in specs.items():
-            opened = thread.submit(
-                open_served, str(spec), device=chosen, precision=precision, **fields
-            ).result()
-            about = {"task": opened.served.task, **opened.about, **({"name": name} if name else {})}
-            page = page_of(opened.served, about, opened.examples, limits)
-            hosted.append(Hosted(address_name(about["name"]), opened.served, about, page))
-        app = build_app(
-            hosted,
-            model_thread=thread,
-            limits=limits,
-            hosts=running.hosts_of(host, allow_host or ()),
-            token=token,
-            metrics_here=metrics_port is None,
-        )
-        announced = hosted[0].about if len(hosted) == 1 else {"name": ", ".join(specs), "models": specs}
-        with running.metrics_at(host, metrics_port, app), running.access_log(access_log):
-            running.run(
-                app,
-                address,
-                ready=lambda url: ready(url, dict(announced)),
-                limits=limits,
-                tls=running.Tls(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None,
-            )
+    serve_here = partial(
+        serve_models,
+        specs,
+        overrides=model_fields(settings_tree(settings, config), image_size),
+        device=pick_device(device),
+        precision=precision,
+        limits=Limits(max_batch=max_batch, max_wait=max_wait / 1000, queue=queue, deadline=deadline),
+        hosts=running.hosts_of(host, allow_host or ()),
+        token=None if token_file is None else running.read_token(Path(token_file)),
+        tls=running.Tls(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None,
+        log_access=access_log,
+        language=language,
+    )
+    opened, scheme = running.bind(host, port), "https" if tls_cert else "http"
 
+    def announce(about: dict[str, Any]) -> None:
+        ready(running.address_of(opened, scheme), about)
 
-def address_name(name: str) -> str:
-    """Return a model's name as an address has it: ViT-Ti-16 for ViT-Ti/16."""
-    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-") or "model"
+    with opened:
+        if workers is None:
+            serve_here(opened, announce, metrics_at=(host, metrics_port))
+            return
+        with shared_counters(), running.metrics_at(host, metrics_port):
+            serve_there = partial(serve_here, metrics_at=(host, None) if metrics_port is None else None)
+            supervise(serve_there, opened, workers, ready=announce)

@@ -251,6 +251,10 @@ class ServeOptions(DeviceOptions, total=False):
     tls_cert: Annotated[Path, Parameter(help="a file with a certificate, for https")]
     tls_key: Annotated[Path, Parameter(help="a file with the certificate's key")]
     metrics_port: Annotated[Int, Parameter(help="a port of its own for /metrics")]
+    workers: Annotated[
+        Int,
+        Parameter(help="processes, which share the weights; SIGHUP loads the models again"),
+    ]
     language: Language
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from socket import socket
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +14,14 @@ import torch
 from torch import nn
 
 from vitreous.checkpoints.weights import meta_model
+from vitreous.deployment.serving import running
+from vitreous.deployment.serving.app import Hosted, build_app
 from vitreous.deployment.serving.endpoints import Limits, Question, Served, parse
-from vitreous.deployment.serving.page import Examples
+from vitreous.deployment.serving.page import Examples, page_of
+from vitreous.deployment.serving.workers import share_weights
 from vitreous.errors import InputError
 from vitreous.inspection.images import data_uri
+from vitreous.languages import speaking
 from vitreous.models.program import Program
 from vitreous.tasks.answering import has_weights, open_answerer
 from vitreous.tasks.task import Task, module_of
@@ -40,25 +46,81 @@ class Opened(NamedTuple):
     examples: Examples
 
 
+def serve_models(
+    specs: Mapping[str, str],
+    opened: socket,
+    ready: Callable[[dict[str, Any]], None],
+    *,
+    overrides: Mapping[str, Any],
+    device: torch.device,
+    precision: str,
+    limits: Limits,
+    hosts: Collection[str] | None,
+    token: str | None,
+    tls: running.Tls | None,
+    log_access: bool,
+    language: str | None,
+    metrics_at: tuple[str, int | None] | None,
+) -> None:
+    """Open models and serve them at a socket.
+
+    Args:
+        specs: a MODEL for each name; the name may be "" where there is only one.
+        ready: called with what is served.
+        metrics_at: host and port of the counters, beside the other addresses where the port is None; None:
+            nowhere.
+    """
+    hosted = []
+    with speaking(language), running.one_thread() as thread:
+        for number, (name, spec) in enumerate(specs.items()):
+            how: dict[str, Any] = {
+                "device": device,
+                "precision": precision,
+                "limits": limits,
+                "number": number,
+            }
+            found = thread.submit(open_served, spec, **how, **overrides).result()
+            about = {"task": found.served.task, **found.about, **({"name": name} if name else {})}
+            page = page_of(found.served, about, found.examples, limits)
+            hosted.append(Hosted(address_name(about["name"]), found.served, about, page))
+        beside = metrics_at is not None and metrics_at[1] is None
+        app = build_app(
+            hosted, model_thread=thread, limits=limits, hosts=hosts, token=token, metrics_here=beside
+        )
+        announced = dict(hosted[0].about) if len(hosted) == 1 else {"name": ", ".join(specs), "models": specs}
+        registry = app.state.server.metrics.registry
+        with running.metrics_at(*(metrics_at or ("", None)), registry), running.access_log(log_access):
+            running.run(app, opened, ready=lambda url: ready(announced), limits=limits, tls=tls)
+
+
+def address_name(name: str) -> str:
+    """Return a model's name as an address has it: ViT-Ti-16 for ViT-Ti/16."""
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-") or "model"
+
+
 def open_served(
     spec: str,
     *,
     device: torch.device,
     precision: str = "fp32",
     limits: Limits = Limits(),  # noqa: B008 - immutable
+    number: int = 0,
     **overrides: Any,
 ) -> Opened:
     """Open the model that MODEL means, warmed up.
 
     Args:
         precision: of matrix products; "auto" is bf16 where that is clearly faster.
+        number: of the model, where several processes share the weights of several models.
         overrides: of the configuration, such as `image_size`; for classifiers.
 
     Raises:
         InputError: nothing there, damaged, or a model of a kind that cannot be served.
     """
     task, answerer = open_answerer(spec, fresh=True, **overrides)
-    module_of(answerer).to(device)
+    model = module_of(answerer).to(device)
+    if device.type == "cpu" and not isinstance(model, Program):
+        share_weights(model, number)
     served, examples = task.serve(answerer, device, limits), examples_of(spec, task)
     chosen = answering_precision(precision, device)
     if chosen == "bf16":

@@ -19,7 +19,6 @@ from vitreous import __version__
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import one_core, worker_count
 from vitreous.deployment.serving.batching import Batcher, Room
-from vitreous.deployment.serving.documentation import request_of, responses_of
 from vitreous.deployment.serving.endpoints import (
     Answer,
     Endpoint,
@@ -32,7 +31,7 @@ from vitreous.deployment.serving.endpoints import (
 )
 from vitreous.deployment.serving.guard import Access, Guard, Metrics, refusal, say_errors
 from vitreous.deployment.serving.inference_protocol import add_protocol
-from vitreous.deployment.serving.page import docs_page, models_page
+from vitreous.deployment.serving.page import docs_page, models_page, request_of, responses_of
 from vitreous.deployment.serving.uploads import (
     Upload,
     read_images,
@@ -67,8 +66,8 @@ class Server:
         self.model_thread = model_thread
         # A request with more images than the queue takes could never be admitted: it is too large.
         self.limits = limits._replace(images=min(limits.images, limits.queue))
-        self.room = Room(limits.queue)
-        self.metrics = Metrics(lambda: self.room.inside)
+        self.metrics = Metrics()
+        self.room = Room(limits.queue, changed=self.metrics.queue.set)
         self.batchers: dict[tuple[str, str], Batcher[Question, Answer]] = {}
 
     def prefix(self, hosted: Hosted) -> str:

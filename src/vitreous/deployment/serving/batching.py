@@ -29,10 +29,14 @@ class Full(Refused):
 
 
 class Room:
-    """How many questions may be inside at once: accepted, and neither answered nor given up."""
+    """How many questions may be inside at once: accepted, and neither answered nor given up.
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    Args:
+        changed: called with how many there are, when that changes.
+    """
+
+    def __init__(self, most: int, changed: Callable[[int], None] = lambda inside: None) -> None:
+        self.most, self.changed = most, changed
         self.inside = 0
         self.latest = 1.0  # seconds that the last request took: about what a full house needs to empty
 
@@ -47,10 +51,12 @@ class Room:
             raise Full(min(max(math.ceil(self.latest), 1), 60))
         began = time.monotonic()
         self.inside += count
+        self.changed(self.inside)
         try:
             yield
         finally:
             self.inside -= count
+            self.changed(self.inside)
             self.latest = time.monotonic() - began
 
 

@@ -6,10 +6,13 @@ import asyncio
 import hmac
 import json
 import logging
+import operator
+import os
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -17,6 +20,9 @@ from uuid import uuid4
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -30,13 +36,14 @@ access = logging.getLogger("vitreous.access")
 LEFT = 499  # nginx's status for a client that went away before its answer
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder of several processes for their counters
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
 class Metrics:
-    """Counters of one server, in a registry of its own."""
+    """Counters of one server, in a registry of its own; of several processes, together with the others'."""
 
-    def __init__(self, waiting: Callable[[], float]) -> None:
+    def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         histogram = partial(Histogram, labelnames=["endpoint"], registry=registry)
         labels = ["endpoint", "status"]
@@ -45,8 +52,8 @@ class Metrics:
         self.seconds = histogram("vitreous_request_seconds", arriving, buckets=SECONDS)
         self.sizes = histogram("vitreous_batch_size", "Images or texts computed together", buckets=SIZES)
         self.computing = histogram("vitreous_batch_seconds", "Time of the model for a batch", buckets=SECONDS)
-        queue = Gauge("vitreous_queue", "Images or texts accepted and not yet answered", registry=registry)
-        queue.set_function(waiting)
+        accepted = "Images or texts accepted and not yet answered"
+        self.queue = Gauge("vitreous_queue", accepted, registry=registry, multiprocess_mode="livesum")
         ProcessCollector(registry=registry)  # memory, CPU time, open files
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
@@ -58,7 +65,33 @@ class Metrics:
         self.computing.labels(endpoint).observe(seconds)
 
     def text(self) -> bytes:
-        return generate_latest(self.registry)
+        return generate_latest(together() if SHARED in os.environ else self.registry)
+
+
+def together() -> CollectorRegistry:
+    """Return the counters of all processes that share a folder for them."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    registry.register(WorkerProcesses())
+    return registry
+
+
+class WorkerProcesses(Collector):
+    """Memory, CPU time and open files of the processes that share counters, added up."""
+
+    def collect(self) -> Iterator[Metric]:
+        files = Path(os.environ[SHARED]).glob("gauge_livesum_*.db")
+        each = [
+            ProcessCollector(pid=partial(str, file.stem.rpartition("_")[2]), registry=None) for file in files
+        ]
+        found: dict[str, Metric] = {}
+        for metric in (metric for process in each for metric in process.collect()):
+            first = found.setdefault(metric.name, metric)
+            if first is not metric:
+                (one,), (other,) = first.samples, metric.samples
+                join = min if metric.name == "process_start_time_seconds" else operator.add
+                first.samples = [one._replace(value=join(one.value, other.value))]
+        return iter(found.values())
 
 
 class Body:

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import uvicorn
 from fastapi import FastAPI
-from prometheus_client import start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from vitreous.deployment.serving.endpoints import Limits
-from vitreous.deployment.serving.guard import access
+from vitreous.deployment.serving.guard import access, together
 from vitreous.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -56,14 +56,14 @@ def read_token(path: Path) -> str:
 
 
 @contextmanager
-def metrics_at(host: str, port: int | None, app: FastAPI) -> Iterator[None]:
-    """Give the counters at a port of their own while the context lasts. Raises InputError for a port that is
-    taken."""
+def metrics_at(host: str, port: int | None, registry: CollectorRegistry | None = None) -> Iterator[None]:
+    """Give the counters at a port of their own while the context lasts; by default those of all processes.
+    Raises InputError for a port that is taken."""
     if port is None:
         yield
         return
     try:
-        server, thread = start_http_server(port, host, app.state.server.metrics.registry)
+        server, thread = start_http_server(port, host, registry or together())
     except OSError as error:
         raise InputError(refused(error, host, port)) from None
     try:
