@@ -2,10 +2,10 @@
 
     python benchmarks/many_images.py --out benchmarks/results/many_images.json
 
-100,000 made JPEGs of 32x32 pixels in 100 tar shards, and a small ViT. For each way: images per second, with and
-without the start of the processes, and the largest memory of any one process. In the last two rows a process is
-killed (SIGKILL) in the middle: the first is started again, of the second Ray replaces an actor. After each, every
-image has one row. A row that is in --out already is not measured again.
+100,000 made JPEGs of 32x32 pixels in 100 tar shards, and a small ViT. For each way: images per second, with
+and without the start of the processes, and the largest memory of any one process. In the last two rows a
+process is killed (SIGKILL) in the middle: the first is started again, of the second Ray replaces an actor.
+After each, every image has one row. A row that is in --out already is not measured again.
 """
 
 from __future__ import annotations

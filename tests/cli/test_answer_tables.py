@@ -94,7 +94,7 @@ def test_what_cannot_be_had(several, photos, tmp_path):
     taken = tmp_path / "taken.csv"
     taken.write_text("mine")
     for options, sentence in (
-        ({"out": tmp_path / "answers"}, r"written as \.csv, \.jsonl or \.parquet"),
+        ({"out": tmp_path / "answers.txt"}, r"written as \.csv, \.jsonl or \.parquet"),
         ({"out": taken}, "nothing is overwritten"),
         ({"out": tmp_path / "no" / "folder.csv"}, "folder.csv"),
         ({"threshold": 2}, "--threshold 2 is not a probability"),

@@ -86,7 +86,7 @@ class Workers:
             raise
 
     def start_all(self) -> About:
-        """Start all processes anew. The first one opens the models; the others take its weights."""
+        """Start all processes again. The first one opens the models; the others take its weights."""
         weights = TemporaryDirectory(prefix="vitreous-weights-")
         os.environ[WEIGHTS] = weights.name
         started = self.start(1)
