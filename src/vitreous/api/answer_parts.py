@@ -64,8 +64,8 @@ def answer_parts(
 ) -> FolderAnswers:
     """Answer DATA into a folder, a file for each part; a part whose file is there is not answered again.
 
-    A file has its name once it is complete, so that a process that is killed, at any time, loses the part that it
-    was at, and the same command goes on with it. Under torchrun each process answers its share.
+    A file has its name once it is complete: a process that is killed, at any time, loses the part that it was
+    at, and the same command goes on with it. Under torchrun each process answers its share.
 
     Args:
         engine: "ray" for the processes of a Ray cluster; by default this one.

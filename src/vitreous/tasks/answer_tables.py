@@ -25,8 +25,8 @@ def check_table(path: Path) -> None:
     """Raise InputError where answers cannot be written to `path`."""
     if path.suffix not in ENDINGS:
         raise InputError(
-            f"{path}: answers are written as .csv, .jsonl or .parquet, or into a folder: end the name in one of "
-            "them, or without an ending"
+            f"{path}: answers are written as .csv, .jsonl or .parquet, or into a folder: end the name in one "
+            "of them, or without an ending"
         )
     if path.exists():
         raise InputError(f"{path} exists already, and nothing is overwritten: choose another --out")
