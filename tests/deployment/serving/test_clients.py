@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
@@ -80,3 +83,40 @@ def test_the_dockerfile_has_no_fault_that_hadolint_knows() -> None:
         pytest.skip("hadolint is not installed")
     done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True)
     assert done.stdout == ""
+
+
+def test_the_manifests_follow_the_schemas_of_kubernetes() -> None:
+    """Strictly: an unknown field is an error. Of KubeRay's RayJob, which it does not know, the pods."""
+    kubernetes = pytest.importorskip("kubernetes_validate")
+    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    assert [each["kind"] for each in documents] == ["Deployment", "Service"]
+    job = yaml.safe_load((DEPLOY / "kuberay.yaml").read_text())
+    cluster = job["spec"]["rayClusterSpec"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **each["template"]} for each in groups
+    ]
+    assert len(pods) == 2
+    for document in [*documents, *pods]:
+        kubernetes.validate(document, kubernetes.latest_version(), strict=True)
+    assert all(isinstance(each, str) for group in groups for each in group["rayStartParams"].values())
+
+
+def test_commands_of_the_manifests_are_understood(tmp_path: Path) -> None:
+    """Each option of systemd's unit, of the container and of the pods is one of the command's help."""
+    unit = (DEPLOY / "vitreous.service").read_text()
+    container = json.loads(
+        re.findall(r"^ENTRYPOINT (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)[0]
+    )
+    deployment = next(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    pod = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    job = yaml.safe_load((DEPLOY / "kuberay.yaml").read_text())["spec"]["entrypoint"]
+    for call in (
+        re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)[0].split(),
+        [*container, *pod],
+        job.split(),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "vitreous", call[1], "--help"], capture_output=True, text=True, check=True
+        )
+        assert [each for each in call if each.startswith("--") and each not in done.stdout] == []
