@@ -72,7 +72,9 @@ def test_schemathesis_finds_nothing(kind: str, request: pytest.FixtureRequest, t
     served: Classifier | ImageSegmenter | TextTranslator = request.getfixturevalue(kind)
     with at_an_address(app_of(served), Limits()) as url:
         command = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json"]
-        options = ["--checks", "all", "--max-examples", "30", "--seed", "0", "--no-color"]
+        # No schema can say that bytes are a JPEG, so that valid requests are refused for what they hold.
+        options = ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
+        options += ["--max-examples", "30", "--seed", "0", "--no-color"]
         done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic_core import to_json
 from starlette.responses import Response
 
 from vitreous import __version__
-from vitreous.deployment.serving.endpoints import Endpoint, Failed, Limits, Problem, Refused, parse
+from vitreous.deployment.serving.endpoints import Endpoint, Failed, Limits, Refused, parse
+from vitreous.deployment.serving.page import refusals
 from vitreous.deployment.serving.uploads import Upload, check_count, from_base64, parse_object
 from vitreous.models.settings import explain
 
@@ -46,7 +47,9 @@ class InferRequest(BaseModel):
     model_config = ConfigDict(extra="ignore")
     id: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
-    inputs: list[InferInput] = Field(min_length=1, max_length=1)
+    inputs: list[Annotated[InferInput, WithJsonSchema(InferInput.model_json_schema())]] = Field(
+        min_length=1, max_length=1
+    )
 
 
 def add_protocol(app: FastAPI, server: Server) -> None:
@@ -101,7 +104,6 @@ def add_protocol(app: FastAPI, server: Server) -> None:
         return Response(to_json(answer, inf_nan_mode="null"), media_type="application/json")
 
     schema = {"required": True, "content": {"application/json": {"schema": InferRequest.model_json_schema()}}}
-    problem: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}
     routes = (
         ("", about_server, "The Open Inference Protocol: what serves"),
         ("/health/live", live, "Whether the server is up"),
@@ -110,14 +112,14 @@ def add_protocol(app: FastAPI, server: Server) -> None:
         ("/models/{name}/ready", model_ready, "Whether a model can take a request"),
     )
     for path, answer, summary in routes:
-        app.add_api_route(f"/v2{path}", answer, methods=["GET"], summary=summary)
+        app.add_api_route(f"/v2{path}", answer, methods=["GET"], summary=summary, responses=refusals())
     app.add_api_route(
         "/v2/models/{name}/infer",
         infer,
         methods=["POST"],
         summary="Answers as tensors",
         response_class=JSONResponse,
-        responses=problem,
+        responses=refusals(),
         openapi_extra={"requestBody": schema},
     )
 

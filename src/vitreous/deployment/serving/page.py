@@ -164,6 +164,7 @@ DIGEST = {
     400: "the body cannot be understood",
     401: "a token is needed",
     403: "a page of another server asks",
+    404: "no such address, or no such model",
     408: "the body takes too long to arrive",
     413: "too large, or too many",
     415: "a content type that cannot be read",
@@ -180,10 +181,12 @@ def responses_of(endpoint: Endpoint) -> dict[int | str, dict[str, Any]]:
         f"{endpoint.name.title()}Answers",
         **{endpoint.key: (list[endpoint.item], ...), "failed": (list[Failed], ...)},  # type: ignore[call-overload]
     )
-    return {
-        200: {"model": envelope, **imaged(endpoint)},
-        **{status: {"model": Problem, "description": words} for status, words in DIGEST.items()},
-    }
+    return {200: {"model": envelope, **imaged(endpoint)}, **refusals()}
+
+
+def refusals() -> dict[int | str, dict[str, Any]]:
+    """What may be answered instead."""
+    return {status: {"model": Problem, "description": words} for status, words in DIGEST.items()}
 
 
 def request_of(endpoint: Endpoint, takes: str) -> dict[str, Any]:
@@ -214,8 +217,9 @@ def imaged(endpoint: Endpoint) -> dict[str, Any]:
 
 
 # For the documentation: what may be sent.
-FILE = {"type": "string", "format": "binary"}
-FILES = {"type": "object", "required": ["files"], "properties": {"files": {"type": "array", "items": FILE}}}
+FILE = {"type": "string", "format": "binary", "minLength": 1}
+SOME = {"type": "array", "items": FILE, "minItems": 1}
+FILES = {"type": "object", "required": ["files"], "properties": {"files": SOME}}
 IMAGES = {
     "required": True,
     "content": {

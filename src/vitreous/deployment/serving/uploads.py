@@ -34,15 +34,19 @@ class Asked(NamedTuple):
     parameters: dict[str, Any]
 
 
+# What OpenAPI says of a file in JSON.
+BASE64: dict[str, Any] = {"type": "string", "minLength": 1, "contentEncoding": "base64"}
+
+
 class NamedImage(BaseModel):
     """An image in JSON."""
 
     model_config = ConfigDict(extra="forbid")
     name: str = Field(description="what it is called in the answer, as `path`")
-    data: str = Field(description="the file's bytes in base64")
+    data: str = Field(description="the file's bytes in base64", json_schema_extra=BASE64)
 
 
-ImageSchema = WithJsonSchema({"anyOf": [{"type": "string"}, NamedImage.model_json_schema()]})
+ImageSchema = WithJsonSchema({"anyOf": [BASE64, NamedImage.model_json_schema()]})
 
 
 class ImageBody(BaseModel):
