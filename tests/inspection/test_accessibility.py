@@ -99,39 +99,35 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], name: str, scheme: str) -> None:
+def test_a_page_is_usable_by_everyone(browser: Any, pages: dict[str, Path], name: str) -> None:
+    """axe finds nothing, in light and dark, on a screen and on a phone; a phone does not scroll sideways;
+    charts and images have words; what is printed has neither controls nor a menu."""
     from axe_playwright_python.sync_playwright import Axe
 
-    page = browser.new_page(viewport=PHONE if scheme == "dark" else None, color_scheme=scheme)
+    page = browser.new_page(color_scheme="light")
     page.goto(pages[name].as_uri(), timeout=1_000_000)
-    page.wait_for_timeout(500)
-    found = Axe().run(page)
-    page.close()
-    assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found.response["violations"]] == []
-
-
-@pytest.mark.parametrize("name", [each for each in NAMES if each != "served"])
-def test_phones_do_not_scroll_sideways(browser: Any, pages: dict[str, Path], name: str) -> None:
-    page = browser.new_page(viewport=PHONE)
-    page.goto(pages[name].as_uri(), timeout=1_000_000)
+    page.wait_for_timeout(300)
+    assert violations(Axe().run(page)) == []
+    if name not in ("served", "documentation"):
+        check_words(page)
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size(PHONE)
+    page.wait_for_timeout(300)
+    assert violations(Axe().run(page)) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    page.mouse.wheel(0, 600)
-    page.wait_for_timeout(300)
-    nav = page.locator("nav.contents").bounding_box()
-    page.mouse.wheel(0, 3000)
-    page.wait_for_timeout(300)
-    assert page.locator("nav.contents").bounding_box() == nav, "the table of contents stays in view"
+    if name != "served":
+        check_contents(page)
+    page.emulate_media(media="print")
+    assert page.locator("nav.contents:visible, .controls:visible, .toolbar:visible").count() == 0
     page.close()
 
 
-@pytest.mark.parametrize("name", [each for each in NAMES if each not in ("served", "documentation")])
-def test_charts_and_images_have_words(browser: Any, pages: dict[str, Path], name: str) -> None:
-    """Every chart has a role, a title and a description; every image an alternative text; what is printed
-    has neither controls nor a menu."""
-    page = browser.new_page()
-    page.goto(pages[name].as_uri(), timeout=1_000_000)
-    page.wait_for_timeout(500)
+def violations(found: Any) -> list[tuple[str, str]]:
+    return [(each["id"], each["nodes"][0]["html"][:200]) for each in found.response["violations"]]
+
+
+def check_words(page: Any) -> None:
+    """Every chart has a role, a title and a description; every image an alternative text."""
     charts = page.locator("svg.chart").evaluate_all(
         "all => all.map((each) => [each.getAttribute('role'), each.querySelector('title')?.textContent,"
         "each.querySelector('desc')?.textContent])"
@@ -140,6 +136,13 @@ def test_charts_and_images_have_words(browser: Any, pages: dict[str, Path], name
     assert page.locator("section > .scroll svg.chart").count() == len(charts)
     without = page.locator("img:visible").evaluate_all("all => all.filter((each) => !each.alt).length")
     assert without == 0
-    page.emulate_media(media="print")
-    assert page.locator("nav.contents:visible, .controls:visible, .toolbar:visible").count() == 0
-    page.close()
+
+
+def check_contents(page: Any) -> None:
+    """The table of contents stays in view."""
+    page.mouse.wheel(0, 600)
+    page.wait_for_timeout(200)
+    nav = page.locator("nav.contents").bounding_box()
+    page.mouse.wheel(0, 3000)
+    page.wait_for_timeout(200)
+    assert page.locator("nav.contents").bounding_box() == nav

@@ -195,3 +195,27 @@ def test_a_module_whose_layers_have_other_tokens_is_refused_with_what_remains() 
 def test_preprocessing_is_for_modules_that_have_none() -> None:
     with pytest.raises(InputError, match="preprocessing is for modules of other libraries"):
         vt.inspect("ViT-Ti/16", preprocessing=PREPROCESSING)
+
+
+@pytest.mark.slow
+def test_torchvisions_own_model_is_captured_and_inspected(
+    images: Tensor, own_maps: list[Tensor], tmp_path: Path
+) -> None:
+    vision = pytest.importorskip("torchvision.models.vision_transformer", reason="torchvision")
+    sizes = {"image_size": 32, "patch_size": 8, "num_classes": 5}
+    model = vision.VisionTransformer(num_layers=3, num_heads=4, hidden_dim=32, mlp_dim=64, **sizes).eval()
+    twin = torchvision_like()
+    model.load_state_dict(twin.state_dict())
+    for context in (torch.enable_grad, torch.inference_mode):
+        with context(), vt.capture_attention(model) as attention:
+            logits = model(images)
+        assert (logits - twin(images)).abs().max() < CLOSE
+        assert len(attention.maps) == 3
+        for mine, theirs in zip(own_maps, attention.maps, strict=True):
+            assert (mine - theirs).abs().max() < CLOSE
+    pixels = np.random.default_rng(0).integers(0, 255, (2, 32, 32, 3), dtype=np.uint8)
+    found = vt.inspect(model, pixels, out=tmp_path / "page", progress=False)
+    same = vt.inspect(vt.load(twin), pixels, out=tmp_path / "twin", progress=False)
+    with np.load(found.arrays) as of_torchvision, np.load(same.arrays) as of_vitreous:
+        for name in ("relevance", "distance", "readout_attention", "lens_probabilities"):
+            assert np.abs(of_torchvision[name] - of_vitreous[name]).max() < 1e-4, name

@@ -131,7 +131,7 @@ def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
     page = write_translation_report(translator, ["<de> one"], tmp_path, tmp_path, measured).report.read_text()
     assert '<span class="figure">50.0 %</span>' in page
     assert "of 2 held-out pairs were translated exactly as in the data" in page
-    assert "<strong>Warning:</strong> training waited for data 50.0 % of the time. show fewer" in page
+    assert "<strong>Warning:</strong> training waited for data 50.0 % of the time. Show fewer" in page
     assert f"vitreous translate {tmp_path}" in page
     assert "Training report, translation" in page
     assert re.search(r"<td>BLEU</td><td class=.number.>50</td><td class=.number.>40 … 61</td>", page)
@@ -139,6 +139,11 @@ def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
     assert "three <del>four</del><ins>for you</ins>" in page
     inspected = write_translation_report(translator, ["<de> one"], tmp_path / "inspected", tmp_path)
     assert 'id="findings"' not in inspected.report.read_text()
+
+
+def test_a_number_that_is_not_a_token_is_shown_as_one():
+    tokenizer = Tokenizer.train(["one"], 263)
+    assert tokenizer.pieces([9999]) == ["#9999"]
 
 
 def test_letters_written_in_bytes_are_shown_as_letters():

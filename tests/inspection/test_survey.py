@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import vitreous as vt
 from vitreous.inspection import survey as survey_module
@@ -32,7 +33,7 @@ from vitreous.inspection.explorer import (
     store_maps,
     tokens_at,
 )
-from vitreous.inspection.survey import layer_features, relevances, survey
+from vitreous.inspection.survey import Prepared, layer_features, relevances, survey
 from vitreous.models.names import config_of
 
 from .conftest import images_for, noisy
@@ -99,6 +100,12 @@ def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(one_by_one.rollout, together.rollout)
     torch.testing.assert_close(one_by_one.features, together.features)
     torch.testing.assert_close(layer_features(model, images), together.features)
+    photos = [Image.new("RGB", (20, 30), (40 * number, 0, 90)) for number in range(5)]
+    prepared = Prepared(model.preprocessing, photos)
+    whole = model.preprocessing(photos)
+    assert len(prepared) == 5
+    assert torch.equal(prepared[1:4], whole[1:4])
+    torch.testing.assert_close(layer_features(model, prepared), layer_features(model, whole))
 
 
 def test_a_batch_of_a_large_model_is_small() -> None:

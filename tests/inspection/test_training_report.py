@@ -204,7 +204,7 @@ def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> Non
     page = path.read_text()
     shown = re.findall(r'<li class="(\w+)"><strong>(\w+):</strong> (\d) .*?\. .*\.</li>', page)
     assert shown == [("error", "Error", "5"), ("warning", "Warning", "4"), ("warning", "Warning", "1")]
-    assert "such as a.png (&lt;empty&gt;). fix or remove what bad_files.txt lists.</li>" in page
+    assert "such as a.png (&lt;empty&gt;). Fix or remove what bad_files.txt lists.</li>" in page
     assert "1 more: vitreous doctor lists all of them" in page
     with speaking("ko"):
         korean = write_training_report(

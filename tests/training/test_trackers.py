@@ -117,7 +117,8 @@ def test_weights_and_biases_offline(tmp_path: Path) -> None:
             settings[update.key or ".".join(update.nested_key)] = json.loads(update.value_json)
         if record.WhichOneof("record_type") == "history":
             row = {
-                each.key or each.nested_key[0]: json.loads(each.value_json) for each in record.history.item
+                each.key or ".".join(each.nested_key): json.loads(each.value_json)
+                for each in record.history.item
             }
             if "loss" in row:
                 found[int(row["step"])] = row["loss"]
@@ -128,8 +129,8 @@ def test_weights_and_biases_offline(tmp_path: Path) -> None:
     assert found == pytest.approx(losses(tmp_path))
     assert settings["model.width"] == "16"
     assert results["test/accuracy"] == pytest.approx(accuracy_of_test(tmp_path))
-    assert results["confusion"]["_type"] == "image-file"
-    assert (file.parent / "files" / results["confusion"]["path"]).is_file()
+    assert results["confusion._type"] == "image-file"
+    assert (file.parent / "files" / results["confusion.path"]).is_file()
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vitreous.models.preprocessing import Preprocessing
     from vitreous.tasks.task import Task
 
-ENOUGH = 2  # times the model's size: larger images are reduced while they are decoded
+ENOUGH = 2  # times the model's size, to which larger images are reduced once they are read
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,13 @@ class Attributions(Result):
 
 
 class Shown(NamedTuple):
-    """Named images (or texts) for a report, a sentence about where they are from, and those that could not be
-    read."""
+    """Named images (or texts) for a report, a sentence about where they are from, those that could not be
+    read, and the true class of each image where it is known."""
 
     examples: list[Any]
     about: str = ""
     failed: tuple[Failure, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 def inspect(
@@ -167,6 +168,7 @@ def inspect(
             patch=patch,
             other=other,
             other_name="" if compare is None else model_name(compare),
+            labels=shown.labels,
             attributions=attributions,
             progress=advance,
         )
@@ -313,7 +315,7 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
             about = phrase("inspection.digits")
         rows = found.sample(task.inspected)
     size = getattr(answerer, "model", answerer).preprocessing.size
-    read = []
+    read, labels = [], []
     for row in rows:
         try:
             image = found.image(row)
@@ -321,17 +323,23 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
             failed.append(Failure(error.name, error.reason))
         else:
             read.append((reduced(image, size), Path(found.name(row)).name))
+            if task.name == "classification" and found.targets.ndim == 1:
+                labels.append(found.classes[int(found.targets[row])])
     if not read:
         raise InputError(f"no image could be read ({failed[0].path}: {failed[0].reason})")
-    return Shown(read, about, tuple(failed))
+    return Shown(read, about, tuple(failed), tuple(labels))
 
 
 def reduced(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     """Return an RGB or gray image at no more than some times `size`, (H, W), so that many photographs fit the
     memory; others as they are."""
-    from PIL import ImageOps
+    from PIL import Image, ImageOps
 
-    factor = min(image.height // (ENOUGH * size[0]), image.width // (ENOUGH * size[1]))
-    if factor < 2 or image.mode not in ("L", "RGB"):
+    if image.mode not in ("L", "RGB"):
         return image
-    return ImageOps.exif_transpose(image).reduce(factor)
+    upright = ImageOps.exif_transpose(image)
+    factor = min(upright.height / (ENOUGH * size[0]), upright.width / (ENOUGH * size[1]))
+    if factor <= 1:
+        return upright
+    smaller = (round(upright.width / factor), round(upright.height / factor))
+    return upright.resize(smaller, Image.Resampling.LANCZOS, reducing_gap=2.0)

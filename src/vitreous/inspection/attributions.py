@@ -219,7 +219,7 @@ def attributions_figure(found: Attribution, images: Sequence[tuple[Pixels, str]]
             values, correlation = found.maps[name][place], float(found.correlation[name][place])
             tiles.append((overlay(image, values), phrase(f"attributions.{name}")))
             notes.append(f"{map_words(values)}; {in_words(correlation, values.numel())}")
-        rows.append(HTML.image_row(tiles, notes))
+        rows.append(HTML.image_row(tiles, notes, [caption] * len(tiles)))
         files += [tile for tile, _ in tiles]
     arrays = {f"attribution_{name.replace('-', '_')}": maps.numpy() for name, maps in found.maps.items()}
     patches = found.maps[METHODS[0]][0].numel()

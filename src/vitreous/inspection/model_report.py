@@ -30,7 +30,7 @@ from vitreous.inspection.model_figures import (
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.representations import unusual_norms
-from vitreous.inspection.survey import Lens, layer_features, relevances, survey
+from vitreous.inspection.survey import Lens, Prepared, layer_features, relevances, survey
 from vitreous.languages import phrase, speaking
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -52,6 +52,7 @@ class InspectionRequest:
         patch: (row, column), from 0, of the patch whose attention is shown; None: the one in the middle.
         other: another model, whose layers are compared with this one's.
         other_name: what to call it.
+        labels: the true class of each image, where they are known.
         attributions: how many images are attributed by every method; None: as many as take about a minute.
         progress: is called with the images done and all of them.
     """
@@ -63,6 +64,7 @@ class InspectionRequest:
     patch: tuple[int, int] | None = None
     other: Model | None = None
     other_name: str = "the other"
+    labels: Sequence[str] = ()
     attributions: int | None = None
     progress: Progress | None = None
 
@@ -158,13 +160,13 @@ def vit_exhibits(
     labels = labels_of(model)
     wanted = None if request.label is None else class_number(labels, request.label)
     names = [name for _, name in images]
-    batch = prepared(model, [image for image, _ in images])
+    batch = Prepared(model.preprocessing, [image for image, _ in images])
     close = batch[:CLOSE]
 
     seen = survey(model, batch, patch=patch, close=CLOSE, progress=request.progress)
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
     answers = figures.predicted_labels(seen.lens, labels)
-    captions = captions_of(names, seen.lens, labels)
+    captions = captions_of(names, seen.lens, labels, request.labels)
     shown = [rgb(each) for each in model.preprocessing.denormalize(model.whole_patches(close))]
     named = list(zip(shown, captions[:CLOSE], strict=True))
 
@@ -174,10 +176,10 @@ def vit_exhibits(
         *attribution_figures(model, close, named, wanted, request.attributions),
         figures.heads_figure(seen, config),
         figures.distance_figure(seen),
-        figures.patch_figure(seen, shown, config, patch),
+        figures.patch_figure(seen, named[0], config, patch),
         positions_figure(model),
         filters_figure(model),
-        figures.features_figure(seen.patches, shown, names[:CLOSE], config),
+        figures.features_figure(seen.patches, named, config),
         figures.lens_figure(seen.lens, labels),
         figures.entropy_figure(seen),
         figures.alignment_figure(seen.features),
@@ -188,7 +190,7 @@ def vit_exhibits(
     if isinstance(request.other, ViT):
         others, view = other_view(request.other.eval(), images, request)
         views.append(view)
-        parts.append(figures.alignment_figure(seen.features, others, request.other_name))
+        parts.append(figures.alignment_figure(seen.features, others, short_name(request.other_name)))
     elif request.other is not None:
         parts.append(left_out("alignment.with-other", "no-tokens-to-compare", other=request.other_name))
     summary = {
@@ -207,10 +209,11 @@ def other_view(
 ) -> tuple[Tensor, View]:
     """Return the features of each layer of another model on the same images, with its own preprocessing; and
     what it sees in those that are shown."""
-    batch = prepared(model, [image for image, _ in images])
+    batch = Prepared(model.preprocessing, [image for image, _ in images])
     close, grid = batch[:CLOSE], model.config.grid
     seen = survey(model, close, patch=(grid[0] // 2, grid[1] // 2), close=CLOSE)
-    captions = captions_of([name for _, name in images[:CLOSE]], seen.lens, labels_of(model))
+    names = [name for _, name in images[:CLOSE]]
+    captions = captions_of(names, seen.lens, labels_of(model), request.labels)
     shown = [rgb(each) for each in model.preprocessing.denormalize(model.whole_patches(close))]
     evidence = None if model.config.num_classes is None else relevances(model, close, None)
     view = View(
@@ -235,21 +238,26 @@ def labels_of(model: ViT) -> Sequence[str]:
     return model.labels or [phrase("images.class-number", number=i) for i in numbers]
 
 
-def captions_of(names: Sequence[str], lens: Lens | None, labels: Sequence[str]) -> list[str]:
-    """Return the name of each image with the predicted class; the name alone where there are no classes."""
-    answers = figures.predicted_labels(lens, labels)
-    return [
-        phrase("images.open" if undecided else "images.prediction", name=name, answer=answer)
-        for name, answer, undecided in zip(names, answers, figures.undecided(lens), strict=False)
-    ] or list(names)
-
-
-def prepared(model: ViT, images: Sequence[Image.Image]) -> Float[Tensor, "B C H W"]:
-    """Return images as the model takes them, one by one, so that many are in memory only once."""
-    batch = torch.empty(len(images), model.preprocessing.channels, *model.preprocessing.size)
-    for place, image in enumerate(images):
-        batch[place] = model.preprocessing(image)
-    return batch
+def captions_of(
+    names: Sequence[str], lens: Lens | None, labels: Sequence[str], true: Sequence[str] = ()
+) -> list[str]:
+    """Return the name of each image with the predicted class, and with the true one where that is known and a
+    class of the model; the name alone where there are no classes."""
+    if lens is None:
+        return list(names)
+    answers, captions = figures.predicted_labels(lens, labels), []
+    for place, (name, undecided) in enumerate(zip(names, figures.undecided(lens), strict=False)):
+        label, predicted = next(iter(true[place : place + 1]), ""), labels[int(lens.classes[place, 0])]
+        words = {"name": name, "answer": answers[place]}
+        if undecided:
+            words["name"] += f" ({label})" if label in labels else ""
+            captions.append(phrase("images.open", **words))
+        elif label in labels:
+            sign = "✓" if label == predicted else "✗"
+            captions.append(phrase("images.named", sign=sign, label=label, **words))
+        else:
+            captions.append(phrase("images.prediction", **words))
+    return captions
 
 
 def undecided_notice(lens: Lens | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
+from PIL import Image
 from torch import Tensor
 
 from vitreous.evaluation.outputs import Progress
@@ -29,10 +30,28 @@ from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.relevance import Relevance, relevance
 from vitreous.inspection.representations import layer_tokens, logit_lens
 from vitreous.models.config import ViTConfig
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
 MAP_BYTES = 1 << 25  # of one layer's maps for one batch; reducing them takes four times as much
 FOLLOWED = 5  # classes followed through the layers
+
+
+class Prepared:
+    """Images that are prepared when a slice of them is asked for, since all at once would fill the memory."""
+
+    def __init__(self, preprocessing: Preprocessing, images: Sequence[Image.Image]) -> None:
+        self.preprocessing, self.images = preprocessing, images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, part: slice) -> Float[Tensor, "B C H W"]:
+        chosen = self.images[part]
+        batch = torch.empty(len(chosen), self.preprocessing.channels, *self.preprocessing.size)
+        for place, image in enumerate(chosen):
+            batch[place] = self.preprocessing(image)
+        return batch
 
 
 @dataclass(frozen=True)
@@ -81,7 +100,7 @@ class Survey:
 
 def survey(
     model: ViT,
-    images: Float[Tensor, "B C H W"],
+    images: Float[Tensor, "B C H W"] | Prepared,
     *,
     patch: tuple[int, int],
     close: int = 8,
@@ -90,12 +109,13 @@ def survey(
     """Measure `model`, in evaluation mode, on `images`.
 
     Args:
+        images: as the model takes them; or such as are prepared batch by batch.
         patch: (row, column) of the patch whose attention is `asked`.
         close: C, the number of images with `reading` and `patches`.
     """
     parts: list[Survey] = []
-    done = 0
-    for batch in torch.split(images, batch_size(model.config)):
+    done, size = 0, batch_size(model.config)
+    for batch in (images[start : start + size] for start in range(0, len(images), size)):
         part, room = survey_batch(model, batch, patch), max(close - done, 0)
         parts.append(replace(part, reading=part.reading[:room].clone(), patches=part.patches[:room].clone()))
         done += len(batch)
@@ -175,12 +195,19 @@ def follow(predictions: Float[Tensor, "B layers classes"]) -> Lens:
 
 
 @torch.inference_mode()
-def layer_features(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B layers D"]:
+def layer_features(model: ViT, images: Float[Tensor, "B C H W"] | Prepared) -> Float[Tensor, "B layers D"]:
     """Return `Survey.features` alone."""
     prefix, device = model.config.num_prefix_tokens, next(model.parameters()).device
+    size = batch_size(model.config)
     parts = [
-        torch.stack([z[:, prefix:].mean(dim=1).float().cpu() for z in layer_tokens(model, batch)], dim=1)
-        for batch in torch.split(images.to(device), batch_size(model.config))
+        torch.stack(
+            [
+                z[:, prefix:].mean(dim=1).float().cpu()
+                for z in layer_tokens(model, images[start : start + size].to(device))
+            ],
+            dim=1,
+        )
+        for start in range(0, len(images), size)
     ]
     return torch.cat(parts)
 

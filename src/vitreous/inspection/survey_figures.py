@@ -60,16 +60,18 @@ def heads_figure(survey: Survey, config: ViTConfig) -> Exhibit:
 
 
 def patch_figure(
-    survey: Survey, shown: Sequence[Pixels], config: ViTConfig, patch: tuple[int, int]
+    survey: Survey, image: tuple[Pixels, str], config: ViTConfig, patch: tuple[int, int]
 ) -> Exhibit:
     """Show the attention of one patch, layer by layer, on the first image."""
     maps = to_grid(survey.asked[0], config)
-    tiles = [overlay(marked(shown[0], config, patch), layer) for layer in maps]
+    pixels, caption = image
+    tiles = [overlay(marked(pixels, config, patch), layer) for layer in maps]
     return exhibit(
         "patch",
         HTML.image_row(
             [(tile, phrase("images.layer", number=i + 1)) for i, tile in enumerate(tiles)],
             [map_words(each) for each in maps],
+            [caption] * len(tiles),
         ),
         file=contact_sheet(tiles, columns=6),
         heat=True,
@@ -159,18 +161,17 @@ def relevance_figure(evidence: Relevance, images: Sequence[tuple[Pixels, str]], 
 
 
 def features_figure(
-    patches: Float[Tensor, "B N D"], shown: Sequence[Pixels], names: Sequence[str], config: ViTConfig
+    patches: Float[Tensor, "B N D"], images: Sequence[tuple[Pixels, str]], config: ViTConfig
 ) -> Exhibit:
     colors = (feature_colors(patches) * 255).round().to(torch.uint8)
     tiles = list(colors.reshape(len(patches), *config.grid, 3).numpy())
-    pairs = [
-        entry
-        for image, tile, name in zip(shown, tiles, names, strict=True)
-        for entry in ((image, name), (tile, phrase("images.pca")))
-    ]
+    pairs, alternatives = [], []
+    for (image, caption), tile in zip(images, tiles, strict=True):
+        pairs += [(image, caption), (tile, phrase("images.pca"))]
+        alternatives += [caption, caption]
     return exhibit(
         "features",
-        HTML.image_row(pairs),
+        HTML.image_row(pairs, [], alternatives),
         file=contact_sheet(tiles, columns=8, least=128),
         arrays={"feature_colors": np.stack(tiles)},
     )

@@ -94,6 +94,8 @@ def percentage(rate: float) -> str:
 
 
 def small_percentage(rate: float) -> str:
-    """Return a rate with one significant digit below one percent: 12.3 %, 0.4 %, 0.03 %."""
+    """Return a rate with one significant digit below one percent: 12.3 %, 0.4 %, 0.03 %, < 0.01 %."""
     space = "" if CURRENT.get() == "ko" else " "
+    if 0 < rate < 0.0001:
+        return f"< 0.01{space}%"
     return f"{100 * rate:.1f}{space}%" if rate >= 0.01 else f"{100 * rate:.1g}{space}%"

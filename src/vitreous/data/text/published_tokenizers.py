@@ -64,7 +64,7 @@ class PublishedTokenizer:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Each token as it looks."""
-        return [self.names.get(int(token), "") for token in ids]
+        return [self.names.get(int(token), f"#{int(token)}") for token in ids]
 
 
 def published_tokenizer(source: str, config: DecoderConfig) -> PublishedTokenizer:

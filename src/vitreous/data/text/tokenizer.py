@@ -78,8 +78,8 @@ class Tokenizer:
         return str(self.inner.decode(kept, skip_special_tokens=False))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each token as it looks, for images of attention: "▁" where a word begins."""
-        return [str(self.inner.id_to_token(int(token))) for token in ids]
+        """Each token as it looks, for images of attention: "▁" where a word begins; "#5" of no token."""
+        return [self.inner.id_to_token(int(token)) or f"#{int(token)}" for token in ids]
 
 
 def tokenizer_from_json(text: str, *, where: str) -> Tokenizer:

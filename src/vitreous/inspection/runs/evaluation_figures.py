@@ -64,7 +64,7 @@ def curves_figure(
         for prefix, name in SERIES.items():
             if found := [row for row in rows if prefix + key in row]:
                 xs, ys = [row["epoch"] for row in found], [row[prefix + key] for row in found]
-                panels.setdefault(key, {})["" if key == "lr" else phrase(f"charts.{name}")] = xs, ys
+                panels.setdefault(key, {})["" if key == "lr" else series_name(name, kind)] = xs, ys
     if not panels:
         return left_out("curves", "no-metrics")
     resumed = [Mark(epoch, phrase("charts.resumed")) for epoch in resumed_epochs(rows)]
@@ -92,6 +92,11 @@ def curves_figure(
     )
 
 
+def series_name(name: str, kind: str) -> str:
+    """Return what a curve is called: texts are not augmented in training."""
+    return phrase("charts.training-texts" if (name, kind) == ("training", "text") else f"charts.{name}")
+
+
 def resumed_epochs(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     """Return where a run went on after it was stopped: rows of metrics.jsonl have the step in `resumed`."""
     return [row["resumed"] * row["epoch"] / row["step"] for row in rows if row.get("resumed")]
@@ -106,8 +111,11 @@ def curve_chart(title: str, series: Series, marks: Sequence[Mark] = ()) -> Chart
         with canvas(2.85, 2.5) as (figure, (axes,)):
             points = lines(axes, series, title=title, x=header[0])
             axes.set_yscale(scale)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-            if max(xs[-1] for xs, _ in series.values()) <= EACH_EPOCH:
+            length = max(xs[-1] for xs, _ in series.values())
+            axes.xaxis.set_major_locator(
+                MaxNLocator(6 if length >= 1 else 2, integer=length >= 1, min_n_ticks=1)
+            )
+            if length <= EACH_EPOCH:
                 axes.xaxis.set_minor_locator(MultipleLocator(1))
                 axes.tick_params(which="minor", length=2, color=MUTED)
             top = axes.get_ylim()[1]
@@ -145,7 +153,7 @@ def compared_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], kind: str) 
                 if found := [row for row in rows if "epoch" in row and prefix + key in row]:
                     series[run] = [row["epoch"] for row in found], [row[prefix + key] for row in found]
             if series:
-                full = title if key == "lr" else f"{title}: {phrase(f'charts.{name}')}"
+                full = title if key == "lr" else f"{title}: {series_name(name, kind)}"
                 charts.append(curve_chart(full, series))
     return exhibit("curves.compared", charts) if charts else left_out("curves", "no-metrics")
 
@@ -158,7 +166,7 @@ def baselines_figure(
         return left_out("baselines", "no-baselines")
     name = phrase("charts.this-model")
     entries: list[tuple[str, float, Interval]] = [(name, evaluation.accuracy, evaluation.interval)]
-    entries += [(each.name, each.accuracy, each.interval) for each in baselines]
+    entries += [(phrase(f"baselines.{each.name}"), each.accuracy, each.interval) for each in baselines]
     with canvas(6.4, 0.34 * len(entries) + 0.6) as (figure, (axes,)):
         for place, (_, accuracy, interval) in enumerate(entries):
             color = FIRST if place == 0 else MUTED
@@ -172,7 +180,7 @@ def baselines_figure(
         axes.set_xlabel(phrase("charts.test-accuracy"))
     numbers = [[each, percentage(rate), *map(percentage, interval)] for each, rate, interval in entries]
     table = [["", phrase("charts.test-accuracy"), phrase("charts.low"), phrase("charts.high")], *numbers]
-    settings = "; ".join(f"{each.name} ({each.settings})" for each in baselines)
+    settings = "; ".join(f"{phrase(f'baselines.{each.name}')} ({each.settings})" for each in baselines)
     return exhibit("baselines", Chart(figure, table), count=evaluation.count, settings=settings)
 
 

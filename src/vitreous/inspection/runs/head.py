@@ -71,7 +71,7 @@ def head_of(
         useless = best is not None and metric.interval is not None and metric.interval.low <= best
     comparisons += gap_of(evaluation, last)
     ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
-    more = {"run": quote(str(run)), "epochs": f"{2 * last.get('epoch', 10):g}", "command": command}
+    more = {"run": quote(str(run)), "epochs": f"{max(round(2 * last.get('epoch', 10), 2), 0.01):g}", "command": command}
     return {
         "comparisons": comparisons,
         "notice": phrase("head.useless") if useless else "",
