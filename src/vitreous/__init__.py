@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from vitreous.api.learning import train as train
     from vitreous.api.learning import train_translator as train_translator
     from vitreous.api.models import benchmark as benchmark
+    from vitreous.api.models import compare_recipes as compare_recipes
     from vitreous.api.models import convert as convert
     from vitreous.api.models import describe as describe
     from vitreous.api.models import export as export
@@ -104,6 +105,7 @@ _MODULES = {
     "list_families": "checkpoints",
     "list_formats": "checkpoints",
     "list_models": "models.names",
+    "compare_recipes": "api.models",
     "list_recipes": "api.models",
     "list_studies": "api.studying",
     "load": "checkpoints",

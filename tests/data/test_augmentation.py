@@ -11,6 +11,7 @@ from PIL import Image, ImageEnhance
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, flip, mix, soft
 from vitreous.data.config import AffineConfig, AugmentationConfig, ColorJitterConfig, RandAugmentConfig
 from vitreous.data.image_augmentation import (
+    BIG_VISION,
     LISTS,
     Strength,
     change_colors,
@@ -269,6 +270,22 @@ def test_rand_augment_draws_for_each_image(make_smooth):
     assert len(results) > 20
     calm = RandAugmentConfig(probability=0)
     assert rand_augment(image, calm, numpy_generator(0, "sample", 0, 0, 0)) is image
+
+
+def test_big_visions_levels_go_on_beyond_ten():
+    """At 15, as AugReg's medium1 has it: its autoaugment.py divides by 10 and does not stop there."""
+    assert RandAugmentConfig(magnitude=15, operations="big_vision").magnitude == 15
+    ramp = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16)).convert("RGB")
+    values = np.asarray(ramp)
+    strength = Strength(1.5, 1, (0.5, 0.5), (128, 128, 128), Image.Resampling.NEAREST)
+    assert np.array_equal(BIG_VISION["posterize"](ramp, strength), values & 0b1111_1100)  # 6 bits
+    assert np.array_equal(BIG_VISION["solarize"](ramp, strength), values)  # from 384 on
+    added = np.where(values < 128, values + 165, values).clip(0, 255)
+    assert np.array_equal(BIG_VISION["solarize-add"](ramp, strength), added)
+    sharper = np.asarray(ImageEnhance.Contrast(ramp).enhance(2.8))
+    assert np.array_equal(BIG_VISION["contrast"](ramp, strength), sharper)
+    config = RandAugmentConfig(layers=20, magnitude=15, operations="big_vision")
+    assert not np.array_equal(rand_augment(ramp, config, np.random.default_rng(0)), values)
 
 
 def test_magnitudes_beyond_the_list_are_refused():

@@ -88,10 +88,12 @@ def test_marian_decoding(golden):
     model = vt.load(folder, format="marian")
     memory = model.encode(given("input_ids"), given("attention_mask").bool())
     assert difference(greedy(model.text, memory, max_length=14), expected["greedy"]) == 0
-    beams = beam_search(model.text, memory, max_length=14, length_penalty=1.0)
+    beams = beam_search(model.text, memory, max_length=14, length_penalty=1.0, length_offset=0)
     assert difference(beams.ids[:, 0], expected["beam4"]) == 0
     assert difference(beams.scores[:, 0], expected["beam4_scores"]) < TOLERANCE
-    early = beam_search(model.text, memory, max_length=14, length_penalty=0.6, early_stopping="first")
+    early = beam_search(
+        model.text, memory, max_length=14, length_penalty=0.6, length_offset=0, early_stopping="first"
+    )
     assert difference(early.ids.flatten(0, 1), expected["beam4_lp06_early_all"]) == 0
     assert difference(early.scores.flatten(), expected["beam4_lp06_early_scores"]) < TOLERANCE
 
@@ -105,7 +107,7 @@ def test_trocr(golden):
         assert difference(memory.context, expected["encoder_last_hidden_state"]) < TOLERANCE
         assert difference(model.decode(given("decoder_input_ids"), memory), expected["logits"]) < TOLERANCE
     assert difference(greedy(model.text, memory, max_length=12), expected["greedy"]) == 0
-    beams = beam_search(model.text, memory, max_length=12, length_penalty=1.0)
+    beams = beam_search(model.text, memory, max_length=12, length_penalty=1.0, length_offset=0)
     assert difference(beams.ids[:, 0, :9], expected["beam4"]) == 0
     assert (
         beams.ids[:, 0, 9:] == model.text.config.pad

@@ -21,6 +21,7 @@ from vitreous.training.optimizers import (
     packed_weights,
     parameter_groups,
 )
+from vitreous.training.step import TrainStep
 
 SMALL: dict[str, Any] = {
     "image_size": 8,
@@ -87,6 +88,30 @@ def test_rates_follow_the_schedule_by_scale() -> None:
     learner.lr_factor = 0.5
     assert learner.set_learning_rate(config, total=10) == 0.2
     assert {round(g["lr"], 6) for o in learner.optimizers for g in o.param_groups} == {0.2, 0.1, 0.05, 0.025}
+
+
+def test_decay_follows_its_schedule_where_there_is_one() -> None:
+    config = TrainingConfig(optimizer=OptimizerConfig(weight_decay=0.04, weight_decay_end=0.4))
+    learner = Learner.begin(create("ViT-Ti/16", width=16, depth=1, heads=2, mlp_dim=16), config)
+    learner.step = 50
+    learner.set_learning_rate(config, 100)
+    found = {group["weight_decay"] for group in learner.optimizers[0].param_groups}
+    assert found == {0.0, pytest.approx(0.22)}
+
+
+def test_each_gradient_is_clipped_by_itself() -> None:
+    model = nn.Linear(2, 2)
+    config = TrainingConfig(optimizer=OptimizerConfig(clip_norm=None, clip_each=3.0), peak_lr=1e-9)
+    learner = Learner.begin(model, config)
+
+    def objective(layer: nn.Linear, batch: torch.Tensor, generator: torch.Generator) -> Any:
+        return 100 * layer.weight.sum() + 0.1 * layer.bias.sum(), {}
+
+    step = TrainStep(learner, objective, config, seed=0)
+    step.gradient = lambda batch: objective(model, batch, torch.Generator())[0].backward() or []  # type: ignore
+    step.prepare(torch.zeros(1))
+    assert model.weight.grad.norm().item() == pytest.approx(3.0, abs=1e-4)
+    assert model.bias.grad.tolist() == pytest.approx([0.1, 0.1])  # by the global norm it would have vanished
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor", "muon"])

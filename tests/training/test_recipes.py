@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from vitreous.api.models import find_recipe, recipe_names
 from vitreous.cli import run as command
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.errors import InputError
 from vitreous.models.names import config_of, create
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe, fitted_to_count
+from vitreous.tasks.pretraining.task import RECIPES
 from vitreous.tasks.running import learn
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import in_steps
-from vitreous.training.recipes import NAMES, recipe
+from vitreous.training.recipes import FOLDER, NAMES, recipe, sourced
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
 
@@ -106,7 +109,10 @@ def test_fine_tuning_suits_the_data_and_the_encoder(images: int, epochs: int, ba
     )
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("digits", "from-scratch")])
+OWN = ("digits", "from-scratch", "formulas")  # which follow no paper
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OWN])
 def test_every_recipe_scales_down_to_the_images(name: str) -> None:
     """No batch of 256 for 142 images, no warm-up that is longer than the training."""
     before = recipe(name).config
@@ -114,11 +120,99 @@ def test_every_recipe_scales_down_to_the_images(name: str) -> None:
     training = config.training
     assert training.batch_size == 17
     factor = 17 / before.training.batch_size
-    power = 1 if training.optimizer.kind == "sgd" else 0.5
-    assert training.peak_lr == pytest.approx(before.training.peak_lr * factor**power)
+    power = 1 if training.optimizer.kind == "sgd" or training.lr_batch_size else 0.5
+    assert training.scaled_lr == pytest.approx(before.training.scaled_lr * factor**power)
     total = training.total_steps(142 // 17)
     assert in_steps(training.schedule.warmup, total) <= max(0.1 * total, 0.1 * training.epochs * 8 + 1)
     assert sentence.startswith(f"142 images: batches of 17 instead of {before.training.batch_size}")
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if name not in OWN])
+def test_every_setting_is_that_of_the_source_or_says_why_not(name: str) -> None:
+    chosen = find_recipe(name)
+    rows = sourced(chosen)
+    for row in rows:
+        assert (row.here != row.there) == bool(row.why), row
+        assert row.where
+    path = RECIPES.get(name, FOLDER / f"{name}.toml")
+    tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    tree.pop("rows", None)
+    unsourced = set(leaves(tree)) - {row.setting for row in rows} - {"source", "task", "model.name"}
+    assert not unsourced
+
+
+def test_rows_are_those_of_the_tables() -> None:
+    """Table 3 of 2010.11929, by model; MAE's FINETUNE.md; Table 2's resolutions; BiT-HyperRule by images."""
+    jft = recipe("paper-jft")
+    found = {
+        name: (training.epochs, training.peak_lr)
+        for name in (
+            "ViT-B/32",
+            "ViT-L/16",
+            "ViT-H/14",
+            "R50+ViT-L/32",
+            "R50+ViT-L/16",
+            "BiT-R50x2",
+            "BiT-R152x1",
+        )
+        for training in [jft.suited(name=name).training]
+    }
+    assert found == {
+        "ViT-B/32": (7, 8e-4),
+        "ViT-L/16": (14, 4e-4),
+        "ViT-H/14": (14, 3e-4),
+        "R50+ViT-L/32": (7, 2e-4),
+        "R50+ViT-L/16": (14, 4e-4),
+        "BiT-R50x2": (7, 1e-3),
+        "BiT-R152x1": (7, 6e-4),
+    }
+    large = recipe("mae-fine-tuning").suited(encoder=config_of("ViT-L/16", class_token=True))
+    assert (large.training.scaled_lr, large.training.optimizer.layer_decay) == (4e-3, 0.75)
+    assert (large.model.drop_path, large.training.epochs) == (0.2, 50)
+    assert recipe("mae-fine-tuning").config.training.scaled_lr == 2e-3
+    sizes = [recipe("paper-fine-tuning-imagenet").suited(encoder=config_of(name)).model.image_size for name in
+             ("ViT-B/16", "ViT-L/16", "ViT-H/14")]  # fmt: skip
+    assert sizes == [(384, 384), (512, 512), (518, 518)]
+    rule = recipe("bit-hyperrule")
+    steps = [rule.suited(images=count).training.steps for count in (19_999, 20_000, 499_999, 500_000)]
+    assert steps == [500, 10_000, 10_000, 20_000]
+    assert [rule.suited(images=count).augmentation.mixup for count in (19_999, 20_000)] == [0, 0.1]
+
+
+def test_another_model_keeps_what_a_recipe_says_of_its_own() -> None:
+    base = recipe("deit").suited(name="ViT-B/16").model
+    assert (base.width, base.drop_path) == (768, 0.1)
+    wide = recipe("s16-baseline").suited(name="ViT-B/16").model
+    assert (wide.width, wide.pooling, wide.class_token, wide.position.kind) == (
+        768,
+        "mean",
+        False,
+        "sincos-2d",
+    )
+    assert recipe("from-scratch").suited(name="ViT-B/16").model == config_of("ViT-B/16", image_size=64)
+
+
+def test_fresh_heads_are_drawn_as_the_recipe_says() -> None:
+    small = {"model": {**SMALL_MODEL, **SMALL_IMAGES["model"], "representation_size": None}}
+    head = starting_model(configure(recipe("augreg").config, small), "abc").head
+    assert torch.equal(head.bias, torch.full((3,), -10.0))
+    assert not head.weight.any()
+    head = starting_model(configure(recipe("mae-fine-tuning").config, small), "abc").head
+    assert 1e-5 < head.weight.std() < 3e-5
+    assert not head.bias.any()
+
+
+def test_positions_on_patches_alone_leave_the_class_token_none() -> None:
+    small = {"model": {**SMALL_MODEL, **SMALL_IMAGES["model"]}}
+    model = starting_model(configure(recipe("deit3").config, small), "abc")
+    table = model.position.table
+    assert not table[0].any()
+    assert table[1:].all()
+    model(torch.randn(2, 3, 32, 32)).logsumexp(dim=1).sum().backward()
+    model.head.weight.data.normal_()
+    model(torch.randn(2, 3, 32, 32)).logsumexp(dim=1).sum().backward()
+    assert not table.grad[0].any()
+    assert table.grad[1:].any()
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -147,7 +241,7 @@ def test_an_unknown_recipe_is_an_input_error() -> None:
 
 def test_the_command_shows_lists_and_compares(capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["recipe"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(NAMES)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == recipe_names()
     assert command(["recipe", "s16-baseline"]) == 0
     shown = capsys.readouterr().out
     assert "2205.01580" in shown

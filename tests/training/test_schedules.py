@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitreous.training.config import ScheduleConfig
-from vitreous.training.learner import learning_rate
+from vitreous.errors import InputError
+from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.learner import exponential, learning_rate, weight_decay
+from vitreous.training.settings import configure
 
 
 def test_warmup_is_linear_and_ends_at_the_peak() -> None:
@@ -27,6 +29,9 @@ def test_warmup_is_linear_and_ends_at_the_peak() -> None:
         ("constant", 99, 1.0),
         ("rsqrt", 0, 1.0),
         ("rsqrt", 30, 0.5),
+        ("steps", 29, 1.0),
+        ("steps", 30, 0.1),
+        ("steps", 99, 0.001),
     ],
 )
 def test_curves(kind: str, step: int, expected: float) -> None:
@@ -67,3 +72,32 @@ def test_a_share_is_between_nothing_and_the_peak(
 ) -> None:
     config = ScheduleConfig(kind=kind, warmup=warmup, cooldown=cooldown)  # type: ignore[arg-type]
     assert all(0 < learning_rate(step, total, config) <= 1 for step in range(total))
+
+
+def test_weight_decay_follows_dinos_cosine() -> None:
+    """0.04 to 0.4, as utils.cosine_scheduler of the authors computes it."""
+    config = OptimizerConfig(weight_decay=0.04, weight_decay_end=0.4)
+    found = [weight_decay(step, 8, config) for step in range(9)]
+    assert found == pytest.approx([0.4 - 0.18 * (1 + math.cos(math.pi * step / 8)) for step in range(9)])
+    assert weight_decay(3, 8, OptimizerConfig()) is None
+
+
+def test_polyaks_average_has_its_decay_from_the_first_step() -> None:
+    plain, warm = exponential(0.9999, warmup=False), exponential(0.9999)
+    assert {plain(step) for step in (0, 20_000)} == {pytest.approx(1e-4)}
+    assert warm(20_000) == pytest.approx(9 / 20_010)  # the decay is 0.99955 there
+
+
+def test_the_rate_grows_with_the_batch() -> None:
+    assert TrainingConfig(peak_lr=1.5e-4, lr_batch_size=256, batch_size=4096).scaled_lr == pytest.approx(
+        2.4e-3
+    )
+    assert TrainingConfig(peak_lr=1.5e-4, batch_size=4096).scaled_lr == 1.5e-4
+
+
+@pytest.mark.parametrize(
+    "training", [{"ema_warmup": False}, {"schedule": {"drops": [0.5]}}], ids=["average", "drops"]
+)
+def test_a_setting_without_effect_is_refused(training: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="no effect"):
+        configure(RunConfig(), {"training": training})

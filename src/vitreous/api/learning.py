@@ -181,26 +181,36 @@ def task_to_train(name: str | None, tree: Mapping[str, Any]) -> Task:
 
 
 def pretrain(
-    data: Any = None, *, objective: str | None = None, **options: Unpack[ImageTrainingOptions]
+    data: Any = None,
+    *,
+    objective: str | None = None,
+    recipe: str | None = None,
+    **options: Unpack[ImageTrainingOptions],
 ) -> Run:
     """Pre-train an encoder on images alone; labels, where there are any, are not used.
 
     Args:
         data: see `train`.
         objective: masked-patch, mae (the default), simmim or dino.
+        recipe: a paper's: paper-masked-patch, mae, simmim or dino; by default the data decide.
         options: model, init, image_size, workers, epochs, batch_size, out, device, precision, shard,
             deterministic, seed, settings, config, callbacks, progress, language; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.
     """
-    from vitreous.tasks.pretraining.task import OBJECTIVES
+    from vitreous.tasks.pretraining.task import OBJECTIVES, pretraining_recipe
 
     tree = run_settings(options)
-    name = str(objective or tree.get("task", "mae"))
+    own = pretraining_recipe(recipe).config.task if recipe else "mae"
+    name = str(objective or tree.get("task", own))
+    if recipe and name != own:
+        raise InputError(f"the recipe {recipe} is for --objective {own}, not {name}: leave one of them out")
     if name not in OBJECTIVES:
         raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
-    return start_training(name, None if data is None else data_source(data), tree, options)
+    return start_training(
+        name, None if data is None else data_source(data), tree, {**options, "recipe": recipe}
+    )
 
 
 def train_translator(

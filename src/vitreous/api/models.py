@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vitreous.deployment.bench import Comparison
     from vitreous.deployment.exporting import Exported
     from vitreous.models.description import Description
+    from vitreous.training.recipes import Recipe
 
 
 def describe(
@@ -271,10 +272,43 @@ def benchmark(
 
 
 def list_recipes() -> dict[str, str]:
-    """Return the first line of each recipe's description, by the recipe's name."""
-    from vitreous.training.recipes import NAMES, recipe
+    """Return the first line of each recipe's description, by the recipe's name: those of `train`, then those
+    of `pretrain`."""
+    return {name: find_recipe(name).text.splitlines()[0] for name in recipe_names()}
 
-    return {name: recipe(name).text.splitlines()[0] for name in NAMES}
+
+def recipe_names() -> list[str]:
+    from vitreous.tasks.pretraining.task import RECIPES
+    from vitreous.training.recipes import NAMES
+
+    return [*NAMES, *RECIPES]
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return a recipe of `train` or of `pretrain`."""
+    from vitreous.tasks.pretraining.task import RECIPES, pretraining_recipe
+    from vitreous.training.recipes import recipe
+
+    if name not in (names := recipe_names()):
+        raise InputError(f"unknown recipe {name!r}: {nearest(name, names)}")
+    return pretraining_recipe(name) if name in RECIPES else recipe(name)
+
+
+def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
+    """Return the settings in which a recipe differs from another; or, where `other` is "source", from the
+    paper or code that it is from, with the place there and the reason.
+
+    Raises:
+        InputError: there is no such recipe; it is no paper's.
+    """
+    from vitreous.training.recipes import sourced
+    from vitreous.training.settings import differences
+
+    shown = find_recipe(name)
+    if other == "source":
+        return [each._asdict() for each in sourced(shown) if each.why]
+    rows = differences(shown.config, find_recipe(other).config)
+    return [{"setting": setting, "here": here, "there": there} for setting, (here, there) in rows.items()]
 
 
 KINDS = {

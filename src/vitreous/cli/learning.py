@@ -213,6 +213,9 @@ class PretrainOptions(ImageRunOptions, total=False):
     """A run that learns from images alone."""
 
     objective: Annotated[str, Parameter(help="masked-patch, mae (the default), simmim or dino")]
+    recipe: Annotated[
+        str, Parameter(help="a paper's: paper-masked-patch, mae, simmim, dino; by default the data decide")
+    ]
     batch_size: Annotated[BatchSize, Parameter(help="images in one step")]
 
 

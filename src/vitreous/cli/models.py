@@ -193,12 +193,15 @@ def recipe(
     name: Annotated[str | None, Parameter(help="without one, all are listed")] = None,
     /,
     *,
-    diff: Annotated[str | None, Parameter(help="another recipe: only what differs")] = None,
+    diff: Annotated[
+        str | None,
+        Parameter(help="another recipe: what differs; source: what differs from its paper, and why"),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show a recipe: what it is, what to expect, and every setting as `--config` takes it."""
-    from vitreous.training.recipes import recipe as named
-    from vitreous.training.settings import differences, leaves, to_toml
+    from vitreous.api.models import find_recipe
+    from vitreous.training.settings import leaves, to_toml
 
     if name is None:
         if diff is not None:
@@ -209,15 +212,17 @@ def recipe(
         else:
             print_names(recipes)
         return
-    shown = named(name)
+    shown = find_recipe(name)
     if diff is not None:
-        rows = differences(shown.config, named(diff).config)
+        rows = vt.compare_recipes(name, diff)
+        titles = {"setting": "setting", "here": name, "there": diff, "where": "where", "why": "why"}
         if json:
             print_json({"differences": rows})
+        elif rows:
+            heads = [titles[key] for key in rows[0]]
+            print_table(heads, [tuple(map(str, row.values())) for row in rows], words=len(heads))
         else:
-            print_table(
-                ("setting", name, diff), [(key, *map(str, both)) for key, both in rows.items()], words=3
-            )
+            print(f"{name} does not differ from its {diff}" if diff == "source" else "they are the same")
     elif json:
         print_json({"name": name, "text": shown.text, "settings": leaves(shown.config)})
     else:

@@ -98,6 +98,8 @@ class BatchTransform(nn.Module):
         config = self.augmentation
         fields: dict[str, Any] = batch._asdict()  # type: ignore[attr-defined]
         images = fields["images"]
+        if images.ndim == 5:  # several views of each, which have been changed one by one
+            return type(batch)(*(self.views(each, epoch, step, place) for place, each in enumerate(batch)))
         random = BatchRandom(
             self.seed, epoch, step, size=len(images), rank=self.rank, world_size=self.world_size
         )
@@ -121,6 +123,25 @@ class BatchTransform(nn.Module):
         if isinstance(masks := fields.get("masks"), Tensor):  # not those of evaluation, of many sizes
             fields["masks"] = masks.long()
         return type(batch)(**{**fields, "images": images})
+
+    def views(
+        self, pixels: UInt8[Tensor, "B V C h w"], epoch: int, step: int, place: int
+    ) -> Float[Tensor, "B V C h w"]:
+        """Return views normalized, and moved as images are: each in its own way."""
+        images = scale_and_shift(pixels, self.factor, self.shift)
+        if self.augmentation.affine and pixels.shape[1]:
+            count = pixels.shape[1]
+            random = BatchRandom(
+                self.seed + place,
+                epoch,
+                step,
+                size=len(pixels) * count,
+                rank=self.rank,
+                world_size=self.world_size,
+            )
+            moved = affine(images.flatten(0, 1), self.augmentation.affine, random)
+            images = moved.view_as(images)
+        return images
 
 
 def normalize(

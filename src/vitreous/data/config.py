@@ -114,7 +114,9 @@ class RandAugmentConfig(Config):
     """RandAugment (arXiv 1909.13719): `layers` operations, sampled for each image, at one magnitude."""
 
     layers: Positive = Field(default=2, description="operations for each image [N]")
-    magnitude: NotNegative = Field(default=9.0, description="[M] of 10; of 30 in torchvision's list")
+    magnitude: NotNegative = Field(
+        default=9.0, description="[M] of 10; of 30 in torchvision's and big_vision's lists"
+    )
     magnitude_std: NotNegative = Field(
         default=0.0, description="standard deviation of the magnitude; 0.5 in DeiT"
     )
@@ -125,7 +127,7 @@ class RandAugmentConfig(Config):
 
     @model_validator(mode="after")
     def _within(self) -> RandAugmentConfig:
-        strongest = 30 if self.operations == "torchvision" else 10
+        strongest = 30 if self.operations in ("torchvision", "big_vision") else 10
         if self.magnitude > strongest:
             raise ValueError(
                 f"magnitude {self.magnitude:g} is above {strongest}, the strongest of the list "

@@ -9,7 +9,7 @@ each list is named:
 | paper | its 14 (section 3) | 10 | grow | gray |
 | torchvision | the same 14 | 30 | grow | black |
 | timm | 15: invert and solarize-add, no identity (its "inc1" forms, DeiT's) | 10 | grow | mean color |
-| big_vision | 16: invert, solarize-add and cutout, no identity | 10 | shrink | gray |
+| big_vision | 16: invert, solarize-add and cutout, no identity | 10, and beyond up to 30 | shrink | gray |
 
 Brightness, contrast, color and sharpness go both ways from 1 in the first three lists (1 ± 0.9 of the
 magnitude) and from 0.1 to 1.9 in big_vision's, where the middle magnitude is the one that changes nothing.
@@ -99,12 +99,18 @@ Operation = Callable[[Image.Image, Strength], Image.Image]
 
 
 class Operations(NamedTuple):
-    """A framework's list. levels: the strongest magnitude."""
+    """A framework's list.
+
+    Attributes:
+        levels: the strongest magnitude, which is level 1.
+        most: the largest level: big_vision goes on beyond it.
+    """
 
     table: Mapping[str, Operation]
     fill: tuple[int, int, int]
     resample: Image.Resampling
     levels: int
+    most: float = 1.0
 
 
 def rand_augment(image: Image.Image, config: RandAugmentConfig, rng: np.random.Generator) -> Image.Image:
@@ -117,7 +123,7 @@ def rand_augment(image: Image.Image, config: RandAugmentConfig, rng: np.random.G
         sign = 1 if rng.random() < 0.5 else -1
         place = (rng.random(), rng.random())
         if rng.random() < config.probability:
-            level = min(max(magnitude / chosen.levels, 0.0), 1.0)
+            level = min(max(magnitude / chosen.levels, 0.0), chosen.most)
             strength = Strength(level, sign, place, chosen.fill, chosen.resample)
             image = chosen.table[name](image, strength)
     return image
@@ -220,7 +226,7 @@ BIG_VISION: dict[str, Operation] = {
     **{name: operation for name, operation in TORCHVISION.items() if name != "identity"},
     "invert": at_any_strength(ImageOps.invert),
     "solarize": solarize(lambda level: int(256 * level)),
-    "posterize": posterize(lambda level: int(4 * level)),
+    "posterize": posterize(lambda level: min(int(4 * level), 8)),
     "solarize-add": solarize_add,
     "cutout": cutout,
     **{kind.__name__.lower(): enhance_one_way(kind) for kind in ENHANCERS},
@@ -235,5 +241,5 @@ LISTS = {
     "paper": Operations(TORCHVISION, GRAY, NEAREST, levels=10),
     "torchvision": Operations(TORCHVISION, BLACK, NEAREST, levels=30),
     "timm": Operations(TIMM, MEAN, BICUBIC, levels=10),
-    "big_vision": Operations(BIG_VISION, GRAY, NEAREST, levels=10),
+    "big_vision": Operations(BIG_VISION, GRAY, NEAREST, levels=10, most=3.0),
 }

@@ -91,7 +91,7 @@ def image_loader(
         reader.read,
         reader.collate,
         workers,
-        seed=seed if augmentation.per_image else None,
+        seed=seed if getattr(reader, "per_image", augmentation.per_image) else None,
         bad=BadFiles(strict=config.strict, allowed=config.bad_files),
         prepare=reader.prepare,
     )

@@ -103,7 +103,9 @@ class Reader(TextModel):
         longest = self.model.config.decoder.max_length
         for start in range(0, len(images), batch_size):
             batch = self.model.preprocessing(images[start : start + batch_size])
-            results += self.search(self.model.encode(batch.to(self.device)), max_length=longest, beams=beams)
+            results += self.search(
+                self.model.encode(batch.to(self.device)), max_length=longest, beams=beams, length_offset=0
+            )
         return results
 
 

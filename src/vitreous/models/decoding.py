@@ -102,10 +102,13 @@ def check_length(config: DecoderConfig, max_length: int) -> None:
         )
 
 
+GNMT = 5  # the offset of its length penalty
+
+
 class Beams(NamedTuple):
     """Sequences of each row of a batch with their scores, -inf for none: ids (B, N, T), scores (B, N). The
-    results of a beam search are best first; a score is the log probability of the sequence divided by its
-    number of written tokens ** length_penalty."""
+    results of a beam search are best first; a score is the log probability of the sequence divided by
+    `length_norm` of its written tokens."""
 
     ids: Int[Tensor, "B N T"]
     scores: Float[Tensor, "B N"]
@@ -115,6 +118,12 @@ class Beams(NamedTuple):
         ids, scores = torch.cat([self.ids, others.ids], dim=1), torch.cat([self.scores, others.scores], dim=1)
         scores, rank = scores.topk(self.scores.shape[1])
         return Beams(pick(ids, rank), scores)
+
+
+def length_norm(length: int, penalty: float, offset: int) -> float:
+    """Return what a log probability is divided by: ((5 + n) / 6) ** penalty in GNMT (arXiv 1609.08144,
+    Eq. 14), whose penalty the Transformer's authors use; with an offset of 0, n ** penalty."""
+    return float(((offset + length) / (offset + 1)) ** penalty)
 
 
 def pick(ids: Int[Tensor, "B N T"], rank: Int[Tensor, "B R"]) -> Int[Tensor, "B R T"]:
@@ -130,6 +139,7 @@ def beam_search(
     max_length: int,
     beams: int = 4,
     length_penalty: float = 0.6,
+    length_offset: int = GNMT,
     early_stopping: Literal["first", "likely", "never"] = "likely",
 ) -> Beams:
     """The most probable sequences that a search with `beams` open ends finds.
@@ -140,6 +150,7 @@ def beam_search(
 
     Args:
         length_penalty: exponent of the length that a log probability is divided by; higher favors longer.
+        length_offset: that of `length_norm`; 0 for Hugging Face's search.
     """
     config = decoder.config
     check_length(config, max_length)
@@ -162,7 +173,7 @@ def beam_search(
         candidates, beam = extend(running, scores, length, 2 * beams)
         ends = (candidates.ids[..., length] == config.end) | (length == max_length - 1)
         among_best = torch.arange(2 * beams, device=device) < beams
-        done = candidates.scores / length**length_penalty
+        done = candidates.scores / length_norm(length, length_penalty, length_offset)
         done = done.masked_fill(~(ends & among_best & open_), -torch.inf)
         ended = ended.best_of(Beams(candidates.ids, done))
 
@@ -172,7 +183,7 @@ def beam_search(
         for layer in past:  # the context's keys are the same for all beams of a row: they stay
             layer.attention.reorder(came_from)
         best_length = max_length - 1 if early_stopping == "never" and length_penalty > 0 else length
-        hope = goes_on[:, :1] / best_length**length_penalty
+        hope = goes_on[:, :1] / length_norm(best_length, length_penalty, length_offset)
         worst = ended.scores.min(dim=1, keepdim=True).values
         missing = worst == -torch.inf
         open_ &= missing if early_stopping == "first" else missing | (hope > worst)

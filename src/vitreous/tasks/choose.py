@@ -109,7 +109,8 @@ def choose(
     """
     if name:
         chosen = recipe(name)
-        return Choice(chosen.config, (f"{name}, as asked",), tuple(chosen.imposed))
+        config = chosen.suited(name=model, encoder=encoder, images=data.images)
+        return Choice(config, (f"{name}, as asked",), tuple(chosen.imposed))
     if encoder:
         return choose_fine_tuning(source, data, encoder)
     return choose_recipe(source, data, model)
@@ -239,14 +240,16 @@ def fitted_to_count(config: AnyRun, images: int) -> tuple[AnyRun, tuple[str, ...
     training = config.training
     batch = max(1, images // STEPS_IN_AN_EPOCH)
     factor = batch / training.batch_size
-    rate = training.peak_lr * (factor if training.optimizer.kind == "sgd" else factor**0.5)
+    power = 0.0 if training.lr_batch_size else 1.0 if training.optimizer.kind == "sgd" else 0.5
+    rate = training.peak_lr * factor**power
     total = training.steps or round(training.epochs * (images // batch))
     warmup = training.schedule.warmup
     if warmup > WARMUP * total:
         warmup = WARMUP
     changed = {"batch_size": batch, "peak_lr": rate, "grad_accum_steps": 1, "schedule": {"warmup": warmup}}
+    scaled = configure(config, {"training": changed})
     sentence = (
-        f"{images} images: batches of {batch} instead of {training.batch_size}, at a peak rate of {rate:.2g} "
-        f"instead of {training.peak_lr:g}"
+        f"{images} images: batches of {batch} instead of {training.batch_size}, at a peak rate of "
+        f"{scaled.training.scaled_lr:.2g} instead of {training.scaled_lr:g}"
     )
-    return configure(config, {"training": changed}), (sentence,)
+    return scaled, (sentence,)

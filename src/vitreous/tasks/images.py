@@ -64,6 +64,9 @@ class ImageTask(Task):
         init = init or settings.get("init")
         choice = self.choose(source, data, settings, recipe=recipe, init=init)
         config = choice.config
+        if recipe:  # it has been fitted to the model that is named
+            settings = {**settings, "model": {**settings.get("model", {})}}
+            settings["model"].pop("name", None)
         if init:
             config = fitted_to_checkpoint(config, init, self.for_checkpoint(settings, init), choice.imposed)
         config = self.configured(config, data, {**settings, "task": self.name})
@@ -96,7 +99,7 @@ class ImageTask(Task):
         self, source: Any, data: Any, settings: Tree, *, recipe: str | None, init: str | None
     ) -> Choice:
         """Choose a recipe for the data."""
-        encoder = checkpoint(init).config if init and not recipe else None
+        encoder = checkpoint(init).config if init else None
         model = settings.get("model", {}).get("name")
         return choose(str(source), data.summary, name=recipe, encoder=encoder, model=model)
 

@@ -40,6 +40,9 @@ class OptimizerConfig(Config):
     weight_decay: NotNegative = Field(
         default=0.05, description="how much matrices shrink in a step; see decay_form"
     )
+    weight_decay_end: NotNegative | None = Field(
+        default=None, description="where the decay goes along a cosine; None: it stays"
+    )
     decay_form: Literal["times-rate", "independent"] = Field(
         default="times-rate",
         description="w -= rate * decay * w (PyTorch), or w -= rate / peak_lr * decay * w (big_vision)",
@@ -48,6 +51,11 @@ class OptimizerConfig(Config):
         default=None, gt=0, le=1, description="learning rate of layer l times this to the power L + 1 - l"
     )
     clip_norm: float | None = Field(default=1.0, gt=0, description="largest global norm of the gradient")
+    clip_each: float | None = Field(
+        default=None,
+        gt=0,
+        description="largest norm of each weight's own gradient, instead of the global one",
+    )
     sam_radius: float | None = Field(
         default=None, gt=0, description="sharpness-aware minimization (2010.01412) on top: rho"
     )
@@ -56,8 +64,11 @@ class OptimizerConfig(Config):
 class ScheduleConfig(Config):
     """The learning rate over the steps, as a share of its peak."""
 
-    kind: Literal["linear", "cosine", "constant", "rsqrt"] = Field(
+    kind: Literal["linear", "cosine", "constant", "rsqrt", "steps"] = Field(
         default="cosine", description="the curve after the warm-up"
+    )
+    drops: tuple[Share, ...] = Field(
+        default=(0.3, 0.6, 0.9), description="steps: parts of the run after which the rate is a tenth"
     )
     warmup: NotNegative = Field(default=0.05, description="linear, from 0; steps, or below 1 a share of them")
     cooldown: NotNegative = Field(
@@ -65,6 +76,12 @@ class ScheduleConfig(Config):
     )
     end: Share = Field(default=0.0, description="where linear and cosine end, as a share of the peak")
     timescale: NotNegative = Field(default=10_000, description="rsqrt: sqrt(timescale / (timescale + step))")
+
+    @model_validator(mode="after")
+    def _drops_of_steps(self) -> ScheduleConfig:
+        if self.kind != "steps" and self.drops != type(self).model_fields["drops"].default:
+            raise ValueError(f"drops have no effect on kind={self.kind}: set kind=steps, or leave them out")
+        return self
 
 
 class DistillationConfig(Config):
@@ -103,7 +120,14 @@ class TrainingConfig(Config):
     peak_lr: float = Field(default=1e-3, gt=0, description="largest learning rate, after the warm-up")
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
+    lr_batch_size: Positive | None = Field(
+        default=None, description="the batch that peak_lr is for: it grows with batch_size; None: it does not"
+    )
     ema_decay: float | None = Field(default=None, gt=0, lt=1, description="averaged weights; None: none")
+    ema_warmup: bool = Field(
+        default=True,
+        description="the average begins with a short memory; false: Polyak's, as long from the start",
+    )
 
     loss: Literal["softmax", "sigmoid"] = Field(
         default="softmax", description="cross-entropy, or binary cross-entropy summed over the classes"
@@ -115,8 +139,16 @@ class TrainingConfig(Config):
     initialization: Scheme = Field(
         default="google", description="of random weights: as in Google's code or in timm"
     )
+    head_bias_init: float = Field(
+        default=0.0, description="of a fresh head: -10 makes all classes improbable at first, for sigmoid"
+    )
+    head_std_init: NotNegative | None = Field(
+        default=None, description="deviation of a fresh head's weights; None: as the scheme has it"
+    )
     freeze: Annotated[tuple[str, ...], Names] = Field(
-        default=(), description='parts that do not learn: "stem", "blocks.0"; "backbone": all but the head'
+        default=(),
+        description='parts that do not learn: "stem", "blocks.0"; "backbone": all but the head; '
+        '"position.prefix": no positions on the class token',
     )
     lora: LoRAConfig = LoRAConfig()
 
@@ -165,9 +197,18 @@ class TrainingConfig(Config):
                 f"a batch of {self.batch_size} cannot be split into {self.grad_accum_steps} equal "
                 "micro-batches: make training.batch_size a multiple of training.grad_accum_steps"
             )
+        if not self.ema_warmup and self.ema_decay is None:
+            raise ValueError(
+                "training.ema_warmup=false has no effect without training.ema_decay: set it, too"
+            )
         if self.shard_group and not self.shard:
             raise ValueError("training.shard_group needs sharded weights: add --shard, or leave it out")
         return self
+
+    @property
+    def scaled_lr(self) -> float:
+        """The peak learning rate at this batch size (1706.02677)."""
+        return self.peak_lr * self.batch_size / (self.lr_batch_size or self.batch_size)
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Return the number of steps of the run; of one that has a time, what is taken for it at first."""

@@ -35,6 +35,7 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     )
     if config.training.initialization != "google":
         init_weights(model, torch_generator(config.seed, "weights"), config.training.initialization)
+    init_head(model, config)
     if config.init:
         loaded = checkpoint(config.init, image_size=config.model.image_size)
         take_weights(model, loaded, config.init)
@@ -45,6 +46,19 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     if config.training.lora.rank:
         add_lora(model, config.training.lora, seed=config.seed)
     return model
+
+
+@torch.no_grad()
+def init_head(model: Model, config: RunConfig) -> None:
+    """Draw a fresh classifier as the training says, which a checkpoint of the same classes replaces."""
+    std, bias = config.training.head_std_init, config.training.head_bias_init
+    rng = torch_generator(config.seed, "head")
+    for layer in model.head.modules():
+        if isinstance(layer, nn.Linear):
+            if std is not None:
+                nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std, generator=rng)
+            if bias and layer.bias is not None:
+                nn.init.constant_(layer.bias, bias)
 
 
 def checkpoint(source: str, **overrides: Any) -> Model:
@@ -117,6 +131,9 @@ def freeze(model: Model, parts: Sequence[str]) -> None:
     """
     known = {name for name, _ in model.named_modules() if name} | {n for n, _ in model.named_parameters()}
     for part in parts:
+        if part == "position.prefix" and "position.table" in known:
+            without_prefix_positions(model)
+            continue
         if isinstance(model, Segmenter) and f"encoder.{part}" in known:
             part = f"encoder.{part}"
         if part != "backbone" and part not in known:
@@ -125,6 +142,17 @@ def freeze(model: Model, parts: Sequence[str]) -> None:
             inside = name == part or name.startswith(part + ".")
             if inside or (part == "backbone" and not name.startswith("head.")):
                 parameter.requires_grad_(False)
+
+
+def without_prefix_positions(model: Model) -> None:
+    """Make the class token's row of the position table zero, and leave it so (DeiT-III)."""
+    rows: Any = model.get_submodule("position").extra
+    table = model.get_parameter("position.table")
+    mask = torch.ones(len(table), 1)
+    mask[:rows] = 0
+    with torch.no_grad():
+        table.mul_(mask)
+    table.register_hook(lambda gradient: gradient * mask.to(gradient))  # type: ignore[no-untyped-call]
 
 
 def absolute_source(source: str) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.models.legacy import current_weights
-from vitreous.training.config import ScheduleConfig, TrainingConfig
+from vitreous.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.parallel import Shards
 
@@ -49,12 +49,14 @@ class Average:
             move_towards(self.model, self.following, weight)
 
 
-def exponential(decay: float) -> AverageWeight:
+def exponential(decay: float, *, warmup: bool = True) -> AverageWeight:
     """Return the weights of an exponential moving average (EMA, Polyak averaging).
 
-    The decay grows from 0.1 to its set value as (1 + t) / (10 + t), so that a short run does not remember its
-    random initialization.
+    With a warm-up the decay grows from 0.1 to its set value as (1 + t) / (10 + t), so that a short run does
+    not remember its random initialization.
     """
+    if not warmup:
+        return lambda step: 1 - decay
     return lambda step: 1 - min(decay, (1 + step) / (10 + step))
 
 
@@ -117,11 +119,12 @@ class Learner:
         averaging: AverageWeight | None = None,
     ) -> Learner:
         """Return the learner before its first step; `averaging` holds where `config` has no `ema_decay`."""
-        averaging = exponential(config.ema_decay) if config.ema_decay else averaging
+        if config.ema_decay:
+            averaging = exponential(config.ema_decay, warmup=config.ema_warmup)
         average = Average(model, averaging, shards) if averaging else None
         if shards:
             shards.root = shards.shard_model(model)
-        optimizers = make_optimizers(model, config.optimizer, config.peak_lr, sharded=shards is not None)
+        optimizers = make_optimizers(model, config.optimizer, config.scaled_lr, sharded=shards is not None)
         return cls(model, optimizers, average, shards=shards)
 
     @property
@@ -130,11 +133,15 @@ class Learner:
         return next(self.model.parameters()).device
 
     def set_learning_rate(self, config: TrainingConfig, total: int) -> float:
-        """Set the learning rate of the next of `total` steps, each group's by its scale. Return it."""
-        lr = self.lr_factor * config.peak_lr * learning_rate(self.step, total, config.schedule)
+        """Set the learning rate of the next of `total` steps, each group's by its scale, and its weight decay
+        where that changes. Return the rate."""
+        lr = self.lr_factor * config.scaled_lr * learning_rate(self.step, total, config.schedule)
+        share = weight_decay(self.step, total, config.optimizer)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["scale"]
+                if share is not None:
+                    group["weight_decay"] = group["decay_scale"] * share
         return lr
 
     @property
@@ -277,9 +284,18 @@ def learning_rate(step: int, total: int, config: ScheduleConfig) -> float:
             share = config.end + (1 - config.end) * (1 + math.cos(math.pi * done)) / 2
         case "constant":
             share = 1.0
+        case "steps":
+            share = 0.1 ** sum(step >= round(drop * total) for drop in config.drops)
         case "rsqrt":
             share = math.sqrt(config.timescale / (config.timescale + step - warmup))
     return share * min(1.0, (total - step) / cooldown) if cooldown else share
+
+
+def weight_decay(step: int, total: int, config: OptimizerConfig) -> float | None:
+    """Return the weight decay at a step of a run, along half a cosine (DINO, 2104.14294); None where it does
+    not change."""
+    start, end = config.weight_decay, config.weight_decay_end
+    return None if end is None else end + (start - end) * (1 + math.cos(math.pi * step / total)) / 2
 
 
 def in_steps(length: float, total: int) -> int:

@@ -23,7 +23,8 @@ def make_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """Return the optimizer of every parameter that learns; two of them for Muon, which takes matrices only.
 
-    Each group has `scale`, its share of the schedule's learning rate (layer-wise decay).
+    Each group has `scale`, its share of the schedule's learning rate (layer-wise decay), and `decay_scale`,
+    its share of the weight decay's.
     """
     groups = parameter_groups(model, config, peak_lr)
     # PyTorch has no fused SGD for shards.
@@ -112,9 +113,7 @@ def adamw(groups: list[Group], config: OptimizerConfig) -> torch.optim.AdamW:
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) -> list[Group]:
     """Group the parameters that learn by weight decay and by their layer's share of the learning rate."""
-    decay = config.weight_decay
-    if config.decay_form == "independent":
-        decay /= peak_lr
+    form = 1 / peak_lr if config.decay_form == "independent" else 1.0
     # Matrices and kernels; not biases, norms, LayerScale, tokens, positions, probes.
     decaying = {id(each.weight) for each in model.modules() if isinstance(each, nn.Linear | nn.Conv2d)}
     layers = depth(model) if config.layer_decay else 0
@@ -123,11 +122,9 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) 
         if not parameter.requires_grad:
             continue
         scale = config.layer_decay ** (layers + 1 - layer_of(name, layers)) if config.layer_decay else 1.0
-        its_decay = decay if id(parameter) in decaying else 0.0
-        group = groups.setdefault(
-            (scale, its_decay),
-            {"params": [], "lr": peak_lr * scale, "scale": scale, "weight_decay": its_decay},
-        )
+        its_form = form if id(parameter) in decaying else 0.0
+        settings = {"lr": peak_lr * scale, "scale": scale, "weight_decay": config.weight_decay * its_form}
+        group = groups.setdefault((scale, its_form), {"params": [], **settings, "decay_scale": its_form})
         group["params"].append(parameter)
     if not groups:
         raise InputError("there is nothing to train: training.freeze covers every parameter of the model")

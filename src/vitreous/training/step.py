@@ -150,9 +150,12 @@ class TrainStep:
         """Compute the clipped gradient of a batch into `.grad`."""
         gradient, radius = partial(self.gradient, batch), self.config.optimizer.sam_radius
         self.measured = sharpness_aware(gradient, self.parameters, radius) if radius else gradient()
-        norm, limit = global_norm([p.grad for p in self.parameters]), self.config.optimizer.clip_norm
-        if limit is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, norm)
+        norm, optimizer = global_norm([p.grad for p in self.parameters]), self.config.optimizer
+        if optimizer.clip_each is not None:
+            for parameter in self.parameters:
+                torch.nn.utils.clip_grad_norm_(parameter, optimizer.clip_each)
+        elif optimizer.clip_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, optimizer.clip_norm, norm)
         self.finite = torch.isfinite(norm)
 
     def take(self) -> None:

@@ -16,6 +16,7 @@ from vitreous.data.decoding import BadImage, is_gray
 from vitreous.data.sources.binaries import CIFAR10, CIFAR100, open_cifar, open_mnist
 from vitreous.data.sources.bundled import open_digits, open_synthetic, without_validation
 from vitreous.data.sources.folders import open_folder
+from vitreous.data.sources.formulas import open_formulas
 from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
 from vitreous.data.sources.objects import open_objects
@@ -33,7 +34,7 @@ SAMPLE = 64  # images whose size and color are looked at
 FORMS = (
     "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
     ".parquet; shards name-{000..099}.tar; cifar10:PATH, cifar100:PATH, mnist:PATH; hf:NAME; "
-    "synthetic:N@SIZE; world:LABELS, such as world:shapes"
+    "formulas:CLASSESxIMAGES@SIZE; synthetic:N@SIZE; world:LABELS, such as world:shapes"
 )
 
 
@@ -90,6 +91,8 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
         return open_digits(config)
     if colon and kind == "hf":
         return open_hub(rest, config, targets)
+    if colon and kind == "formulas":
+        return open_formulas(rest, without_validation(config))
     if colon and kind == "synthetic":
         return split(open_synthetic(rest), without_validation(config))
     if colon and kind == "world":
@@ -108,7 +111,8 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
         return open_manifest(path, config, targets)
     if path.exists():
         raise InputError(f"{spec} is a file of no known form: DATA is {FORMS}")
-    close = get_close_matches(kind, ["digits", "hf", "synthetic", "world", *BINARIES], n=1, cutoff=0.7)
+    names = ["digits", "formulas", "hf", "synthetic", "world", *BINARIES]
+    close = get_close_matches(kind, names, n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
 

@@ -272,9 +272,9 @@ def objective_figure(
         return HTML.image_triples(list(zip(zip(*columns, strict=True), names, strict=True)), shown)
 
     if config.task == "dino":
-        large, small = objective.crops(images, generator)
+        large, small = objective.crops(images, objective.preprocessing, generator)
         kinds = ("image", "global-crop", "local-crop")
-        return exhibit("views", triples(kinds, images, large[0], small[0] if small else large[1]))
+        return exhibit("views", triples(kinds, images, large[:, 0], small[:, 0] if small.shape[1] else large[:, 1]))
     masked, reconstructed = objective.eval().reconstruct(images, generator)
     target = config.pretraining.masked_patch.target if config.task == "masked-patch" else None
     return exhibit(

@@ -27,9 +27,10 @@ from vitreous.models import parts
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Positive
 from vitreous.models.names import Model, build
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.views import MultiCrop, ViewsConfig
+from vitreous.tasks.pretraining.views import Views, ViewsConfig, multi_crop
 from vitreous.training.learner import move_towards
 
 
@@ -105,7 +106,7 @@ class DINO(nn.Module):
         super().__init__()
         self.config = config or DINOConfig()
         self.steps = steps
-        self.crops = MultiCrop(model, self.config.views)
+        self.crops = multi_crop(model, self.config.views)
         self.model = model
         self.small_features = FeaturesAt(model, self.crops.small_size)
         self.head = ProjectionHead(feature_width(model), self.config, seed=seed)
@@ -114,6 +115,10 @@ class DINO(nn.Module):
         # Parameters that no gradient moves: a saved state holds parameters.
         self.center = nn.Parameter(torch.zeros(self.config.prototypes), requires_grad=False)
         self.step = nn.Parameter(torch.zeros(()), requires_grad=False)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return self.model.preprocessing
 
     @property
     def encoder(self) -> Model:
@@ -132,13 +137,14 @@ class DINO(nn.Module):
         return self
 
     def forward(
-        self, images: Float[Tensor, "B C H W"], generator: torch.Generator
+        self, images: Views | Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The loss over all pairs of different views."""
+        """The loss over all pairs of different views; those of whole images are cut here."""
         done = self.done
+        views = images if isinstance(images, Views) else self.crops(images, self.preprocessing, generator)
         if self.training:
             self.head.frozen = done < self.config.freeze_prototypes
-        large, small = self.crops(images, generator)
+        large, small = (each.unbind(dim=1) for each in views)
         student = [self.head(self.model.features(view)) for view in large]
         student += [self.head(self.small_features(self.model, view)) for view in small]
         with torch.no_grad():

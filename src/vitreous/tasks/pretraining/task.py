@@ -20,7 +20,7 @@ from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
 from vitreous.data.splitting import split
-from vitreous.errors import InputError
+from vitreous.errors import InputError, nearest
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.probing import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
@@ -34,12 +34,13 @@ from vitreous.tasks.pretraining.dino import DINO, DINOConfig
 from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, load_decoder, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig, MaskedPatchPrediction
 from vitreous.tasks.pretraining.masking import SimMIM, SimMIMConfig
-from vitreous.tasks.pretraining.views import ViewsConfig
+from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, Views, ViewsConfig, small_size
 from vitreous.tasks.task import Material, Measure, Plan, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
+from vitreous.training.recipes import Recipe, read_recipe
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
@@ -47,7 +48,7 @@ ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 SelfSupervision = MaskedPatchPrediction | MAE | SimMIM | DINO
 FOR_CLASSES = {
-    "training": ("loss", "label_smoothing", "distillation", "lora"),
+    "training": ("loss", "label_smoothing", "distillation", "lora", "head_bias_init", "head_std_init"),
     "augmentation": ("mixup", "cutmix", "mix_probability"),
     "evaluation": ("calibrate", "temperature"),
     "data": ("class_balance",),
@@ -139,6 +140,16 @@ def rules(
     return packaged_config(PretrainingRunConfig, name, tree)
 
 
+RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.toml"))}
+
+
+def pretraining_recipe(name: str) -> Recipe:
+    """Return a paper's pre-training. Raises InputError: there is none of that name."""
+    if name not in RECIPES:
+        raise InputError(f"unknown recipe of a pre-training {name!r}: {nearest(name, list(RECIPES))}")
+    return read_recipe(RECIPES[name], PretrainingRunConfig())
+
+
 def by_model(config: PretrainingRunConfig, data: DataSummary) -> dict[str, Any]:
     """Return what follows from the encoder and the number of images: MAE's decoder, DINO's head. A published
     MAE brings its own decoder."""
@@ -213,7 +224,7 @@ class Pretraining(ImageTask):
     default_source = "digits"
     training_words = "pre-training"
     options: ClassVar = {
-        "pretrain": frozenset({"--model", "--init", "--image-size"}),
+        "pretrain": frozenset({"--model", "--init", "--image-size", "--recipe"}),
         "inspect": INSPECTING,
     }
 
@@ -228,9 +239,10 @@ class Pretraining(ImageTask):
     def choose(
         self, source: Any, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
     ) -> Choice:
-        return Choice(
-            rules(data.summary, self.objective_name, str(source), settings.get("model", {}).get("name")), ()
-        )
+        named = settings.get("model", {}).get("name")
+        if recipe:
+            return Choice(pretraining_recipe(recipe).suited(name=named), ())
+        return Choice(rules(data.summary, self.objective_name, str(source), named), ())
 
     def plan(
         self, source: Any | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
@@ -240,7 +252,8 @@ class Pretraining(ImageTask):
 
     def configured(self, config: Any, data: Splits, settings: Tree) -> PretrainingRunConfig:
         config = configure(config, settings, {"model": {"num_classes": None}})
-        config = configure(config, by_model(config, data.summary), settings)
+        if config.recipe not in RECIPES:  # whose objective is that of a paper
+            config = configure(config, by_model(config, data.summary), settings)
         with torch.device("meta"):  # what does not fit is refused before a run is begun
             build_objective(build_model(config.model), self.objective_name, config.pretraining, steps=1)
         return config
@@ -254,6 +267,13 @@ class Pretraining(ImageTask):
         if config.init and isinstance(objective, MAE):
             load_decoder(objective, config.init)
         return objective
+
+    def reader(self, config: PretrainingRunConfig, data: Splits) -> ViewReader | None:
+        if self.name != "dino":
+            return None
+        views = config.pretraining.dino.views
+        crops = MultiCrop(views, config.model.image_size, small_size(config.model, views))
+        return ViewReader(data.train, config.preprocessing.channels, crops)
 
     def begin(self, learner: Learner) -> None:
         if isinstance(learner.model, DINO):
@@ -330,10 +350,10 @@ class Pretraining(ImageTask):
 
 
 def self_supervised(
-    objective: nn.Module, batch: Batch, generator: torch.Generator
+    objective: nn.Module, batch: Batch | Views, generator: torch.Generator
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
     """Return the loss of a self-supervised objective, whose masks and views come from the generator."""
-    return objective(batch.images, generator)
+    return objective(batch if isinstance(batch, Views) else batch.images, generator)
 
 
 DEFINED = tuple(Pretraining(name) for name in OBJECTIVES)

@@ -1,22 +1,37 @@
 """Recipes: one TOML file each, as `--config` takes it. The comment at its top gives the command, the
-hardware, the time and the accuracy to expect, with their source."""
+hardware, the time and the accuracy to expect, with their source.
+
+`[[rows]]` of a file are for some models (`models`) or numbers of images (`below`, `from`): the rows of the
+tables in papers. sources.toml has what the source of each setting says, and where.
+"""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from vitreous.errors import InputError, nearest
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import config_of
 from vitreous.training.config import RunConfig
-from vitreous.training.settings import configure
+from vitreous.training.settings import AnyRun, Tree, configure, leaves
 
 FOLDER = Path(__file__).parent
-NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+SOURCES = "sources"
+NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != SOURCES))
 
 # Fields of the model that a recipe for fine-tuning sets itself; the rest is the checkpoint's.
-IMPOSED = {"paper-fine-tuning": ("image_size",), "mae-fine-tuning": ("pooling", "drop_path")}
+IMPOSED = {
+    **dict.fromkeys(
+        ("paper-fine-tuning", "paper-fine-tuning-imagenet", "bit-hyperrule", "vtab-1k"), ("image_size",)
+    ),
+    "mae-fine-tuning": ("pooling", "final_norm", "drop_path"),
+}
 
 
 class Recipe(NamedTuple):
@@ -25,12 +40,57 @@ class Recipe(NamedTuple):
     Attributes:
         text: the comment at the top of its file.
         imposed: fields of the model that it keeps when a checkpoint brings the rest.
+        rows: settings for some models, or numbers of images.
+        model: what it says of its model besides the name.
     """
 
     name: str
     text: str
     config: RunConfig
-    imposed: tuple[str, ...]
+    imposed: tuple[str, ...] = ()
+    rows: tuple[Tree, ...] = ()
+    model: Tree = MappingProxyType({})
+
+    def suited(self, *, name: str | None = None, encoder: Any = None, images: int | None = None) -> RunConfig:
+        """Return its configuration with the rows that apply.
+
+        Args:
+            name: of the model that is trained instead of the recipe's; what the recipe says of its own model
+                holds for this one, too: dropout, pooling.
+            encoder: the configuration of the checkpoint that is fine-tuned.
+            images: in the training part.
+        """
+        config = self.config
+        if name is not None:
+            config = configure(config, {"model": {"name": name}})
+            kept = {key: value for key, value in self.model.items() if key in type(config.model).model_fields}
+            config = configure(config, {"model": kept})
+        for row in self.rows:
+            if applies(row, name, encoder or config.model, images):
+                config = configure(config, {key: row[key] for key in row if key not in CONDITIONS})
+        return config
+
+
+CONDITIONS = ("models", "below", "from")
+
+
+def applies(row: Tree, name: str | None, model: Any, images: int | None) -> bool:
+    """Return whether a row is for this model and this number of images."""
+    if "models" in row:
+        named = (name,) if name else row["models"]
+        return any(each in row["models"] and (name or same_size(model, each)) for each in named)
+    return images is not None and row.get("from", 0) <= images < row.get("below", float("inf"))
+
+
+def same_size(model: Any, name: str) -> bool:
+    """Return whether a configuration has the size that a name stands for."""
+    wanted = config_of(name)
+    if isinstance(model, ViTConfig) and isinstance(wanted, ViTConfig):
+        sizes = ("width", "depth", "patch_size")
+        same = all(getattr(model, size) == getattr(wanted, size) for size in sizes)
+        return same and model.stem.kind == wanted.stem.kind
+    both = [(getattr(each, "layers", None), getattr(each, "width_factor", None)) for each in (model, wanted)]
+    return both[0] == both[1]
 
 
 def recipe(name: str) -> Recipe:
@@ -41,8 +101,63 @@ def recipe(name: str) -> Recipe:
     """
     if name not in NAMES:
         raise InputError(f"unknown recipe {name!r}: {nearest(name, NAMES)}")
-    file = (FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+    return read_recipe(FOLDER / f"{name}.toml", RunConfig())
+
+
+def read_recipe(path: Path, defaults: AnyRun) -> Recipe:
+    """Return the recipe of a file."""
+    file = path.read_text(encoding="utf-8")
     comment = takewhile(lambda line: line.startswith("#"), file.splitlines())
     text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in comment)
-    config = configure(RunConfig(), tomllib.loads(file), {"recipe": name})
-    return Recipe(name, text, config, IMPOSED.get(name, ()))
+    tree = tomllib.loads(file)
+    rows, name = tuple(tree.pop("rows", ())), path.stem
+    config = configure(defaults, tree, {"recipe": name})
+    model = tree.get("model", {})
+    own = {key: value for key, value in model.items() if key != "name"} if "name" in model else {}
+    return Recipe(name, text, config, IMPOSED.get(name, ()), rows, own)
+
+
+class Sourced(NamedTuple):
+    """What the source of a recipe says of a setting.
+
+    Attributes:
+        here: the value of the recipe.
+        there: that of the source.
+        where: file and line, table or section.
+        why: the reason for another value; "" where both are equal.
+    """
+
+    setting: str
+    here: Any
+    there: Any
+    where: str
+    why: str
+
+
+@cache
+def source_tables() -> Mapping[str, Tree]:
+    return tomllib.loads((FOLDER / f"{SOURCES}.toml").read_text(encoding="utf-8"))
+
+
+def source_table(name: str) -> dict[str, Any]:
+    """Return the rows of a table, with those of the table it is from."""
+    own = dict(source_tables()[name])
+    return {**(source_table(own.pop("from")) if "from" in own else {}), **own}
+
+
+def sourced(chosen: Recipe) -> list[Sourced]:
+    """Return every setting of a recipe that its source speaks of."""
+    if chosen.name not in source_tables():
+        raise InputError(f"{chosen.name} is vitreous's own recipe and has no source to be compared with")
+    values, found = leaves(chosen.config), []
+    for setting, (there, where, *why) in source_table(chosen.name).items():
+        there = None if there == "none" else tuple(there) if isinstance(there, list) else there
+        found.append(Sourced(setting, value_of(values, setting), there, where, *(why or [""])))
+    return found
+
+
+def value_of(values: Tree, setting: str) -> Any:
+    """Return a leaf; None for one in a group that is off."""
+    while setting not in values and "." in setting:
+        setting = setting.rpartition(".")[0]
+    return values.get(setting)
