@@ -1,16 +1,14 @@
-"""Does pre-training without labels pay? 5,000 made images, 20 of each class with a label.
+"""Does pre-training without labels pay, at equal total compute, against the best that learns from scratch?
 
-    python benchmarks/self_supervised.py --out benchmarks/results/self_supervised.json
+    python benchmarks/self_supervised.py --objectives mae dino --seeds 1 2 3 --out FILE.json
 
-An image is 24x24 and gray: one handwritten digit (of scikit-learn's) of random size, slant and place, light
-on a dark ground, with noise. The digits of the test images are none of those in the training images. The
-same small ViT (4 layers of width 64, patches of 4x4) is fine-tuned from scratch, and from an encoder that saw
-the 5,000 images without labels as a masked autoencoder. Both learn the same 200 images for as many epochs
-with the same augmentation and peak rate, the best one from scratch on another set; --long 5 lets the one from
-scratch learn for as long as pre-training and fine-tuning take together. Every seed draws another set, other
-weights, masks and labels; intervals are Student's, over the seeds, and over the gains in pairs.
-
-results/self_supervised_clutter.json is an earlier set on which pre-training did harm, and why.
+A set of the generated image world (`--set glyphs`: letters of an invented alphabet over clutter; its test
+images look different) has 5,000 images, ten of each class with a label. On one side `vitreous pretrain`
+learns from all images without labels for `--minutes`, and `vitreous train --init` from the labeled ones for
+`--tuning-minutes`; on the other `vitreous train` learns from the labeled ones for both times together. All
+models, rates and changes of images are those that the product chooses by itself. Time is processor time of
+one thread, so that other work on the machine changes little. Tune on some sets (`shapes`), judge on others;
+intervals are Student's, over the seeds.
 """
 
 from __future__ import annotations
@@ -19,180 +17,142 @@ import argparse
 import json
 import os
 import platform
-import resource
-import sys
+import statistics
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from datetime import date
-from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
-from few_labels import Comparison, Outcome, compare, mean_and_interval
-from numpy.typing import NDArray
-from PIL import Image
-from sklearn.datasets import load_digits
 
 import vitreous as vt
-from vitreous.data.dataset import ArrayImages, Splits
-from vitreous.data.sources import summarize
-from vitreous.training.config import ScheduleConfig, TrainingConfig
+from vitreous.data.config import DataConfig
+from vitreous.data.dataset import Splits, Subset
+from vitreous.data.sources import open_data, summarize
+from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.probing import beside_baselines, probe
+from vitreous.tasks import task_named
+from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
+from vitreous.tasks.pretraining.rules import OBJECTIVES, by_model, rules
+from vitreous.tasks.running import learn
+from vitreous.training.initial_model import checkpoint, fitted_to_checkpoint
+from vitreous.training.run import Run
+from vitreous.training.settings import configure
+from vitreous.training.trainer import Trainer
 
-SIDE = 24
-UNLABELED, TEST, LABELED = 5000, 2000, 20
-TRAINING_DIGITS = 1297  # of 1,797; test images are made of the others
-CLASSES = tuple("0123456789")
-Rng = np.random.Generator
-
-
-def made_splits(seed: int) -> Splits:
-    """Training and test images, composed of different digits."""
-    digits = load_digits()
-    order = np.random.default_rng(seed).permutation(len(digits.images))
-    parts = []
-    for name, count, chosen in (
-        ("train", UNLABELED, order[:TRAINING_DIGITS]),
-        ("test", TEST, order[TRAINING_DIGITS:]),
-    ):
-        rng = np.random.default_rng([seed, name == "test"])
-        drawn = rng.choice(chosen, size=count)
-        pixels = np.stack([image(digits.images[index], rng) for index in drawn])
-        targets = digits.target[drawn].astype(np.int64)
-        parts.append(ArrayImages(pixels, targets, CLASSES, name=f"made-{seed}-{name}"))
-    return Splits(parts[0], None, parts[1], f"made-{seed}", summarize(parts[0]))
+# Two-sided 97.5 % quantiles of Student's t for 2 to 10 seeds.
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+CPU = torch.device("cpu")
 
 
-def image(digit: NDArray[np.float64], rng: Rng) -> NDArray[np.uint8]:
-    """A dark ground, the digit, noise."""
-    canvas = Image.new("L", (SIDE, SIDE), 20)
-    height = int(rng.integers(12, 21))
-    width = int(np.clip(rng.integers(12, 21), height - 4, height + 4))
-    mask = Image.fromarray((digit * 15.9).astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
-    mask = mask.rotate(rng.uniform(-25, 25), Image.Resampling.BICUBIC)
-    left, top = int(rng.integers(0, SIDE - width + 1)), int(rng.integers(0, SIDE - height + 1))
-    canvas.paste(int(rng.uniform(170, 255)), (left, top), mask)
-    return (np.asarray(canvas) + rng.normal(0, 12, (SIDE, SIDE))).clip(0, 255).astype(np.uint8)
+def few_labels(splits: Splits, count: int, seed: int) -> Splits:
+    """The same data with `count` training images of each class, drawn by the seed."""
+    rng = np.random.default_rng(seed)
+    targets = splits.train.targets
+    chosen = [rng.permutation(np.flatnonzero(targets == label))[:count] for label in np.unique(targets)]
+    train = Subset(splits.train, np.sort(np.concatenate(chosen)))
+    return splits._replace(train=train, summary=summarize(train))
 
 
-def comparison(splits: Splits, options: argparse.Namespace) -> Comparison:
-    tuning = TrainingConfig(
-        epochs=options.fine_tuning_epochs,
-        batch_size=50,
-        peak_lr=options.rate,
-        schedule=ScheduleConfig(warmup=0.1),
-        label_smoothing=0.1,
-        log_every=1000,
-    )
-    return Comparison(
-        splits=splits,
-        labeled=LABELED,
-        pretraining={
-            "model": {
-                "image_size": SIDE,
-                "patch_size": 4,
-                "stem": {"kind": "patch"},
-                "layer_scale": None,
-                "width": 64,
-                "depth": 4,
-                "heads": 4,
-                "mlp_dim": 128,
-                "position": {"kind": "sincos-2d"},  # MAE's own
-            },
-            "training": {"epochs": options.epochs, "batch_size": 64, "peak_lr": 2e-3, "log_every": 78},
-            "augmentation": {"affine": None},
-            "evaluation": {"every_epochs": 1000},
-            "pretraining": {
-                "mae": {"normalize_pixels": False, "decoder_width": 64, "decoder_mlp_dim": 128},
-                "masked_patch": {"target": "pixels"},
-            },
-        },
-        training=tuning,
-        from_scratch=tuning.model_copy(update={"peak_lr": options.scratch_rate}),
-    )
+def finished(path: Path, config: Callable[[], Any], splits: Splits) -> Run:
+    """The run at `path`, which is trained unless it has been."""
+    run = Run.open(path, task_named(config().task).config) if (path / "config.toml").exists() else None
+    run = run or Run.create(path, config())
+    if not (path / "model" / "config.json").exists():
+        started = process_time()
+        learn(run, splits, device=CPU)
+        print(f"{path.name}: {process_time() - started:.0f} s of processor time", flush=True)
+    return run
 
 
-def outcomes_of(runs: Path, options: argparse.Namespace, seed: int) -> list[Outcome]:
-    """Every way with one seed, on one core."""
-    torch.set_num_threads(1)
-    plan = comparison(made_splits(seed), options)
+def timed(minutes: float, seed: int) -> dict[str, Any]:
+    return {"seed": seed, "training": {"minutes": minutes}}
+
+
+def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What each way reaches on the test images."""
+    source = f"world:{name}:{options.unlabeled}@{options.size}"
+    splits = open_data(source, DataConfig(split_seed=seed, validation_fraction=0.0))
+    few = few_labels(splits, options.labels, seed)
+    stem = f"{name}-{seed}"
+
+    def scratch() -> Any:
+        total = options.minutes + options.tuning_minutes
+        return configure(choose_recipe(source, few.summary).config, timed(total, seed), {"source": source})
+
+    rows = [row("none", finished(folder / f"{stem}-scratch", scratch, few), few)]
+    for objective in options.objectives:
+
+        def pretraining(objective: Any = objective) -> Any:
+            config = configure(rules(splits.summary, objective), timed(options.minutes, seed))
+            return configure(config, by_model(config, splits.summary, splits.train), {"source": source})
+
+        run = finished(folder / f"{stem}-{objective}", pretraining, splits)
+
+        def tuning(init: str = str(run.path)) -> Any:
+            base = choose_fine_tuning(source, few.summary, checkpoint(init).config).config
+            base = configure(base, timed(options.tuning_minutes, seed), {"source": source})
+            return fitted_to_checkpoint(base, init, {})
+
+        tuned = finished(folder / f"{stem}-{objective}-tuned", tuning, few)
+        frozen = run.model().eval()
+        probed = beside_baselines(probe(frozen, few, shots=(options.labels,)), frozen, few)
+        rows.append({**row(objective, tuned, few), "frozen": probed.to_json()})
+    return [{"set": name, "seed": seed, **each} for each in rows]
+
+
+def row(way: str, run: Run, few: Splits) -> dict[str, Any]:
+    assert few.test is not None
+    return {"pre-training": way, "accuracy": round(evaluate(run.model(), few.test).accuracy, 4)}
+
+
+def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The gain of each objective over training from scratch, in pairs of seeds, with its interval."""
+    base = {(each["set"], each["seed"]): each["accuracy"] for each in rows if each["pre-training"] == "none"}
     found = []
-    cpu = torch.device("cpu")
-    for each in compare(
-        runs, plan, objectives=options.objectives, long=options.long, seeds=[seed], device=cpu
-    ):
-        print(
-            f"{each.variant.name}: {each.accuracy:.2%}, before fine-tuning k-NN {each.knn:.2%}",
-            file=sys.stderr,
-            flush=True,
-        )
-        found.append(each)
+    for way in dict.fromkeys(each["pre-training"] for each in rows if each["pre-training"] != "none"):
+        mine = [each for each in rows if each["pre-training"] == way]
+        values = [each["accuracy"] - base[each["set"], each["seed"]] for each in mine]
+        mean, count = statistics.fmean(values), len(values)
+        margin = STUDENT[min(count, 10) - 2] * statistics.stdev(values) / count**0.5 if count > 1 else None
+        interval = None if margin is None else [round(mean - margin, 4), round(mean + margin, 4)]
+        found.append({"pre-training": way, "gain": round(mean, 4), "interval": interval, "pairs": count})
     return found
 
 
-def table(outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """One row for each way, over its seeds; and the gain over learning from scratch, short and long."""
-    rows: list[dict[str, Any]] = []
-    ways = dict.fromkeys((each.variant.objective, each.variant.times) for each in outcomes)
-    for objective, times in ways:
-        mine = reached(outcomes, objective, times)
-        row: dict[str, Any] = {
-            "pre-training": objective or ("none" if times == 1 else f"none, {times} times the epochs"),
-            "accuracy": over_seeds([each.accuracy for each in mine]),
-            "k-NN accuracy before fine-tuning": over_seeds([each.knn for each in mine]),
-            "seconds of pre-training": round(sum(each.pretraining_seconds for each in mine) / len(mine)),
-            "seconds of fine-tuning": round(sum(each.fine_tuning_seconds for each in mine) / len(mine)),
-        }
-        if objective:
-            for than in (each for way, each in ways if way is None):
-                pairs = zip(mine, reached(outcomes, None, than), strict=True)
-                name = "gain" if than == 1 else f"gain over {than} times the epochs"
-                row[name] = over_seeds([ours.accuracy - theirs.accuracy for ours, theirs in pairs])
-        rows.append(row)
-    return rows
-
-
-def reached(outcomes: list[Outcome], objective: str | None, times: int) -> list[Outcome]:
-    """Those of one way, by seed."""
-    chosen = [each for each in outcomes if each.variant[0] == objective and each.variant.times == times]
-    return sorted(chosen, key=lambda each: each.variant.seed)
-
-
-def over_seeds(values: list[float]) -> dict[str, Any]:
-    mean, low, high = mean_and_interval(values)
-    return {
-        "mean": round(mean, 4),
-        "interval": [round(low, 4), round(high, 4)],
-        "by seed": [round(each, 4) for each in values],
-    }
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--objectives", nargs="*", default=["mae"])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--set", dest="sets", nargs="+", default=["glyphs"])
+    parser.add_argument("--objectives", nargs="+", default=["mae"], choices=OBJECTIVES)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--epochs", type=float, default=40)
-    parser.add_argument("--fine-tuning-epochs", type=float, default=200)
-    parser.add_argument("--rate", type=float, default=3e-3, help="peak learning rate after pre-training")
-    parser.add_argument("--scratch-rate", type=float, default=3e-3, help="the same from scratch")
-    parser.add_argument("--long", type=int, default=1, help="from scratch also with so many times the epochs")
-    parser.add_argument("--processes", type=int, default=2, help="seeds at a time, one thread each")
+    parser.add_argument("--unlabeled", type=int, default=5000)
+    parser.add_argument("--labels", type=int, default=10, help="of each class")
+    parser.add_argument("--size", type=int, default=32, help="pixels of a side")
+    parser.add_argument("--minutes", type=float, default=4.0, help="of pre-training")
+    parser.add_argument("--tuning-minutes", type=float, default=2.0, help="of fine-tuning")
     parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(options.processes) as pool:
-        one_seed = partial(outcomes_of, options.runs or Path(scratch), options)
-        outcomes = [each for found in pool.map(one_seed, options.seeds) for each in found]
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    shown = {key: value for key, value in vars(options).items() if key not in ("runs", "out", "processes")}
+    torch.set_num_threads(1)
+    # Budgets of minutes count processor time.
+    assert Trainer.__init__.__kwdefaults__ is not None
+    Trainer.__init__.__kwdefaults__["clock"] = process_time
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in options.sets:
+            for seed in options.seeds:
+                rows += one_seed(options.runs or Path(scratch), name, seed, options)
+    shown = {key: value for key, value in vars(options).items() if key not in ("runs", "out")}
     results = {
         "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores shared with other work, one thread a seed",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores shared with other work, one thread",
         "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
-        "cpu_seconds": round(spent.ru_utime + spent.ru_stime),
         "settings": shown,
-        "rows": table(outcomes),
+        "gains": gains(rows),
+        "rows": rows,
     }
     text = json.dumps(results, indent=1)
     print(text)

@@ -11,7 +11,7 @@ import pytest
 
 import vitreous as vt
 from vitreous.models.vit import ViT
-from vitreous.tasks.pretraining.task import PretrainingRunConfig
+from vitreous.tasks.pretraining.rules import PretrainingRunConfig
 from vitreous.training.run import Run
 
 Call = Callable[..., tuple[int, str, str]]

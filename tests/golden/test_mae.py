@@ -10,7 +10,7 @@ import vitreous as vt
 from vitreous.layers.stems import to_patches
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.mae import published_decoder, sincos_of_mae
-from vitreous.tasks.pretraining.task import PretrainingConfig, PretrainingRunConfig
+from vitreous.tasks.pretraining.rules import PretrainingConfig, PretrainingRunConfig
 
 TOLERANCE = 2e-5
 

@@ -1,14 +1,23 @@
 """DINO: the formulas of the teacher, the center and the loss by hand; views; that it learns."""
 
+import colorsys
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from vitreous.data.config import AugmentationConfig, RandomResizedCropConfig
+from vitreous.data.dataset import ArrayImages
+from vitreous.data.image_samples import image_loader
+from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.pretraining.dino import DINO, DINOConfig, FeaturesAt, cross_view_loss, signs_of_collapse
-from vitreous.tasks.pretraining.views import MultiCrop, ViewsConfig, blurred, random_crop, rotate_colors
+from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, ViewsConfig, multi_crop
 
 SMALL = {"prototypes": 32, "head_hidden": 32, "head_bottleneck": 16}
 
@@ -159,52 +168,136 @@ def test_a_bit_can_be_the_student(images):
     assert loss.isfinite()
 
 
+SIZE = 48  # of the originals that views are cut from
+CALM = {"flip": 0.0, "color": 0.0, "gray": 0.0, "blur": 0.0, "solarize": 0.0}
+WHOLE = {"large_scale": (1.0, 1.0), "small_count": 0}
+
+
+@pytest.fixture(scope="module")
+def original() -> Image.Image:
+    """Colors that change from pixel to pixel, so that every change shows."""
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8))
+
+
+def cut(
+    image: Image.Image, count: int, small: tuple[int, int] = (16, 16), **settings: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Large and small views of an image, cut `count` times: (count, V, H, W, C)."""
+    crops = MultiCrop(ViewsConfig(**settings), (32, 32), small)
+    views = [crops.cut(image, np.random.default_rng(number)) for number in range(count)]
+    parts = (torch.stack(each).permute(0, 1, 3, 4, 2).numpy() for each in zip(*views, strict=True))
+    large, others = parts
+    return large.astype(int), others.astype(int)
+
+
 def test_views_have_their_sizes_and_repeat_with_the_generator(tiny, images):
-    crops = MultiCrop(tiny(), ViewsConfig(small_count=3))
-    large, small = crops(images, torch.Generator().manual_seed(0))
-    assert [view.shape[-2:] for view in large] == [(32, 32)] * 2
-    assert [view.shape[-2:] for view in small] == [(16, 16)] * 3  # 3/7 of 32 in whole patches of 8
-    assert all(view.min() >= -1.01 and view.max() <= 1.01 for view in [*large, *small])
-    again, _ = crops(images, torch.Generator().manual_seed(0))
-    assert torch.equal(large[0], again[0])
-    assert not torch.equal(large[0], large[1])
+    model = tiny()
+    crops = multi_crop(model, ViewsConfig(small_count=3))
+    views = crops(images, model.preprocessing, torch.Generator().manual_seed(0))
+    assert views.images.shape == (len(images), 2, 3, 32, 32)
+    assert views.small.shape == (len(images), 3, 3, 16, 16)  # 3/7 of 32 in whole patches of 8
+    assert all(each.min() >= -1.01 and each.max() <= 1.01 for each in views)
+    again = crops(images, model.preprocessing, torch.Generator().manual_seed(0))
+    assert torch.equal(views.images, again.images)
+    assert not torch.equal(views.images[:, 0], views.images[:, 1])
 
 
-def test_a_crop_of_everything_is_the_image(images):
-    generator = torch.Generator().manual_seed(0)
-    whole = random_crop(images, (4.0, 4.0), (32, 32), flip=0.0, generator=generator)
-    assert torch.allclose(whole, images, atol=1e-4)
-    mirrored = random_crop(images, (4.0, 4.0), (32, 32), flip=1.0, generator=generator)
-    assert torch.allclose(mirrored, images.flip(-1), atol=1e-4)
+def test_a_view_is_a_bicubic_crop_of_the_original(original):
+    """By the box that the same random numbers give, in Pillow's own words."""
+    large, small = cut(original, 40, **{**CALM, "small_count": 1})
+    box = RandomResizedCropConfig(scale=(0.4, 1.0))
+    top, left, height, width = random_crop((SIZE, SIZE), box, np.random.default_rng(7))
+    kernel = Image.Resampling.BICUBIC
+    expected = original.resize((32, 32), kernel, (left, top, left + width, top + height))
+    assert np.array_equal(large[7, 0], np.asarray(expected, dtype=int))
+    whole, none = cut(original, 1, **CALM, **WHOLE)
+    expected = original.resize((32, 32), kernel)
+    assert np.array_equal(whole[0, 1], np.asarray(expected, dtype=int))
+    assert none.shape == (1, 0, 16, 16, 3)
+    assert len({each.tobytes() for each in small[:, 0]}) == 40
+    flipped, _ = cut(original, 60, **{**CALM, **WHOLE, "flip": 0.5})
+    mirrored = (flipped == whole[:, :, :, ::-1]).all(axis=(2, 3, 4))
+    assert ((flipped == whole).all(axis=(2, 3, 4)) ^ mirrored).all()
+    assert 0.35 < mirrored.mean() < 0.65
+
+
+def test_a_fifth_of_the_views_is_gray_and_most_have_other_colors(original):
+    """All gray, none gray, or no change of colors at all is found out."""
+    calm, _ = cut(original, 1, **CALM, **WHOLE)
+    large, _ = cut(original, 150, **{**CALM, **WHOLE, "gray": 0.2})
+    gray = (np.ptp(large, axis=-1) == 0).all(axis=(2, 3))
+    assert 0.12 < gray.mean() < 0.28
+    assert (large[~gray] == calm[0, 0]).all()
+    jittered, _ = cut(original, 150, **{**CALM, **WHOLE, "color": 0.8})
+    changed = (jittered != calm[0, 0]).any(axis=(2, 3, 4))
+    assert 0.72 < changed.mean() < 0.88
+    mean, spread = jittered.mean(axis=(2, 3, 4)), jittered.std(axis=(2, 3, 4))
+    assert mean.max() / mean.min() > 1.5  # brightness 0.6 ... 1.4
+    assert spread.max() / spread.min() > 1.5  # contrast 0.6 ... 1.4
+    hues = [colorsys.rgb_to_hsv(*each)[0] for each in jittered[:, :, 5, 5].reshape(-1, 3) / 255]
+    assert np.ptp(hues) > 0.05
+
+
+def test_only_the_first_view_is_always_blurred_and_only_the_second_solarized(original):
+    calm, _ = cut(original, 1, **CALM, **WHOLE)
+    large, _ = cut(original, 150, **{**CALM, **WHOLE, "blur": 0.5})
+    # A blur of 0.1 to 2 pixels of 224 is less than one of 32: a third changes nothing at all.
+    first, second = (large != calm[0, 0]).any(axis=(2, 3, 4)).mean(axis=0)
+    assert 0.55 < first < 0.85
+    assert second < 0.15
+    assert (large[:, 0].std(axis=(1, 2)) <= calm[0, 0].std(axis=(0, 1)) + 0.5).all()
+    large, _ = cut(original, 150, **{**CALM, **WHOLE, "solarize": 0.2})
+    changed = (large != calm[0, 0]).any(axis=(2, 3, 4))
+    assert changed.mean(axis=0) == pytest.approx([0.0, 0.2], abs=0.08)
+    inverted = np.where(calm[0, 0] < 128, calm[0, 0], 255 - calm[0, 0])
+    assert (large[changed] == inverted).all()
+    everything = {**CALM, "blur": 0.5, "small_count": 4, "small_scale": (1.0, 1.0), "large_scale": (1.0, 1.0)}
+    _, small = cut(original, 60, small=(32, 32), **everything)
+    assert 0.22 < (small != calm[0, 0]).any(axis=(2, 3, 4)).mean() < 0.48  # half of them
 
 
 def test_crops_stay_inside_the_image():
-    ramp = torch.linspace(0, 1, 64).expand(400, 1, 64, 64)
-    crops = random_crop(ramp, (0.1, 0.4), (8, 8), flip=0.0, generator=torch.Generator().manual_seed(0))
-    wide = (crops[:, 0, 0, -1] - crops[:, 0, 0, 0]) * 8 / 7
-    assert wide.min() > 0.26  # sqrt(0.1 * 3/4) = 0.27
-    assert wide.max() < 0.76  # sqrt(0.4 * 4/3) = 0.73
-    assert crops[:, 0, 0, 0].min() < 0.05
-    assert crops[:, 0, 0, -1].max() > 0.95
+    ramp = Image.fromarray(np.repeat(np.arange(64, dtype=np.uint8)[None], 64, axis=0) * 4)
+    _, small = cut(ramp, 200, **{**CALM, "small_count": 1, "small_scale": (0.1, 0.4)})
+    wide = (small[:, 0, 0, -1, 0] - small[:, 0, 0, 0, 0]) * 16 / 15 / 252
+    assert wide.min() > 0.24  # sqrt(0.1 * 3/4) = 0.27
+    assert wide.max() < 0.78  # sqrt(0.4 * 4/3) = 0.73
+    assert small.min() < 10
+    assert small.max() > 242
 
 
-def test_colors_turn_and_fade(images):
-    pixels = (images + 1) / 2
-    one, zero = torch.ones(16, 1, 1, 1), torch.zeros(16, 1, 1, 1)
-    assert torch.allclose(rotate_colors(pixels, one, zero), pixels, atol=1e-5)
-    gray = rotate_colors(pixels, zero, zero)
-    assert torch.allclose(gray[:, 0], gray[:, 2], atol=2e-2)
-    full = rotate_colors(pixels, one, 2 * math.pi * one)
-    assert torch.allclose(full, pixels, atol=1e-4)
+def test_the_loader_cuts_views_from_the_decoded_original(original):
+    """Larger than the model's images, each decoded once; the same for any number of workers, another in
+    each epoch."""
+    opened = []
 
+    class Counted(ArrayImages):
+        def image(self, index: int) -> Image.Image:
+            opened.append(index)
+            return super().image(index)
 
-def test_a_blur_keeps_the_mean_and_lowers_the_contrast():
-    noise = torch.rand(4, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    where = torch.tensor([True, True, True, False]).view(-1, 1, 1, 1)
-    smooth = blurred(noise, where, torch.Generator().manual_seed(1))
-    assert smooth.mean().item() == pytest.approx(noise.mean().item(), abs=1e-3)
-    assert (smooth[:3].std(dim=(1, 2, 3)) < noise[:3].std(dim=(1, 2, 3))).all()
-    assert torch.equal(smooth[3], noise[3])
+    pixels = np.stack([np.asarray(original)] * 6)
+    data = Counted(pixels, np.zeros(6, dtype=np.int64), ("a",), name="made")
+    crops = MultiCrop(ViewsConfig(**{**CALM, "small_count": 2}), (32, 32), (16, 16))
+    found = []
+    for workers in (0, 2):
+        loader = image_loader(
+            data,
+            preprocessing=Preprocessing(size=(32, 32)),
+            augmentation=AugmentationConfig(),
+            batch_size=3,
+            seed=0,
+            workers=workers,
+            reader=ViewReader(data, 3, crops),
+        )
+        found.append([*loader.epoch(0)])
+    first, second = found
+    assert sorted(opened) == sorted([*range(6)] * 2)
+    assert first[0].images.shape == (3, 2, 3, 32, 32)
+    assert first[0].small.shape == (3, 2, 3, 16, 16)
+    assert all(torch.equal(one.images, other.images) for one, other in zip(first, second, strict=True))
+    assert not torch.equal(first[0].images, next(loader.epoch(1)).images)
+    assert first[0].images.min() < -0.5  # normalized
 
 
 def test_a_step_follows_the_authors_pseudo_code(tiny, images):
@@ -219,7 +312,8 @@ def test_a_step_follows_the_authors_pseudo_code(tiny, images):
             parameter.add_(0.05 * torch.randn_like(parameter))  # the student has moved on
     loss, _ = dino(images, torch.Generator().manual_seed(3))
 
-    large, small = dino.crops(images, torch.Generator().manual_seed(3))
+    views = dino.crops(images, dino.preprocessing, torch.Generator().manual_seed(3))
+    large, small = (each.unbind(dim=1) for each in views)
 
     def probabilities(model, head, view, temperature, center):
         z = head.mlp(model.features(view)).detach().double()

@@ -1,10 +1,14 @@
 """MAE's parts; its equality with the authors' numbers is in tests/golden."""
 
+import numpy as np
 import pytest
 import torch
 
+from vitreous.data.dataset import ArrayImages, DataSummary
+from vitreous.data.sources import summarize
 from vitreous.errors import InputError
 from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, sincos_of_mae, statistics
+from vitreous.tasks.pretraining.rules import by_model, flat_share, rules
 
 SMALL = {"decoder_width": 24, "decoder_depth": 1, "decoder_heads": 2, "decoder_mlp_dim": 48}
 
@@ -112,3 +116,17 @@ def test_small_encoders_get_decoders_that_can_be_built(tiny, width, heads):
     model = tiny(width=width, heads=heads)
     mae = MAE(model, decoder_for(model.config))
     assert mae.config.decoder_width <= max(width // 2, 4 * mae.config.decoder_heads)
+
+
+@pytest.mark.parametrize(("spread", "normalized"), [(2.0, False), (50.0, True)])
+def test_the_target_follows_the_share_of_flat_patches(spread, normalized):
+    """A patch of a plain ground with the noise of a sensor would be noise of unit variance."""
+    rng = np.random.default_rng(0)
+    pixels = np.clip(128 + spread * rng.standard_normal((20, 64, 64, 3)), 0, 255).astype(np.uint8)
+    images = ArrayImages(pixels, np.zeros(20, dtype=np.int64), ("a", "b"), name="made")
+    config = rules(DataSummary(20, 2, 10, 64, 64, 3, False), "mae")
+    assert flat_share(images, config.model, config.preprocessing) == pytest.approx(1 - normalized, abs=0.02)
+    chosen = by_model(config, summarize(images), images)
+    assert chosen["pretraining"]["mae"]["normalize_pixels"] is normalized
+    assert config.model.position.kind == "sincos-2d"
+    assert config.augmentation.flip == 0.5

@@ -12,7 +12,8 @@ from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.mae import MAE, Masking, decoder_for
 from vitreous.tasks.pretraining.masked_patch import Corruption, MaskedPatchPrediction
 from vitreous.tasks.pretraining.masking import SimMIM
-from vitreous.tasks.pretraining.task import PretrainingConfig, build_objective
+from vitreous.tasks.pretraining.rules import PretrainingConfig
+from vitreous.tasks.pretraining.task import build_objective
 
 CONVOLUTIONS = {"kind": "convolution", "widths": (8, 8, 8), "strides": (2, 2, 2), "norm": "instance"}
 SMALL = DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8)

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.checkpoints.native import save_native
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits
@@ -18,7 +19,8 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.task import OBJECTIVES, PretrainingRunConfig, open_unlabeled
+from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig
+from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.running import learn
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.distributed import World
@@ -35,7 +37,11 @@ DINO = {"pretraining": {"dino": {"prototypes": 16, "views": {"small_count": 1}}}
 
 
 def tiny_run(path: Path, objective: str = "mae") -> tuple[Run, Splits]:
-    planned = task_named(objective).plan("digits", {**TINY, **(DINO if objective == "dino" else {})})
+    own = DINO if objective == "dino" else {}
+    if objective == "distillation":
+        save_native(vt.create("ViT-Ti/8", image_size=16, width=24, depth=1, heads=2), path.parent / "teacher")
+        own = {"pretraining": {"distillation": {"teacher": str(path.parent / "teacher")}}}
+    planned = task_named(objective).plan("digits", {**TINY, **own})
     return Run.create(path, planned.config), planned.data
 
 
@@ -60,6 +66,27 @@ def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
     if objective == "dino":
         assert found.trivial == pytest.approx(np.log(16))
     assert Run.open(run.path, PretrainingRunConfig).config == run.config
+
+
+def test_distillation_needs_a_teacher_and_saves_none_of_it(tmp_path):
+    with pytest.raises(InputError, match="needs a teacher"):
+        task_named("distillation").plan("digits", TINY)
+    run, splits = tiny_run(tmp_path / "run", "distillation")
+    objective = task_named("distillation").build(run.config, splits, steps=1)
+    assert not [name for name, _ in objective.named_parameters() if "teacher" in name]
+    images = torch.randn(5, 1, 8, 8)
+    targets = objective.targets(images)
+    assert targets.shape == (5, 24)  # of gray images of 8 pixels, which the teacher sees in color at 16
+    assert torch.allclose(targets.mean(dim=1), torch.zeros(5), atol=1e-5)
+    assert torch.allclose(targets.std(dim=1, correction=0), torch.ones(5), atol=1e-2)
+    teacher = vt.load(tmp_path / "teacher")
+    colors = teacher.preprocessing([to_pil(each) for each in run.config.preprocessing.denormalize(images)])
+    expected = torch.nn.functional.layer_norm(teacher.features(colors), (24,))
+    assert torch.nn.functional.cosine_similarity(targets, expected).min() > 0.95  # but for bytes and resizing
+
+
+def to_pil(pixels: torch.Tensor) -> Image.Image:
+    return Image.fromarray(pixels[0].numpy())
 
 
 @pytest.mark.parametrize("objective", ["mae", "dino"])

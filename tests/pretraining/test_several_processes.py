@@ -9,7 +9,8 @@ from forked import run_group
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.task import PretrainingRunConfig, open_unlabeled
+from vitreous.tasks.pretraining.rules import PretrainingRunConfig
+from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.running import learn
 from vitreous.training.run import Run
 
@@ -19,7 +20,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
-from vitreous.tasks.pretraining.task import PretrainingRunConfig
+from vitreous.tasks.pretraining.rules import PretrainingRunConfig
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.running import learn
 from vitreous.training.distributed import process_group

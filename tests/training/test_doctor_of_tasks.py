@@ -21,7 +21,7 @@ from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
 from vitreous.tasks.doctor import examine_data, examine_run
-from vitreous.tasks.pretraining.task import PretrainingRunConfig
+from vitreous.tasks.pretraining.rules import PretrainingRunConfig
 from vitreous.tasks.segmentation.config import SegmentationConfig
 from vitreous.tasks.text.task import digit_lines_config, numbers_config
 from vitreous.training.run import Run
@@ -129,6 +129,23 @@ def test_a_loss_that_falls_is_no_finding(kind: str, request: pytest.FixtureReque
 def test_the_students_loss_may_climb_with_its_teacher(pretraining: Run) -> None:
     write(pretraining, (4.9, 5.5, 6.0, 6.1), teacher_entropy=5.7)
     assert "learning rate" not in found(pretraining.path)
+
+
+@pytest.mark.parametrize("entropy", [5.88, 0.0], ids=["uniform", "one prototype"])
+def test_a_collapsed_teacher_is_found(pretraining: Run, entropy: float) -> None:
+    """Each answer is the mean answer: 5.88 = log 359 is what DINO did on the digits with the views for
+    photographs."""
+    write(pretraining, (5.9, 5.9, 5.9, 5.9), teacher_entropy=entropy, marginal_entropy=entropy + 0.01)
+    assert "collapsed" in found(pretraining.path)["collapse"]
+    write(pretraining, (5.9, 5.9, 5.9, 5.9), teacher_entropy=1.4, marginal_entropy=2.6)
+    assert "collapse" not in found(pretraining.path)
+
+
+def test_a_pre_training_that_explains_nothing_is_found(pretraining: Run) -> None:
+    write(pretraining, (0.93, 0.90, 0.89, 0.88), validation_explained=0.06)
+    assert "only 6.0 %" in found(pretraining.path)["explained"]
+    write(pretraining, (0.93, 0.7, 0.6, 0.5), validation_explained=0.4)
+    assert "explained" not in found(pretraining.path)
 
 
 def test_what_a_segmenter_is_shown(segmentation: Run) -> None:

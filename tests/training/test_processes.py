@@ -16,7 +16,8 @@ from torch import nn
 
 from vitreous.data.image_samples import Batch
 from vitreous.models.names import create
-from vitreous.tasks.pretraining.task import PretrainingConfig, build_objective
+from vitreous.tasks.pretraining.rules import PretrainingConfig
+from vitreous.tasks.pretraining.task import build_objective
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner

@@ -183,11 +183,14 @@ def probe(
         seed: of the sampled shots.
         settings, config: fields of the model (model.heads) and of the data (data.test_fraction).
 
+    Returns:
+        The probes, and in `baselines` those of raw pixels and of the same encoder with fresh weights.
+
     Raises:
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
     from vitreous.data.sources import open_data
-    from vitreous.evaluation.probing import SHOTS, check_draws
+    from vitreous.evaluation.probing import SHOTS, beside_baselines, check_draws
     from vitreous.evaluation.probing import probe as probe_features
     from vitreous.tasks.images import check_data_settings, data_config
 
@@ -200,16 +203,11 @@ def probe(
         data, tree = data_of_run(model, tree)
     check_data_settings("probe", tree)
     splits = open_data(data, data_config(tree))
+    options: dict[str, Any] = {"shots": numbers, "seed": seed, "draws": draws}
+    options |= computation(device, precision, batch_size, workers)
     with progress_bar("extracting features", progress) as advance:
-        return probe_features(
-            opened,
-            splits,
-            shots=numbers,
-            seed=seed,
-            draws=draws,
-            progress=advance,
-            **computation(device, precision, batch_size, workers),
-        )
+        found = probe_features(opened, splits, progress=advance, **options)
+    return beside_baselines(found, opened, splits, **options)
 
 
 def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:

@@ -191,7 +191,7 @@ def pretrain(
 
     Args:
         data: see `train`.
-        objective: masked-patch, mae (the default), simmim or dino.
+        objective: masked-patch, mae (the default), simmim, dino or distillation.
         recipe: a paper's: paper-masked-patch, mae, simmim or dino; by default the data decide.
         options: model, init, image_size, workers, epochs, batch_size, out, device, precision, shard,
             deterministic, seed, settings, config, callbacks, progress, language; see `train`.
@@ -199,7 +199,7 @@ def pretrain(
     Raises:
         InputError, Interrupted: see `train`.
     """
-    from vitreous.tasks.pretraining.task import OBJECTIVES, pretraining_recipe
+    from vitreous.tasks.pretraining.rules import OBJECTIVES, pretraining_recipe
 
     tree = run_settings(options)
     own = pretraining_recipe(recipe).config.task if recipe else "mae"

@@ -278,7 +278,7 @@ def list_recipes() -> dict[str, str]:
 
 
 def recipe_names() -> list[str]:
-    from vitreous.tasks.pretraining.task import RECIPES
+    from vitreous.tasks.pretraining.rules import RECIPES
     from vitreous.training.recipes import NAMES
 
     return [*NAMES, *RECIPES]
@@ -286,7 +286,7 @@ def recipe_names() -> list[str]:
 
 def find_recipe(name: str) -> Recipe:
     """Return a recipe of `train` or of `pretrain`."""
-    from vitreous.tasks.pretraining.task import RECIPES, pretraining_recipe
+    from vitreous.tasks.pretraining.rules import RECIPES, pretraining_recipe
     from vitreous.training.recipes import recipe
 
     if name not in (names := recipe_names()):

@@ -217,11 +217,12 @@ def probe(
         f"{model} on {result.data}: {result.width} frozen features, {result.train_count} images to fit, "
         f"{result.test_count} to evaluate\n"
     )
-    rows = [
-        (row["probe"], percent(row["accuracy"]), f"{percent(row['low'])} to {percent(row['high'])}")
-        for row in result.table()
-    ]
-    print_table(("probe", "accuracy", "95 % interval"), rows)
+    rows = []
+    for row in result.table():
+        interval = f"{percent(row['low'])} to {percent(row['high'])}"
+        others = (percent(row[name]) for name in result.baselines)
+        rows.append((row["probe"], percent(row["accuracy"]), interval, *others))
+    print_table(("probe", "accuracy", "95 % interval", *result.baselines), rows)
     print(f"\nfeatures in {result.extracting:.1f} s, probes in {result.fitting:.1f} s")
     print(f"few-shot intervals: over {draws} samples of the shots; the others: over the test images")
 

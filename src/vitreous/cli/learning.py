@@ -212,7 +212,7 @@ def cross_validate(
 class PretrainOptions(ImageRunOptions, total=False):
     """A run that learns from images alone."""
 
-    objective: Annotated[str, Parameter(help="masked-patch, mae (the default), simmim or dino")]
+    objective: Annotated[str, Parameter(help="masked-patch, mae (the default), simmim, dino, distillation")]
     recipe: Annotated[
         str, Parameter(help="a paper's: paper-masked-patch, mae, simmim, dino; by default the data decide")
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -23,7 +23,10 @@ from vitreous.errors import InputError, require_packages
 from vitreous.evaluation.features import Features, cached_features, extract
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.scores import Interval, wilson_interval
-from vitreous.models.names import Runnable
+from vitreous.models.bit import BiT
+from vitreous.models.names import Runnable, build_model
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
 from vitreous.results import Result
 
 SHOTS = (1, 5, 10, 25)
@@ -34,6 +37,7 @@ BIAS = 100.0  # a constant feature, regularized like the others
 EPS = 1e-5  # added to the standard deviation
 NEIGHBORS = 20
 TEMPERATURE = 0.07
+RAW = 16  # pixels of a side of the images whose pixels are probed
 BANK = 2000  # images of each part that are measured while a model learns
 CHUNK = 1024  # images whose similarities are computed at once
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the mean loss, on standardized features
@@ -57,6 +61,7 @@ class Probe(Result):
         fewshot: closed-form linear accuracy, by the number of images of each class.
         knn: accuracy of weighted nearest neighbors among all training images.
         linear: accuracy of logistic regression on all training images.
+        baselines: the same probes of raw pixels and of the untrained encoder, by these names.
         extracting: seconds for the features; next to nothing when they were cached.
         fitting: seconds for the three probes.
     """
@@ -70,6 +75,7 @@ class Probe(Result):
     width: int
     extracting: float
     fitting: float
+    baselines: Mapping[str, Probe] = field(default_factory=dict)
 
     def interval(self, accuracy: float) -> Interval:
         """95 %, Wilson's, over the evaluated images."""
@@ -93,10 +99,18 @@ class Probe(Result):
             "seconds": self.extracting + self.fitting,
             "seconds_extracting": self.extracting,
             "seconds_fitting": self.fitting,
+            "baselines": {
+                name: {
+                    "fewshot": {str(number): few.mean for number, few in each.fewshot.items()},
+                    "knn": each.knn,
+                    "linear": each.linear,
+                }
+                for name, each in self.baselines.items()
+            },
         }
 
     def table(self) -> list[dict[str, Any]]:
-        """Return one row for each probe: its accuracy and the interval of it."""
+        """Return one row for each probe: its accuracy and the interval of it; and that of each baseline."""
         measured = [
             *(
                 (f"linear, {number} of each class", few.mean, few.interval)
@@ -105,10 +119,40 @@ class Probe(Result):
             (f"{NEIGHBORS} nearest neighbors", self.knn, self.interval(self.knn)),
             ("logistic regression", self.linear, self.interval(self.linear)),
         ]
+        others = {name: each.accuracies for name, each in self.baselines.items()}
         return [
             {"probe": name, "accuracy": accuracy, "low": interval[0], "high": interval[1]}
-            for name, accuracy, interval in measured
+            | {other: values[place] for other, values in others.items()}
+            for place, (name, accuracy, interval) in enumerate(measured)
         ]
+
+    @property
+    def accuracies(self) -> list[float]:
+        """In the order of the table."""
+        return [*(few.mean for few in self.fewshot.values()), self.knn, self.linear]
+
+
+class RawPixels(nn.Module):
+    """A model whose features are the pixels themselves, of images at most 16 pixels high and wide."""
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        self.preprocessing, self.config = preprocessing, "raw pixels"
+        self.weight = nn.Parameter(torch.zeros(1))  # says where the images are computed
+
+    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+        height, width = (min(side, RAW) for side in images.shape[-2:])
+        return F.adaptive_avg_pool2d(images.float(), (height, width)).flatten(1)
+
+
+def beside_baselines(found: Probe, model: Runnable, splits: Splits, **options: Any) -> Probe:
+    """Return a probe with those of raw pixels and of the same encoder with fresh weights beside it: what is
+    below them has learned nothing of use."""
+    beside: dict[str, Any] = {"raw pixels": RawPixels(model.preprocessing)}
+    if isinstance(model, ViT | BiT):
+        fresh = build_model(model.config, preprocessing=model.preprocessing, labels=model.labels)
+        beside["untrained"] = fresh.eval()
+    return replace(found, baselines={name: probe(each, splits, **options) for name, each in beside.items()})
 
 
 def probe(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vitreous.languages import words
-from vitreous.tasks.pretraining.task import ObjectiveName
+from vitreous.tasks.pretraining.rules import ObjectiveName
 from vitreous.training.config import RunConfig
 from vitreous.training.settings import Tree, merged
 

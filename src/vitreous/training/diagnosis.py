@@ -27,6 +27,8 @@ FEW_STEPS = 100  # after which a small model may still be where it began
 ENOUGH_LINES = 4  # of metrics.jsonl, to say that a loss stays where it was
 WORTH_A_WORD = 30  # seconds of training, below which waiting does not matter
 GAP = 0.25  # of the accuracies on training images and on others
+EXPLAINED = 0.1  # share of the trivial loss, below which a pre-training has learned next to nothing
+TOLD = 0.05  # nats that an answer of DINO's teacher tells of its image, below which all are the same
 STARVING = 0.2  # share of the time in which training waited for data
 
 
@@ -54,6 +56,25 @@ def course_findings(
     yield from learning(training, rows, classes, usual)
     yield from starving(data, rows)
     yield from overfitting(rows)
+    yield from collapse(rows)
+    yield from explained(rows)
+
+
+def collapse(rows: Rows) -> Iterator[Finding]:
+    """DINO's teacher gives every image the same answer: one tells no more than their mean."""
+    last = rows[-1]
+    if not {"teacher_entropy", "marginal_entropy"} <= last.keys() or last["step"] < ENOUGH_STEPS:
+        return
+    told = last["marginal_entropy"] - last["teacher_entropy"]
+    if told < TOLD:
+        yield from finding("collapse", told=told, entropy=last["teacher_entropy"])
+
+
+def explained(rows: Rows) -> Iterator[Finding]:
+    """A pre-training that has hardly left the trivial prediction at its end."""
+    share = rows[-1].get("validation_explained")
+    if share is not None and share < EXPLAINED and rows[-1]["step"] >= ENOUGH_STEPS:
+        yield from finding("explained", share=share)
 
 
 def skipped_steps(rows: Rows) -> Iterator[Finding]:
@@ -119,6 +140,7 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
 # Kinds of findings, a cause before what it brings about.
 CAUSES = (
     *("bad files", "leak", "conflict", "labels", "split", "masks", "texts", "blank images", "normalization"),
+    "collapse",
     *("frozen encoder", "origin of NaN", "learning rate", "image size", "patch size", "labels at random"),
     *("not finite", "wrong labels", "loader", "overfitting"),
 )

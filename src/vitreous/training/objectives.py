@@ -99,38 +99,45 @@ class Teacher(nn.Module):
     """
 
     columns: Tensor
+
+    def __init__(self, model: Model, student: Preprocessing, classes: Sequence[str]) -> None:
+        super().__init__()
+        self.model = model.eval().requires_grad_(False)
+        self.images = TeachersImages(model, student)
+        self.register_buffer("columns", matching_columns(model, classes))
+
+    @torch.no_grad()
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Logits:
+        self.to(images.device)
+        logits: Tensor = self.model(self.images(images)).float()
+        return logits[:, self.columns]
+
+
+class TeachersImages(nn.Module):
+    """The student's images in a teacher's colors, normalization and size."""
+
     mean: Tensor
     std: Tensor
     teacher_mean: Tensor
     teacher_std: Tensor
 
-    def __init__(self, model: Model, student: Preprocessing, classes: Sequence[str]) -> None:
+    def __init__(self, teacher: Model, student: Preprocessing) -> None:
         super().__init__()
-        self.model = model.eval().requires_grad_(False)
-        self.student = student
-        self.register_buffer("columns", matching_columns(model, classes))
+        self.student, self.theirs = student, teacher.preprocessing
         for name, values in (
             ("mean", student.mean),
             ("std", student.std),
-            ("teacher_mean", model.preprocessing.mean),
-            ("teacher_std", model.preprocessing.std),
+            ("teacher_mean", self.theirs.mean),
+            ("teacher_std", self.theirs.std),
         ):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1))
 
-    @torch.no_grad()
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Logits:
-        self.to(images.device)
-        logits: Tensor = self.model(self.preprocessed(images)).float()
-        return logits[:, self.columns]
-
-    def preprocessed(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
-        """Return the student's images in the teacher's colors, normalization and size."""
-        theirs = self.model.preprocessing
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
         values = images * self.std + self.mean
-        if theirs.channels != self.student.channels:
-            values = values.mean(dim=1, keepdim=True).expand(-1, theirs.channels, -1, -1)
-        if theirs.size != self.student.size:
-            values = F.interpolate(values, theirs.size, mode="bicubic", antialias=True)
+        if self.theirs.channels != self.student.channels:
+            values = values.mean(dim=1, keepdim=True).expand(-1, self.theirs.channels, -1, -1)
+        if self.theirs.size != self.student.size:
+            values = F.interpolate(values, self.theirs.size, mode="bicubic", antialias=True)
         return (values - self.teacher_mean) / self.teacher_std
 
 

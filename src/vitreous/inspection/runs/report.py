@@ -6,7 +6,7 @@ Each kind of run has its own exhibits; `write_run_report` makes the page of all 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,8 @@ from vitreous.models.segmenter import Segmenter
 from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
-    from vitreous.tasks.pretraining.task import PretrainingRunConfig, SelfSupervision
+    from vitreous.tasks.pretraining.rules import PretrainingRunConfig
+    from vitreous.tasks.pretraining.task import SelfSupervision
 
 SAMPLES = 8  # images whose attention is shown
 SMALL = 1_000_000  # parameters of a model that has learn.html beside its report
@@ -240,7 +241,7 @@ def write_pretraining_report(
     rows = read_metrics(run / "metrics.jsonl")
     measured = {"loss": "loss", "validation-loss": "validation_loss", "k-nn": "validation_knn"}
     parts = [
-        objective_figure(objective, config, batch, names),
+        *objective_figure(objective, config, batch, names),
         figures.curves_figure(run),
         *model_exhibits(encoder, batch, names),
     ]
@@ -260,8 +261,11 @@ def write_pretraining_report(
 
 def objective_figure(
     objective: Any, config: PretrainingRunConfig, images: Float[Tensor, "B C H W"], names: Sequence[str]
-) -> Exhibit:
-    """Show what the objective asks: masked and reconstructed images, or the crops of self-distillation."""
+) -> Iterator[Exhibit]:
+    """Show what the objective asks: masked and reconstructed images, or the crops of self-distillation; what
+    follows a teacher asks nothing that could be seen."""
+    if config.task == "distillation":
+        return
     generator = torch.Generator().manual_seed(0)
     denormalize = objective.encoder.preprocessing.denormalize
 
@@ -274,10 +278,12 @@ def objective_figure(
     if config.task == "dino":
         large, small = objective.crops(images, objective.preprocessing, generator)
         kinds = ("image", "global-crop", "local-crop")
-        return exhibit("views", triples(kinds, images, large[:, 0], small[:, 0] if small.shape[1] else large[:, 1]))
+        other = small[:, 0] if small.shape[1] else large[:, 1]
+        yield exhibit("views", triples(kinds, images, large[:, 0], other))
+        return
     masked, reconstructed = objective.eval().reconstruct(images, generator)
     target = config.pretraining.masked_patch.target if config.task == "masked-patch" else None
-    return exhibit(
+    yield exhibit(
         "reconstruction",
         triples(("image", "masked", "reconstructed"), images, masked, reconstructed),
         target=target,

@@ -196,12 +196,13 @@ def sincos_of_mae(grid: tuple[int, int], width: int) -> Float[Tensor, "N D"]:
 
 
 def decoder_for(encoder: ViTConfig) -> MAEConfig:
-    """The paper's decoder for encoders of its sizes; for narrower ones a decoder of half their width."""
+    """The paper's decoder for encoders of its sizes; for narrower ones a decoder of two layers of about their
+    width, of which half would be too little."""
     if encoder.width >= 768:
         return MAEConfig()
-    heads = max(encoder.heads // 2, 1)
-    width = 4 * heads * max(encoder.width // (8 * heads), 1)
-    return MAEConfig(decoder_width=width, decoder_depth=2, decoder_heads=heads, decoder_mlp_dim=4 * width)
+    heads = encoder.heads
+    width = 4 * heads * max(encoder.width // (4 * heads), 1)
+    return MAEConfig(decoder_width=width, decoder_depth=2, decoder_heads=heads, decoder_mlp_dim=2 * width)
 
 
 # Ours: theirs.

@@ -3,86 +3,58 @@ whole configuration of such a run, and how the data decide it."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import DataSummary, ImageDataset, Splits
+from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
 from vitreous.data.splitting import split
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.probing import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
-from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config
 from vitreous.models.names import Model, build_model
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice, choose_recipe, packaged_config
+from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, ImageTask
-from vitreous.tasks.pretraining.dino import DINO, DINOConfig
-from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, load_decoder, published_decoder
-from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig, MaskedPatchPrediction
-from vitreous.tasks.pretraining.masking import SimMIM, SimMIMConfig
-from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, Views, ViewsConfig, small_size
+from vitreous.tasks.pretraining.dino import DINO
+from vitreous.tasks.pretraining.distillation import FeatureDistillation
+from vitreous.tasks.pretraining.mae import MAE, load_decoder
+from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
+from vitreous.tasks.pretraining.masking import SimMIM
+from vitreous.tasks.pretraining.rules import (
+    OBJECTIVES,
+    RECIPES,
+    ObjectiveName,
+    PretrainingConfig,
+    PretrainingRunConfig,
+    by_model,
+    pretraining_recipe,
+    reason,
+    rules,
+)
+from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, Views, small_size
 from vitreous.tasks.task import Material, Measure, Plan, Trained, Tree
-from vitreous.training.config import RunConfig
+from vitreous.training.diagnosis import collapse
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
-from vitreous.training.recipes import Recipe, read_recipe
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
-ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino"]
-OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
-SelfSupervision = MaskedPatchPrediction | MAE | SimMIM | DINO
-FOR_CLASSES = {
-    "training": ("loss", "label_smoothing", "distillation", "lora", "head_bias_init", "head_std_init"),
-    "augmentation": ("mixup", "cutmix", "mix_probability"),
-    "evaluation": ("calibrate", "temperature"),
-    "data": ("class_balance",),
-}
-
-
-class PretrainingConfig(Config):
-    """The settings of each objective; a run has those of its own."""
-
-    masked_patch: MaskedPatchConfig = MaskedPatchConfig()
-    mae: MAEConfig = MAEConfig()
-    simmim: SimMIMConfig = SimMIMConfig()
-    dino: DINOConfig = DINOConfig()
-
-
-class PretrainingRunConfig(RunConfig):
-    """All of a pre-training run; `vitreous pretrain --config` runs it again."""
-
-    command: ClassVar[str] = "pretrain"
-
-    task: str = Field(default="mae", description="the objective: masked-patch, mae, simmim or dino")
-    pretraining: PretrainingConfig = PretrainingConfig()
-
-    @model_validator(mode="after")
-    def _nothing_ignored(self) -> PretrainingRunConfig:
-        if self.task not in OBJECTIVES:
-            raise ValueError(f"task is {self.task!r}: choose one of {', '.join(OBJECTIVES)}")
-        for group, names in FOR_CLASSES.items():
-            self.check_defaults(group, names, "is not for pre-training: leave it out")
-        for name in OBJECTIVES:
-            if name != self.task:
-                problem = f"has no effect with the objective {self.task}: leave it out, or choose"
-                self.check_defaults("pretraining", [name.replace("-", "_")], f"{problem} --objective {name}")
-        return self
+log = logging.getLogger(__name__)
+SelfSupervision = MaskedPatchPrediction | MAE | SimMIM | DINO | FeatureDistillation
 
 
 def build_objective(
@@ -106,6 +78,8 @@ def build_objective(
             return SimMIM(model, config.simmim, seed=seed)
         case "dino":
             return DINO(model, config.dino, steps=steps, seed=seed)
+        case "distillation":
+            return FeatureDistillation(model, config.distillation, seed=seed)
 
 
 def open_unlabeled(source: str, data: DataConfig) -> Splits:
@@ -122,61 +96,6 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
     images = FileImages(folder, paths, np.zeros(len(paths), dtype=np.int64), ("image",))
     train, validation, test = split(images, data)
     return Splits(train, validation, test, source, summarize(train))
-
-
-def rules(
-    data: DataSummary, objective: ObjectiveName, source: str = "", named: str | None = None
-) -> PretrainingRunConfig:
-    """Return the model, normalization and changes of the images with which `vitreous train` learns the same
-    data from scratch, so that its run can begin from this one; trained for long, since images without labels
-    cost nothing."""
-    config = choose_recipe(source, data, named).config
-    model = config.model.model_dump() | {"num_classes": None}
-    tree: dict[str, Any] = {"task": objective, "recipe": f"pretrain-{objective}", "model": model}
-    tree["preprocessing"] = config.preprocessing.model_dump()
-    tree["training"] = {"batch_size": min(64, data.images)}
-    tree["augmentation"] = {"affine": config.augmentation.model_dump()["affine"]}
-    name = "dino" if objective == "dino" else "pretraining"
-    return packaged_config(PretrainingRunConfig, name, tree)
-
-
-RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.toml"))}
-
-
-def pretraining_recipe(name: str) -> Recipe:
-    """Return a paper's pre-training. Raises InputError: there is none of that name."""
-    if name not in RECIPES:
-        raise InputError(f"unknown recipe of a pre-training {name!r}: {nearest(name, list(RECIPES))}")
-    return read_recipe(RECIPES[name], PretrainingRunConfig())
-
-
-def by_model(config: PretrainingRunConfig, data: DataSummary) -> dict[str, Any]:
-    """Return what follows from the encoder and the number of images: MAE's decoder, DINO's head. A published
-    MAE brings its own decoder."""
-    if config.task == "mae" and isinstance(config.model, ViTConfig):
-        published = published_decoder(config.init) if config.init else None
-        mae = published[0] if published else decoder_for(config.model)
-        return {"pretraining": {"mae": mae.model_dump()}}
-    if config.task != "dino":
-        return {}
-    width = config.model.width if isinstance(config.model, ViTConfig) else 768
-    dino = DINOConfig(
-        prototypes=min(65_536, max(64, data.images // 4)),
-        head_hidden=min(2048, 4 * width),
-        head_bottleneck=min(256, width),
-        views=ViewsConfig(small_count=4, flip=0.5 if data.channels == 3 else 0.0),
-    )
-    return {"pretraining": {"dino": dino.model_dump()}}
-
-
-def reason(config: PretrainingRunConfig, data: DataSummary) -> str:
-    """Return why the configuration is what it is, in a sentence."""
-    height, width = config.model.image_size
-    return (
-        f"{data.images} images of about {data.width}x{data.height}: {config.task} with "
-        f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for "
-        f"{config.training.epochs:g} epochs"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +172,9 @@ class Pretraining(ImageTask):
     def configured(self, config: Any, data: Splits, settings: Tree) -> PretrainingRunConfig:
         config = configure(config, settings, {"model": {"num_classes": None}})
         if config.recipe not in RECIPES:  # whose objective is that of a paper
-            config = configure(config, by_model(config, data.summary), settings)
+            config = configure(config, by_model(config, data.summary, data.train), settings)
+        if self.name == "distillation":
+            return config
         with torch.device("meta"):  # what does not fit is refused before a run is begun
             build_objective(build_model(config.model), self.objective_name, config.pretraining, steps=1)
         return config
@@ -295,7 +216,8 @@ class Pretraining(ImageTask):
         return lambda model: {**loss(model), **knn(model)}
 
     def validation_scores(self, config: Any, model: Any, images: Any, **options: Any) -> Mapping[str, float]:
-        return {"validation_loss": self.evaluate(model, images, **options).loss}
+        found = self.evaluate(model, images, **options)
+        return {"validation_loss": found.loss, "validation_explained": found.explained}
 
     def save(self, run: Run, result: Any, material: Material) -> None:
         run.save_model(result.encoder)
@@ -306,15 +228,19 @@ class Pretraining(ImageTask):
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> PretrainingEvaluation:
         """Measure the objective, always with the same masks or views."""
         generator, again = (torch.Generator().manual_seed(0) for _ in range(2))
+        rows: list[dict[str, float]] = []
 
         def losses(batch: Batch) -> Tensor:
-            loss, _ = answerer(batch.images, generator)
+            loss, measured = answerer(batch.images, generator)
+            rows.append({"step": math.inf, **{name: float(value) for name, value in measured.items()}})
             both = torch.stack([loss.double(), answerer.trivial_loss(batch.images, again).to(loss).double()])
             return both.expand(len(batch.images), 2)
 
         shown = answerer.encoder.preprocessing
         found = compute_outputs(answerer, examples, losses, preprocessing=shown, **options)
         loss, trivial = found.values.mean(dim=0).tolist()
+        for alarm in collapse(rows[-1:]):
+            log.warning("%s", alarm.problem)
         return PretrainingEvaluation(
             task=self.name,
             loss=loss,

@@ -67,7 +67,9 @@ class Recipe(NamedTuple):
             config = configure(config, {"model": kept})
         for row in self.rows:
             if applies(row, name, encoder or config.model, images):
-                config = configure(config, {key: row[key] for key in row if key not in CONDITIONS})
+                patches = {"patch_size": encoder.patch_size} if isinstance(encoder, ViTConfig) else {}
+                settings = {key: row[key] for key in row if key not in CONDITIONS}
+                config = configure(config, {"model": patches}, settings)
         return config
 
 

@@ -1,0 +1,87 @@
+"""Distillation without labels: a small student learns the features of any loaded teacher (DINOv2, CLIP).
+
+The student's features, through one linear map, follow the teacher's, each teacher's vector normalized by its
+own mean and standard deviation so that no channel rules (as in 2205.14141); the loss is the smooth L1
+distance. The map is discarded: the student's own features are what is learned.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from vitreous.errors import InputError
+from vitreous.layers.initialization import init_weights
+from vitreous.models.config_parts import Config
+from vitreous.models.names import Model
+from vitreous.rng import torch_generator
+from vitreous.tasks.pretraining.dino import feature_width
+from vitreous.training.initial_model import checkpoint
+from vitreous.training.objectives import TeachersImages
+
+BETA = 2.0  # of the smooth L1 distance: quadratic below it
+
+
+class FeatureDistillationConfig(Config):
+    """Whose features are learned."""
+
+    teacher: str = Field(default="", description="any model or run: runs/large, hf:facebook/dinov2-small")
+
+
+class FeatureDistillation(nn.Module):
+    """The objective around `model`, the student.
+
+    Args:
+        teacher: whose features are learned; None: that of the configuration.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        config: FeatureDistillationConfig,
+        *,
+        teacher: Model | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if teacher is None and not config.teacher:
+            raise InputError(
+                "distillation needs a teacher: --set pretraining.distillation.teacher=MODEL, any model or run"
+            )
+        teacher = (teacher or checkpoint(config.teacher)).eval().requires_grad_(False)
+        self.model = model
+        self.prediction = nn.Linear(feature_width(model), feature_width(teacher))
+        init_weights(self.prediction, torch_generator(seed, "distillation"))
+        # In a tuple: a saved state has what learns, and not the teacher.
+        self.teacher = (TeachersImages(teacher, model.preprocessing), teacher)
+
+    @property
+    def encoder(self) -> Model:
+        """What pre-training was for."""
+        return self.model
+
+    @torch.no_grad()
+    def targets(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+        """Return the teacher's features of the student's images, each vector normalized."""
+        shown, teacher = self.teacher
+        teacher.to(images.device)
+        features = teacher.features(shown.to(images.device)(images)).flatten(1).float()
+        return F.layer_norm(features, features.shape[1:])
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], generator: torch.Generator
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """The distance to the teacher's features, and their mean cosine similarity."""
+        targets = self.targets(images)
+        predicted = self.prediction(self.model.features(images).flatten(1)).float()
+        similarity = F.cosine_similarity(predicted, targets).mean()
+        return F.smooth_l1_loss(predicted, targets, beta=BETA), {"cosine": similarity.detach()}
+
+    @torch.no_grad()
+    def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
+        """Return the loss of one answer to all images: their mean."""
+        targets = self.targets(images)
+        return F.smooth_l1_loss(targets.mean(dim=0).expand_as(targets), targets, beta=BETA)

@@ -1,0 +1,153 @@
+"""The configuration of a self-supervised pre-training, and how the data decide it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from vitreous.data.dataset import DataSummary, ImageDataset
+from vitreous.errors import InputError, nearest
+from vitreous.layers.stems import to_patches
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config
+from vitreous.models.preprocessing import Preprocessing, to_tensor
+from vitreous.tasks.choose import choose_recipe, packaged_config
+from vitreous.tasks.pretraining.dino import DINOConfig
+from vitreous.tasks.pretraining.distillation import FeatureDistillationConfig
+from vitreous.tasks.pretraining.mae import MAEConfig, decoder_for, published_decoder
+from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
+from vitreous.tasks.pretraining.masking import SimMIMConfig
+from vitreous.tasks.pretraining.views import ViewsConfig
+from vitreous.training.config import RunConfig
+from vitreous.training.recipes import Recipe, read_recipe
+
+ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino", "distillation"]
+OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+DROP_PATH = 0.1  # of DINO's student
+SAMPLED = 64  # images whose patches are looked at
+FLAT = 8.0  # gray levels
+FLAT_SHARE = 0.25  # of flat patches, from which on plain pixels are the target
+GRAY_VIEWS = ViewsConfig(
+    large_scale=(0.6, 1.0), small_scale=(0.3, 0.6), small_count=4, flip=0.0, blur=0.0, solarize=0.0
+)
+FOR_CLASSES = {
+    "training": ("loss", "label_smoothing", "distillation", "lora", "head_bias_init", "head_std_init"),
+    "augmentation": ("mixup", "cutmix", "mix_probability"),
+    "evaluation": ("calibrate", "temperature"),
+    "data": ("class_balance",),
+}
+
+
+class PretrainingConfig(Config):
+    """The settings of each objective; a run has those of its own."""
+
+    masked_patch: MaskedPatchConfig = MaskedPatchConfig()
+    mae: MAEConfig = MAEConfig()
+    simmim: SimMIMConfig = SimMIMConfig()
+    dino: DINOConfig = DINOConfig()
+    distillation: FeatureDistillationConfig = FeatureDistillationConfig()
+
+
+class PretrainingRunConfig(RunConfig):
+    """All of a pre-training run; `vitreous pretrain --config` runs it again."""
+
+    command: ClassVar[str] = "pretrain"
+
+    task: str = Field(default="mae", description="masked-patch, mae, simmim, dino or distillation")
+    pretraining: PretrainingConfig = PretrainingConfig()
+
+    @model_validator(mode="after")
+    def _nothing_ignored(self) -> PretrainingRunConfig:
+        if self.task not in OBJECTIVES:
+            raise ValueError(f"task is {self.task!r}: choose one of {', '.join(OBJECTIVES)}")
+        for group, names in FOR_CLASSES.items():
+            self.check_defaults(group, names, "is not for pre-training: leave it out")
+        if self.task == "distillation" and not self.pretraining.distillation.teacher:
+            raise ValueError(
+                "distillation needs a teacher: --set pretraining.distillation.teacher=MODEL, any model or run"
+            )
+        for name in OBJECTIVES:
+            if name != self.task:
+                problem = f"has no effect with the objective {self.task}: leave it out, or choose"
+                self.check_defaults("pretraining", [name.replace("-", "_")], f"{problem} --objective {name}")
+        return self
+
+
+def rules(
+    data: DataSummary, objective: ObjectiveName, source: str = "", named: str | None = None
+) -> PretrainingRunConfig:
+    """Return the model, normalization and changes of the images with which `vitreous train` learns the same
+    data from scratch, so that its run can begin from this one; trained for long, since images without labels
+    cost nothing."""
+    config = choose_recipe(source, data, named).config
+    model = config.model.model_dump() | {"num_classes": None}
+    tree: dict[str, Any] = {"task": objective, "recipe": f"pretrain-{objective}", "model": model}
+    tree["preprocessing"] = config.preprocessing.model_dump()
+    tree["training"] = {"batch_size": min(64, data.images)}
+    tree["augmentation"] = {"affine": config.augmentation.model_dump()["affine"]}
+    if objective == "dino" and isinstance(config.model, ViTConfig):
+        model["drop_path"] = DROP_PATH
+    if objective in ("mae", "simmim"):
+        tree["augmentation"]["flip"] = 0.5 if data.channels == 3 else 0.0
+        if isinstance(config.model, ViTConfig) and config.model.position.kind == "learned":
+            model["position"] = {"kind": "sincos-2d"}
+    name = "dino" if objective == "dino" else "pretraining"
+    return packaged_config(PretrainingRunConfig, name, tree)
+
+
+RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.toml"))}
+
+
+def pretraining_recipe(name: str) -> Recipe:
+    """Return a paper's pre-training. Raises InputError: there is none of that name."""
+    if name not in RECIPES:
+        raise InputError(f"unknown recipe of a pre-training {name!r}: {nearest(name, list(RECIPES))}")
+    return read_recipe(RECIPES[name], PretrainingRunConfig())
+
+
+def by_model(config: PretrainingRunConfig, data: DataSummary, images: ImageDataset) -> dict[str, Any]:
+    """Return what follows from the encoder and the images: MAE's decoder and target, DINO's head and views.
+    A published MAE brings its own decoder.
+
+    Small images have no detail to lose: their views are larger, and not blurred.
+    """
+    if config.task == "mae" and isinstance(config.model, ViTConfig):
+        published = published_decoder(config.init) if config.init else None
+        if published:
+            return {"pretraining": {"mae": published[0].model_dump()}}
+        share = flat_share(images, config.model, config.preprocessing)
+        mae = decoder_for(config.model).model_copy(update={"normalize_pixels": share < FLAT_SHARE})
+        return {"pretraining": {"mae": mae.model_dump()}}
+    if config.task != "dino":
+        return {}
+    width = config.model.width if isinstance(config.model, ViTConfig) else 768
+    dino = DINOConfig(
+        prototypes=min(65_536, max(64, data.images // 4)),
+        head_hidden=min(2048, 4 * width),
+        head_bottleneck=min(256, width),
+        views=ViewsConfig(small_count=4, flip=0.5) if data.channels == 3 else GRAY_VIEWS,
+    )
+    return {"pretraining": {"dino": dino.model_dump()}}
+
+
+def flat_share(images: ImageDataset, model: ViTConfig, preprocessing: Preprocessing) -> float:
+    """Return the share of flat patches, whose values differ by less than eight gray levels: normalized one by
+    one, they would be noise to predict."""
+    flat = []
+    for index in images.sample(SAMPLED):
+        pixels = to_tensor(preprocessing.image(images.image(index)))[None].float()
+        patches = to_patches(pixels[..., : model.image_size[0], : model.image_size[1]], model.patch_size)
+        flat.append(float((patches.std(dim=-1) < FLAT).float().mean()))
+    return sum(flat) / len(flat)
+
+
+def reason(config: PretrainingRunConfig, data: DataSummary) -> str:
+    """Return why the configuration is what it is, in a sentence."""
+    height, width = config.model.image_size
+    return (
+        f"{data.images} images of about {data.width}x{data.height}: {config.task} with "
+        f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for "
+        f"{config.training.epochs:g} epochs"
+    )
