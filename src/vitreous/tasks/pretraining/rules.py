@@ -32,6 +32,7 @@ FLAT_SHARE = 0.25  # of flat patches, from which on plain pixels are the target
 GRAY_VIEWS = ViewsConfig(
     large_scale=(0.6, 1.0), small_scale=(0.3, 0.6), small_count=4, flip=0.0, blur=0.0, solarize=0.0
 )
+NOT_OF_VIEWS = ("random_resized_crop", "flip", "three_augment", "rand_augment", "color_jitter", "noise")
 FOR_CLASSES = {
     "training": ("loss", "label_smoothing", "distillation", "lora", "head_bias_init", "head_std_init"),
     "augmentation": ("mixup", "cutmix", "mix_probability"),
@@ -64,6 +65,10 @@ class PretrainingRunConfig(RunConfig):
             raise ValueError(f"task is {self.task!r}: choose one of {', '.join(OBJECTIVES)}")
         for group, names in FOR_CLASSES.items():
             self.check_defaults(group, names, "is not for pre-training: leave it out")
+        if self.task == "dino":
+            self.check_defaults(
+                "augmentation", NOT_OF_VIEWS, "has no effect: set pretraining.dino.views instead"
+            )
         if self.task == "distillation" and not self.pretraining.distillation.teacher:
             raise ValueError(
                 "distillation needs a teacher: --set pretraining.distillation.teacher=MODEL, any model or run"
