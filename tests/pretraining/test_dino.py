@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.data.config import AugmentationConfig, RandomResizedCropConfig
+from vitreous.data.config import AffineConfig, AugmentationConfig, RandomResizedCropConfig
 from vitreous.data.dataset import ArrayImages
 from vitreous.data.image_samples import image_loader
 from vitreous.data.transforms import random_crop
@@ -298,6 +298,17 @@ def test_the_loader_cuts_views_from_the_decoded_original(original):
     assert all(torch.equal(one.images, other.images) for one, other in zip(first, second, strict=True))
     assert not torch.equal(first[0].images, next(loader.epoch(1)).images)
     assert first[0].images.min() < -0.5  # normalized
+    whole = MultiCrop(ViewsConfig(**{**CALM, **WHOLE}), (32, 32), (16, 16))
+    moved = image_loader(
+        data,
+        preprocessing=Preprocessing(size=(32, 32)),
+        augmentation=AugmentationConfig(affine=AffineConfig(rotate=20)),
+        batch_size=3,
+        seed=0,
+        reader=ViewReader(data, 3, whole),
+    )
+    views = next(iter(moved.epoch(0))).images.flatten(0, 1)
+    assert len({each.numpy().tobytes() for each in views}) == 6  # each view turns by itself
 
 
 def test_a_step_follows_the_authors_pseudo_code(tiny, images):
