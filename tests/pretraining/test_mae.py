@@ -115,7 +115,7 @@ def test_positions_that_count_all_tokens_are_refused(tiny, position):
 def test_small_encoders_get_decoders_that_can_be_built(tiny, width, heads):
     model = tiny(width=width, heads=heads)
     mae = MAE(model, decoder_for(model.config))
-    assert mae.config.decoder_width <= max(width // 2, 4 * mae.config.decoder_heads)
+    assert mae.config.decoder_width <= max(width, 4 * heads)
 
 
 @pytest.mark.parametrize(("spread", "normalized"), [(2.0, False), (50.0, True)])

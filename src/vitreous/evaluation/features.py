@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.dataset import ImageDataset
@@ -32,7 +32,7 @@ class Features:
 
 
 def cached_features(
-    model: Runnable, images: ImageDataset, *, precision: str = "fp32", **batching: Unpack[Batching]
+    model: Runnable | nn.Module, images: ImageDataset, *, precision: str = "fp32", **batching: Unpack[Batching]
 ) -> Features:
     """Return `extract`'s features, computed once for the same weights, precision, preprocessing and images.
 
@@ -56,7 +56,7 @@ def cached_features(
     return features
 
 
-def extract(model: Runnable, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
+def extract(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
     """Compute the features of every image once.
 
     Raises:
@@ -68,17 +68,19 @@ def extract(model: Runnable, images: ImageDataset, **batching: Unpack[Batching])
     return Features(outputs.values.numpy(), images.targets[outputs.indices].astype(np.int64))
 
 
-def feature_outputs(model: Runnable, images: ImageDataset, **batching: Unpack[Batching]) -> Outputs:
+def feature_outputs(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]) -> Outputs:
     """Compute what the head of a model sees of every image, (N, D). Raises InputError where no image can be
     decoded."""
 
+    encoder: Any = model
+
     def features(batch: Batch) -> Tensor:
-        return model.features(batch.images).flatten(1).float()
+        return encoder.features(batch.images).flatten(1).float()
 
     return compute_outputs(model, images, features, **batching)
 
 
-def content_key(model: Runnable, images: ImageDataset, precision: str = "fp32") -> str:
+def content_key(model: Runnable | nn.Module, images: ImageDataset, precision: str = "fp32") -> str:
     """A hash of the model, its precision, and every image's bytes."""
     digest = hashlib.blake2b(model_digest(model), digest_size=20)
     if precision != "fp32":

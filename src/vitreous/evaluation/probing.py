@@ -156,7 +156,7 @@ def beside_baselines(found: Probe, model: Runnable, splits: Splits, **options: A
 
 
 def probe(
-    model: Runnable,
+    model: Runnable | nn.Module,
     splits: Splits,
     *,
     shots: Sequence[int] = SHOTS,
