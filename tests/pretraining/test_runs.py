@@ -122,7 +122,7 @@ def test_settings_win_over_rules(tmp_path):
     assert config.model.depth == 2
     assert config.model.width == 64  # by the size of the images
     assert config.pretraining.mae.mask_ratio == 0.5
-    assert config.pretraining.mae.decoder_width == 32  # by the encoder
+    assert config.pretraining.mae.decoder_width == 64  # by the encoder
     with pytest.raises(InputError, match=r"did you mean 'pretraining\.mae\.mask_ratio'"):
         task_named("mae").plan("digits", {"pretraining": {"mae": {"mask_rate": 0.5}}})
 

@@ -33,6 +33,7 @@ TASKS = {
     "mae": "pretraining.task",
     "simmim": "pretraining.task",
     "dino": "pretraining.task",
+    "distillation": "pretraining.task",
 }
 
 
