@@ -32,7 +32,11 @@ class Features:
 
 
 def cached_features(
-    model: Runnable | nn.Module, images: ImageDataset, *, precision: str = "fp32", **batching: Unpack[Batching]
+    model: Runnable | nn.Module,
+    images: ImageDataset,
+    *,
+    precision: str = "fp32",
+    **batching: Unpack[Batching],
 ) -> Features:
     """Return `extract`'s features, computed once for the same weights, precision, preprocessing and images.
 
@@ -68,7 +72,9 @@ def extract(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpac
     return Features(outputs.values.numpy(), images.targets[outputs.indices].astype(np.int64))
 
 
-def feature_outputs(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]) -> Outputs:
+def feature_outputs(
+    model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]
+) -> Outputs:
     """Compute what the head of a model sees of every image, (N, D). Raises InputError where no image can be
     decoded."""
 
@@ -91,10 +97,10 @@ def content_key(model: Runnable | nn.Module, images: ImageDataset, precision: st
     return digest.hexdigest()
 
 
-def model_digest(model: Runnable) -> bytes:
+def model_digest(model: Runnable | nn.Module) -> bytes:
     """A hash of the weights, the function that they are part of, and the preprocessing."""
     digest = hashlib.blake2b(digest_size=20)
-    digest.update(repr((model.config, getattr(model, "preprocessing", None))).encode())
+    digest.update(repr((getattr(model, "config", None), getattr(model, "preprocessing", None))).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
