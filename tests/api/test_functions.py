@@ -14,10 +14,11 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.api.data import data_source
-from vitreous.api.inspecting import reduced
+from vitreous.api.inspecting import examples_to_show, reduced
 from vitreous.cli import run
 from vitreous.models.vit import ViT
 from vitreous.results import Result
+from vitreous.tasks import task_named
 
 
 def test_dir_shows_the_api_alone() -> None:
@@ -84,6 +85,17 @@ def test_masks_of_a_model_in_memory_are_in_the_answers(
     found = vt.predict(segmenter, [Image.new("RGB", (20, 10))], progress=False)
     assert found[0].mask.shape == (10, 20)
     assert not list(tmp_path.iterdir()), "nothing was to be written"
+
+
+def test_the_true_class_of_images_is_that_of_their_folder(model: ViT, tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    Image.new("RGB", (20, 10)).save(tmp_path / "cat" / "0.png")
+    task = task_named("classification")
+    assert examples_to_show(task, model, model, tmp_path / "cat" / "0.png").labels == ("cat",)
+    assert examples_to_show(task, model, model, [Image.new("RGB", (8, 8))]).labels == ("",)
+    digits = examples_to_show(task, model, model, None)
+    assert set(digits.labels) <= set("0123456789")
+    assert len(digits.labels) == len(digits.examples)
 
 
 def test_large_photographs_are_reduced_when_they_are_read() -> None:

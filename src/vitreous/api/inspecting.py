@@ -77,7 +77,7 @@ class Attributions(Result):
 
 class Shown(NamedTuple):
     """Named images (or texts) for a report, a sentence about where they are from, those that could not be
-    read, and the true class of each image where it is known."""
+    read, and the true class of each image where it is known (a name that is not a class means nothing)."""
 
     examples: list[Any]
     about: str = ""
@@ -323,7 +323,9 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
             failed.append(Failure(error.name, error.reason))
         else:
             read.append((reduced(image, size), Path(found.name(row)).name))
-            if task.name == "classification" and found.targets.ndim == 1:
+            if given is not None:  # in a folder named like a class it is one of it
+                labels.append(Path(found.name(row)).parent.name)
+            elif task.name == "classification" and found.targets.ndim == 1:
                 labels.append(found.classes[int(found.targets[row])])
     if not read:
         raise InputError(f"no image could be read ({failed[0].path}: {failed[0].reason})")
