@@ -278,13 +278,13 @@ def test_kill_9_at_any_time(model: ViT, shards: Path, tmp_path: Path, processes:
         else []
     )
     command = [sys.executable, *launcher, "-m", "vitreous", "embed", str(tmp_path / "model"), str(shards)]
-    for attempt in range(8):
+    for attempt in range(5):
         process = subprocess.Popen([*command, "--out", str(out)], start_new_session=True)
         try:
             before = len([*out.glob("*.parquet")]) if out.exists() else 0
             while process.poll() is None and (not out.exists() or len([*out.glob("*.parquet")]) < before + 2):
                 time.sleep(0.01)
-            process.wait(chance.random() / 4 if attempt < 7 else 300)
+            process.wait(chance.random() / 4 if attempt < 4 else 300)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
