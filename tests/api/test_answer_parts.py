@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -175,6 +176,11 @@ def test_a_folder_is_of_one_model_and_one_list_of_images(model: ViT, world: Path
         vt.predict(model, world / "files", out=tmp_path / "out", progress=False)
     with pytest.raises(vt.InputError, match="other images than DATA has now"):
         vt.embed(model, world / "files" / "in", out=tmp_path / "out", progress=False)
+    named = copy.deepcopy(model)
+    vt.predict(model, world / "files", out=tmp_path / "named", progress=False)
+    named.labels = [f"other {number}" for number in range(named.config.num_classes or 0)]
+    with pytest.raises(vt.InputError, match="another model or other options"):
+        vt.predict(named, world / "files", out=tmp_path / "named", progress=False)
     (tmp_path / "out/part-00000.parquet").write_bytes(b"zz")
     with pytest.raises(vt.InputError, match="was not written by vitreous"):
         vt.embed(model, world / "files", out=tmp_path / "out", progress=False)

@@ -157,6 +157,7 @@ class PartWriter:
         self.predictor, self.folder = predictor, folder
         about = (
             model_digest(predictor.opened.model),
+            predictor.labels,
             predictor.output,
             predictor.options,
             predictor.how["precision"],

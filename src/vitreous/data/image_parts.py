@@ -109,7 +109,12 @@ def entries(spec: str, rows: int) -> Iterator[str | Piece]:
         system, files = find_files(rest)
         return chain.from_iterable(parquet_entries(system, file, rows) for file in sorted(files))
     if Path(spec).suffix in NOT_IMAGES or is_url(spec):
-        system, files = files_of(spec)
+        try:
+            system, files = files_of(spec)
+        except InputError:
+            raise
+        except Exception as error:  # each protocol has its own
+            raise InputError(f"{spec} cannot be reached: {' '.join(str(error).split())}") from None
         if not files:
             raise InputError(f"there is no {spec}: {NO_SUCH}")
         return chain.from_iterable(file_entries(system, file, rows) for file in files)
