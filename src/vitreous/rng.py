@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 
 def hashed(seed: int, purpose: str, *key: int) -> np.random.SeedSequence:
@@ -55,3 +56,11 @@ def torch_generator(
 ) -> torch.Generator:
     """Return a PyTorch generator on `device` for a key."""
     return torch.Generator(device).manual_seed(torch_seed(seed, purpose, *key))
+
+
+def mixed_bits(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return numbers of which each bit depends on all bits of the given ones: the end of SplitMix64 (Steele,
+    Lea and Flood, 2014)."""
+    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ numbers >> np.uint64(31)

@@ -1,18 +1,23 @@
 """Loaders: deterministic, resumable, shared among processes, and patient with bad files to a point."""
 
+import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig, RandomResizedCropConfig
+from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import ContactSheet, evaluation_loader, image_loader
-from vitreous.data.loading import worker_count
 from vitreous.data.sources import open_data
+from vitreous.data.workers import worker_count
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
@@ -30,6 +35,7 @@ def loader(
     in_memory=True,
     strict=False,
     balance=False,
+    worker_processes=False,
     **others,
 ):
     return image_loader(
@@ -38,7 +44,9 @@ def loader(
         augmentation=augmentation,
         batch_size=batch_size,
         seed=seed,
-        config=DataConfig(in_memory=in_memory, strict=strict, class_balance=balance),
+        config=DataConfig(
+            in_memory=in_memory, strict=strict, class_balance=balance, worker_processes=worker_processes
+        ),
         **others,
     )
 
@@ -268,7 +276,7 @@ def test_several_labels_pass_through(photos):
 def test_threads_that_decode_leave_the_caller_its_cores():
     program = (
         "import torch\n"
-        "from vitreous.data.loading import pool\n"
+        "from vitreous.data.workers import pool\n"
         "with pool(1) as executor:\n"
         "    executor.submit(int).result()\n"
         "print(torch.get_num_threads())\n"
@@ -281,3 +289,53 @@ def test_threads_that_decode_leave_the_caller_its_cores():
 def test_fewer_threads_than_none_are_refused():
     with pytest.raises(InputError, match="the number of workers is -1: pass 0 or more"):
         worker_count(-1)
+
+
+@pytest.mark.parametrize("augmentation", [CROPS, AugmentationConfig(rand_augment=RandAugmentConfig())])
+def test_worker_processes_make_the_same_batches(train, augmentation):
+    """In two epochs, from the middle of one, and of images that cannot be read."""
+    bad = type("Bad", (type(train),), {"encoded": staticmethod(lambda index: encoded(index))})
+    plain = train.encoded
+
+    def encoded(index):
+        if index == 3:
+            raise BadImage("three", "it is bad")
+        return plain(index)
+
+    train.__class__ = bad
+    given = {"in_memory": False, "workers": 2}
+    threads = loader(train, augmentation, **given)
+    processes = loader(train, augmentation, **given, worker_processes=True)
+    for epoch, start in ((0, 0), (1, 0), (1, 2)):
+        equal(list(processes.epoch(epoch, start)), list(threads.epoch(epoch, start)))
+    assert dict(processes.bad) == {"three": "it is bad"}
+    pids = [process.pid for process in processes.loader.worker_processes._processes.values()]
+    assert len(pids) == 2
+    del processes
+    gc.collect()
+    for pid in pids:  # they end with the loader
+        for _ in range(500):
+            if not os.path.exists(f"/proc/{pid}") or "State:\tZ" in status_of(pid):
+                break
+            time.sleep(0.01)
+        else:
+            raise AssertionError("a worker process is left")
+
+
+def status_of(pid):
+    return Path(f"/proc/{pid}/status").read_text()
+
+
+def test_a_worker_process_that_is_killed_is_one_sentence(train):
+    processes = loader(train, in_memory=False, workers=2, worker_processes=True)
+    batches = processes.epoch(0)
+    next(batches)
+    for process in processes.loader.worker_processes._processes.values():
+        os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(InputError, match="a worker process that reads data ended"):
+        list(batches) + list(processes.epoch(1))
+
+
+def test_worker_processes_need_workers():
+    with pytest.raises(ValueError, match="worker_processes=true has no effect with workers=0"):
+        DataConfig(worker_processes=True, workers=0)

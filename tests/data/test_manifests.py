@@ -158,8 +158,8 @@ def test_a_label_that_is_not_a_number_is_named(photos):
 @pytest.mark.parametrize(
     ("source", "option", "sentence"),
     [
-        ("digits", {"streaming": True}, "streaming=true is for hf:NAME alone"),
-        ("list.csv", {"streaming": True}, "streaming=true is for hf:NAME alone"),
+        ("digits", {"streaming": True}, "streaming=true is for hf:NAME and shards"),
+        ("list.csv", {"streaming": True}, "streaming=true is for hf:NAME and shards"),
         ("synthetic:20@8", {"label_separator": ";"}, "label_separator=';' is for manifests"),
     ],
 )

@@ -1,13 +1,21 @@
 """Tar shards are read in place, and tricks in them are refused."""
 
 import io
+import os
 import tarfile
 
+import fsspec
+import numpy as np
 import pytest
 
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
+from vitreous.data.sources import remote as remote_shards
+from vitreous.data.sources import shard_index as indexing
+from vitreous.data.sources import shards as shards_module
+from vitreous.data.sources.remote import find_shards
 from vitreous.errors import InputError
+from vitreous.tasks.pretraining.task import open_unlabeled
 
 
 def write(path, files):
@@ -50,7 +58,7 @@ def test_class_names_stand_beside_the_shards(tmp_path, make_jpeg):
     (tmp_path / "classes.txt").write_text("cat\ndog\nemu\n")
     assert open_data(spec, DataConfig()).train.classes == ("cat", "dog", "emu")
     (tmp_path / "classes.txt").write_text("cat\n")
-    with pytest.raises(InputError, match="names 1 classes"):
+    with pytest.raises(InputError, match="has 1 classes"):
         open_data(spec, DataConfig())
 
 
@@ -88,8 +96,16 @@ def test_mistakes(tmp_path, make_jpeg):
     with pytest.raises(InputError, match="not a tar file"):
         open_data(str(tmp_path / "y-0.tar"), DataConfig())
     write(tmp_path / "z-0.tar", [("0.jpg", make_jpeg(0)), ("0.json", b"{}")])
-    with pytest.raises(InputError, match="is not a label"):
+    with pytest.raises(InputError, match="no image with a label"):
         open_data(str(tmp_path / "z-0.tar"), DataConfig())
+    write(tmp_path / "train-0.tar", [("0.jpg", make_jpeg(0)), ("0.cls", b"0"), ("1.jpg", make_jpeg(1))])
+    write(tmp_path / "more-0.tar", [("2.jpg", make_jpeg(0)), ("2.cls", b"0")])
+    with pytest.raises(InputError, match="has a split 'more': write train, val or test"):
+        open_data(str(tmp_path / "[mt][or]*-0.tar"), DataConfig())
+    with pytest.raises(InputError, match="write memory://"):
+        open_data("memory://bucket/a.csv", DataConfig())
+    with pytest.raises(InputError, match="cache_gb=3 is for shards that are fetched"):
+        open_data(str(tmp_path / "train-0.tar"), DataConfig(cache_gb=3))
 
 
 @pytest.mark.parametrize(
@@ -113,3 +129,118 @@ def test_what_is_no_label_is_said(tmp_path, make_jpeg, label):
     write(tmp_path / "m-0.tar", [("0.jpg", make_jpeg(0)), ("0.json", label)])
     with pytest.raises(InputError, match=r"0\.json is not a label: write a class"):
         open_data(str(tmp_path / "m-{0..0}.tar"), DataConfig())
+
+
+WHOLE = DataConfig(test_fraction=0, validation_fraction=0)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_shards_of_img2dataset_are_pre_trained_on(tmp_path, make_jpeg):
+    """An image with its caption and what is known of it; some have neither."""
+    files = []
+    for number in range(12):
+        files.append((f"{number:09}.jpg", make_jpeg(number)))
+        if number % 3:
+            files.append((f"{number:09}.txt", b"a photo of %d" % number))
+            files.append((f"{number:09}.json", b'{"caption": "a photo", "url": "https://x", "width": 64}'))
+    write(tmp_path / "00000.tar", files)
+    splits = open_unlabeled(str(tmp_path), WHOLE)
+    assert (len(splits.train), splits.train.classes) == (12, ("image",))
+    assert splits.train.encoded(5) == make_jpeg(5)
+    assert len(open_data(str(tmp_path), WHOLE).train) == 8  # those that have a text
+
+
+def test_captions_are_not_classes(tmp_path, make_jpeg, monkeypatch):
+    monkeypatch.setattr(shards_module, "FEW", 5)
+    files = [(f"{number}.jpg", make_jpeg(0)) for number in range(12)]
+    files += [(f"{number}.txt", b"a photo of %d" % number) for number in range(12)]
+    write(tmp_path / "a-0.tar", files)
+    with pytest.raises(InputError, match="12 different labels of 12 images, such as 'a photo of 0': write"):
+        open_data(str(tmp_path / "a-0.tar"), WHOLE)
+    assert open_unlabeled(str(tmp_path / "a-0.tar"), WHOLE).train.classes == ("image",)
+
+
+def test_a_class_number_is_preferred_to_a_name(tmp_path, make_jpeg):
+    for number, order in enumerate(([".cls", ".json", ".txt"], [".txt", ".json", ".cls"])):
+        labels = {".cls": b"1", ".json": b'{"label": 2}', ".txt": b"a caption"}
+        files = [("0.jpg", make_jpeg(0)), *((f"0{suffix}", labels[suffix]) for suffix in order)]
+        write(tmp_path / f"p{number}-0.tar", [*files, ("1.jpg", make_jpeg(1)), ("1.cls", b"0")])
+        assert open_data(str(tmp_path / f"p{number}-0.tar"), WHOLE).train.targets.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_form_of_tar_is_indexed_as_tarfile_does(tmp_path, make_jpeg, form):
+    """With long names, names that are not ASCII, folders and links between the files."""
+    names = ["a/0", "folder/" + 60 * "x" + "/" + 70 * "y", "ünï/9"] + (
+        ["z" * 250] if form != tarfile.USTAR_FORMAT else []
+    )
+    with tarfile.open(tmp_path / "f-0.tar", "w", format=form) as archive:
+        for name in names:
+            for kind, suffix, data in (
+                (tarfile.DIRTYPE, "", b""),
+                (tarfile.SYMTYPE, ".png", b""),
+                (tarfile.REGTYPE, ".jpg", make_jpeg(len(name))),
+                (tarfile.REGTYPE, ".cls", b"1"),
+            ):
+                member = tarfile.TarInfo(name + suffix)
+                member.type, member.size, member.linkname = kind, len(data), "x" if suffix == ".png" else ""
+                archive.addfile(member, io.BytesIO(data))
+    images = open_data(str(tmp_path / "f-0.tar"), WHOLE).train
+    assert [images.key(index) for index in range(len(names))] == [f"f-0.tar/{name}.jpg" for name in names]
+    assert [images.encoded(index) for index in range(len(names))] == [make_jpeg(len(name)) for name in names]
+
+
+def test_a_large_index_is_made_once_and_memory_mapped(tmp_path, make_jpeg, monkeypatch, cache):
+    """Until a shard changes; and as many shards as there are need few open files."""
+    monkeypatch.setattr(indexing, "LARGE", 10)
+    monkeypatch.setattr(shards_module, "OPEN_FILES", 2)
+    spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=5)
+    first, made = open_data(spec, WHOLE).train, []
+    build = indexing.build
+    monkeypatch.setattr(indexing, "build", lambda *given: (made.append(given), build(*given))[1])
+    before = len(os.listdir("/proc/self/fd"))
+    again = open_data(spec, WHOLE).train
+    assert not made
+    assert isinstance(again.images.index.sizes if hasattr(again, "images") else again.index.sizes, np.memmap)
+    for index in range(50):
+        assert again.encoded(index) == first.encoded(index) == make_jpeg(index)
+        assert again.key(index) == first.key(index)
+    assert len(os.listdir("/proc/self/fd")) <= before + len(indexing.ShardIndex._fields) + 4  # as memory maps
+    os.utime(tmp_path / "a-003.tar", (1, 1))
+    assert len(open_data(spec, WHOLE).train) == 50
+    assert len(made) == 1
+
+
+def test_shards_elsewhere_are_fetched_into_a_cache_of_limited_size(tmp_path, make_jpeg, monkeypatch, cache):
+    """Read shard by shard; those used longest ago are removed; a run resumes from its URL."""
+    spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=4)
+    memory = fsspec.filesystem("memory")
+    for number in range(4):
+        memory.pipe_file(f"/bucket/a-{number:03}.tar", (tmp_path / f"a-{number:03}.tar").read_bytes())
+    memory.pipe_file("/bucket/classes.txt", b"cat\ndog\n")
+    size = (tmp_path / "a-000.tar").stat().st_size
+    config = WHOLE.model_copy(update={"cache_gb": 2.5 * size / 1e9})
+    here, there = open_data(spec, WHOLE).train, open_data("memory://bucket/a-{000..003}.tar", config).train
+    assert there.classes == ("cat", "dog")
+    assert there.blocks.tolist() == np.repeat(range(4), 10).tolist()
+    assert [there.encoded(index) for index in range(40)] == [here.encoded(index) for index in range(40)]
+    assert len(list((cache / "remote").glob("*.tar"))) == 2
+    assert len(find_shards("memory://bucket/*.tar")) == 4
+    with pytest.raises(InputError, match=r"no shard memory://bucket/a-004\.tar"):
+        open_data("memory://bucket/a-{000..004}.tar", config)
+    monkeypatch.setattr(remote_shards.time, "sleep", lambda seconds: None)
+    memory.pipe_file("/bucket/a-000.tar", b"short")  # it has changed since it was listed
+    for file in (cache / "remote").glob("*.tar"):
+        file.unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        indexing.index_shard(
+            find_shards(spec.replace("{000..003}", "{000..000}"))[0]._replace(
+                location="memory://bucket/a-000.tar"
+            ),
+            1e9,
+        )

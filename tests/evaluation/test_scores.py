@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.scores import (
     average_precision,
     calibrate,
     class_scores,
     confusion_matrix,
+    save_confusion,
     wilson_interval,
 )
 
@@ -45,14 +48,14 @@ def test_class_scores_are_scikit_learns() -> None:
     targets, predictions = generator.integers(0, 4, 200), generator.integers(0, 4, 200)
     confusion = confusion_matrix(targets, predictions, 4)
     assert confusion[2, 1] == ((targets == 2) & (predictions == 1)).sum()
-    scores = class_scores(confusion, ("a", "b", "c", "d"))
+    scores = class_scores(targets, predictions, ("a", "b", "c", "d"))
     expected = precision_recall_fscore_support(targets, predictions)
     found = np.array([(s.precision, s.recall, s.f1, s.support) for s in scores]).T
     np.testing.assert_allclose(found, expected)
 
 
 def test_nothing_is_said_of_a_class_that_nobody_saw() -> None:
-    seen, unseen = class_scores(np.array([[5, 0], [0, 0]]), ("seen", "unseen"))
+    seen, unseen = class_scores(*np.zeros((2, 5), int), ("seen", "unseen"))
     assert seen.f1 == 1
     assert math.isnan(unseen.precision)
     assert math.isnan(unseen.recall)
@@ -83,3 +86,33 @@ def test_average_precision_is_scikit_learns_with_ties() -> None:
         scores = generator.integers(0, 6, 30) / 6  # many equal
         assert average_precision(relevant, scores) == pytest.approx(average_precision_score(relevant, scores))
     assert math.isnan(average_precision(np.zeros(3), np.arange(3.0)))
+
+
+def test_many_classes_have_no_matrix(tmp_path: Path) -> None:
+    """Of 21,841 classes it would have 3.8 GB: the pairs that occur are counted alone."""
+    rng, classes = np.random.default_rng(0), 21_841
+    targets = rng.integers(classes, size=2000)
+    logits = np.zeros((2000, classes), dtype=np.float32)
+    predictions = np.where(rng.random(2000) < 0.5, targets, (targets + 7) % classes)
+    predictions[:30] = targets[:30] = 5
+    predictions[:9] = 6
+    logits[np.arange(2000), predictions] = 1.0
+    found = ClassificationEvaluation(
+        classes=tuple(map(str, range(classes))),
+        indices=np.arange(2000),
+        names=tuple(map(str, range(2000))),
+        targets=targets,
+        probabilities=logits,
+        failed={},
+        seconds=1.0,
+    )
+    result = found.to_json()
+    assert "confusion" not in result
+    assert result["top_confusions"][0] == {"actual": "5", "predicted": "6", "count": 9}
+    assert len(result["top_confusions"]) == 50
+    assert "confusion" not in vars(found)
+    save_confusion(tmp_path / "confusion.npz", found.targets, found.predictions, found.classes)
+    with np.load(tmp_path / "confusion.npz") as arrays:
+        assert arrays["count"].sum() == 2000
+        same = arrays["actual"] == arrays["predicted"]
+        assert arrays["count"][same].sum() == found.correct.sum()

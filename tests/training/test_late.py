@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from vitreous.data.image_samples import Batch
 from vitreous.models.vit import ViT
@@ -19,7 +20,7 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
-from vitreous.training.objectives import softmax_loss
+from vitreous.training.objectives import classification, softmax_loss
 from vitreous.training.settings import configure
 from vitreous.training.step import TrainStep, later, skips_on_device
 from vitreous.training.trainer import PATIENCE, NotFinite, Trainer
@@ -181,3 +182,35 @@ def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: p
     trained({"training": {"steps": 6, "log_every": 3}}, callbacks=[Waiting()], clock=lambda: now[0])
     assert now[0] == pytest.approx(6 * 0.2)
     assert written == [0.0, 0.0]
+
+
+class Asked(TorchDispatchMode):
+    """Notes what would make Python wait for a GPU: reading a number from it, and shapes that depend on it."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.partition(".")[0]
+        if name.startswith(self.WAITING):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("optimizer", [{}, {"sam_radius": 0.05}, {"clip_norm": None}])
+def test_nothing_in_a_step_waits_for_the_device(tiny: RunConfig, optimizer: dict[str, Any]) -> None:
+    config = configure(tiny, {"training": {"grad_accum_steps": 2, "optimizer": optimizer}})
+    learner = Learner.begin(starting_model(config, [str(number) for number in range(10)]), config.training)
+    step = Late(learner, classification(config.training), config.training, seed=0)
+    images, targets = torch.rand(8, 1, 8, 8), torch.arange(8)
+    with Asked() as asked:
+        for _ in range(2):
+            step.prepare(Batch(images, targets, targets))
+            step.take()
+    assert asked.found == []
+    with asked:
+        step.outcome()
+    assert asked.found == ["_local_scalar_dense"]  # one step late, when it is there

@@ -47,11 +47,19 @@ from vitreous.training.objectives import classification
 from vitreous.training.parallel import shards_for
 from vitreous.training.precision import numerics
 from vitreous.training.settings import configure
+from vitreous.training import trainer as training_loop
+from vitreous.training.step import TrainStep, skips_on_device
 from vitreous.training.trainer import Trainer
 
 plain, folder = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])
 splits = open_data("digits", DataConfig(test_fraction=0.85))
 CPU = torch.device("cpu")
+
+class Late(TrainStep):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.late = skips_on_device(self.learner)
+        assert self.late
 
 class Stop(Callback):
     def __init__(self, step):
@@ -62,7 +70,9 @@ class Stop(Callback):
 
 def train(world, name, *, objective=None, callbacks=(), damaged=False, **training):
     config = configure(plain, {"training": training})
-    model = starting_model(config, splits.train.classes)
+    meta = config.training.shard and world.rank > 0  # as a run does
+    with torch.device("meta" if meta else "cpu"):
+        model = starting_model(config, splits.train.classes)
     learner = Learner.begin(model, config.training, shards_for(model, config.training, world, CPU))
     checkpointer = Checkpointer(folder / f"{name}-{world.size}")
     checksum = checkpoints.checksum
@@ -120,6 +130,10 @@ def scenarios(world):
     for step in (9, 11):
         yield f"nan{step}", train(world, f"nan{step}", objective=broken(world, step, world.size - 1))
     yield from deterministic(world, KINDS)
+    for name, step in (("at-once", TrainStep), ("late", Late)):
+        training_loop.TrainStep = step
+        yield name, train(world, name, objective=broken(world, 9, 0), shard=True)
+    training_loop.TrainStep = TrainStep
     train(world, "damaged", callbacks=[Stop(10)])
     yield "damaged", train(world, "damaged", damaged=world.rank == 1)
 
@@ -222,6 +236,14 @@ def test_a_gradient_that_is_not_finite_in_one_process_skips_the_step_in_all(
         assert (each[f"nan{step}"]["step"], each[f"nan{step}"]["skipped"]) == (15, 1)
         assert each[f"nan{step}"]["weights"] == found[size][0][f"nan{step}"]["weights"]
         assert [row[0] for row in each[f"nan{step}"]["rows"]] == [11, 14, 15]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_shards_skip_a_step_late_as_at_once(found: dict[int, list[Found]], size: int) -> None:
+    """As on a GPU, which is not waited for."""
+    for each in found[size]:
+        assert (each["late"]["step"], each["late"]["skipped"]) == (15, 1)
+        assert each["late"]["weights"] == found[size][0]["at-once"]["weights"]
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -9,8 +9,11 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -250,6 +253,98 @@ def test_a_full_disk_leaves_the_state_before_it(tmp_path: Path) -> None:
     assert newest is not None
     assert newest.facts["step"] == 1
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".shards"]
+
+
+def test_a_state_is_written_while_training_goes_on(
+    trained: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the state of its step, though the weights have changed since."""
+    learner, states, gate = trained({"training": {"steps": 2}}), Checkpointer(tmp_path), threading.Event()
+    write, before = Checkpointer.write, {name: weight.clone() for name, weight in weights(learner).items()}
+
+    def slow(*given: Any, **more: Any) -> str:
+        assert gate.wait(60)
+        return write(*given, **more)
+
+    monkeypatch.setattr(Checkpointer, "write", slow)
+    states.save(learner, wait=False)
+    with torch.no_grad():
+        for parameter in learner.model.parameters():
+            parameter.zero_()
+    assert states.steps() == []
+    gate.set()
+    states.finish()
+    newest = states.newest()
+    assert newest
+    assert all(torch.equal(newest.tensors[name], weight) for name, weight in before.items())
+
+
+def test_what_fails_meanwhile_is_raised_by_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpointer = Checkpointer(tmp_path)
+    checkpointer.save(Snapshot(1))
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoints, "flush", full)
+    checkpointer.save(Snapshot(2), wait=False)
+    with pytest.raises(InputError, match=r"checkpoint of step 2 .*No space left.* of step 1 is intact"):
+        checkpointer.save(Snapshot(3))
+    monkeypatch.undo()
+    checkpointer.save(Snapshot(3), wait=False)
+    checkpointer.finish()
+    assert checkpointer.steps() == [1, 3]
+
+
+def test_training_waits_for_checkpoints_for_a_small_part_of_its_time(trained: Fit, tmp_path: Path) -> None:
+    """By default; an interval that is set is kept."""
+    found: dict[str, float] = {}
+
+    class Look(Callback):
+        def on_train_begin(self, trainer: Trainer) -> None:
+            for name, seconds in (("quick", 0.1), ("slow", 6.0)):
+                trainer.saving = seconds
+                found[name] = trainer.save_interval()
+
+        def on_train_end(self, trainer: Trainer) -> None:
+            found["spent"] = trainer.saving
+
+    clock = iter(range(0, 10**6, 4))
+    around = {
+        "checkpointer": Checkpointer(tmp_path),
+        "callbacks": [Look()],
+        "clock": lambda: float(next(clock)),
+    }
+    trained({"training": {"steps": 1, "save_every": None}}, **around)
+    assert found == {"quick": 60.0, "slow": 200.0, "spent": 4.0}  # 6 s of 200 are 3 %
+    trained({"training": {"steps": 1, "save_every": 7.0}}, callbacks=[Look()])
+    assert (found["quick"], found["slow"]) == (7.0, 7.0)
+
+
+def test_checkpoints_are_copied_to_a_url(tmp_path: Path) -> None:
+    """And removed there when they are here; a run that is fetched from there resumes."""
+    run, url = tmp_path / "run", f"memory://bucket/{tmp_path.name}"
+    run.mkdir()
+    (run / "config.toml").write_text("seed = 1")
+    states = Checkpointer(run / "checkpoints", upload=url)
+    for step in range(4):
+        states.save(Snapshot(step), wait=step == 3)
+    system, root = fsspec.url_to_fs(url)
+    there = {name.removeprefix(f"{root}/") for name in system.find(root)}
+    here = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+    assert there == here
+    system.get(root, str(tmp_path / "back"), recursive=True)
+    learner = Snapshot(0)
+    assert Checkpointer(tmp_path / "back" / "checkpoints").restore(learner)
+    assert learner.step == 3
+    elsewhere = Checkpointer(tmp_path / "other", upload="nowhere://bucket")
+    with pytest.warns(
+        UserWarning, match="cannot copy the checkpoints to nowhere://bucket: Protocol not known"
+    ):
+        elsewhere.save(Snapshot(1))
+    assert elsewhere.steps() == [1]
 
 
 def test_states_hold_no_pickles(trained: Fit, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def model_name(model: Any) -> str:
 def computation(device: str, precision: str, batch_size: int, workers: int | None) -> dict[str, Any]:
     """Return where and how images are computed: the device, and as many threads that decode as it has cores
     where `workers` is None. Memory that a batch has freed is kept for the next one."""
-    from vitreous.data.loading import worker_count
+    from vitreous.data.workers import worker_count
     from vitreous.training.memory import keep_freed_memory
     from vitreous.training.precision import pick_device
 

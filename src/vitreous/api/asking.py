@@ -54,7 +54,7 @@ def evaluate(
     Raises:
         InputError: no such model or data, nothing was held out, or an option that the task does not have.
     """
-    from vitreous.data.loading import worker_count
+    from vitreous.data.workers import worker_count
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import open_answerer, task_of
     from vitreous.tasks.task import module_of

@@ -59,7 +59,7 @@ def calibrate(
     """
     from vitreous.checkpoints.files import model_folder
     from vitreous.checkpoints.native import save_native
-    from vitreous.data.loading import worker_count
+    from vitreous.data.workers import worker_count
     from vitreous.evaluation.calibration import calibrate_model
     from vitreous.tasks.answering import open_answerer, task_of
     from vitreous.tasks.classification import Classification

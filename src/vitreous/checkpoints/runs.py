@@ -42,6 +42,8 @@ def read_tree(path: Path) -> dict[str, Any]:
 def map_paths(source: str, function: Callable[[str], str]) -> str:
     """Return DATA with its paths changed: of "cifar10:PATH" or "a.de,a.en", too."""
     parts = [source] if os.path.exists(source) else source.split(",")
+    if "://" in source:
+        return source
     plain = [os.path.isabs(part) or ":" not in part for part in parts]
     pairs = [("", "", part) if bare else part.partition(":") for part, bare in zip(parts, plain, strict=True)]
     return ",".join(f"{kind}{colon}{function(path)}" if path else kind for kind, colon, path in pairs)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,3 +28,44 @@ def whole(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     with whole(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def flush(path: Path) -> None:
+    """Wait until a file or the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy_to_url(root: Path, files: Sequence[Path], url: str) -> None:
+    """Copy files to the same places below a URL, in their order, unless they are there with this size and
+    never change; then remove what is below the folders there and not among them. A failure is a warning.
+
+    Args:
+        files: those in folders of `root` are copied once.
+    """
+    import fsspec
+
+    try:
+        system, there = fsspec.url_to_fs(url)
+        there = there.rstrip("/")
+        wanted = {f"{there}/{file.relative_to(root).as_posix()}": file for file in files}
+        known = {each["name"]: each["size"] for each in system.find(there, detail=True).values()}
+        for target, file in wanted.items():
+            if file.parent == root or known.get(target) != file.stat().st_size:
+                system.makedirs(target.rpartition("/")[0], exist_ok=True)
+                system.put_file(str(file), target)
+        folders = {f"{there}/{file.relative_to(root).parts[0]}/" for file in files if file.parent != root}
+        gone = [name for name in known.keys() - wanted.keys() if name.startswith(tuple(folders))]
+        for name in sorted(gone, key=lambda name: not name.endswith(".json")):
+            system.rm_file(name)
+    except Exception as error:  # of whatever library talks to this store
+        reason = " ".join(str(error).split()) or type(error).__name__
+        warnings.warn(f"cannot copy the checkpoints to {url}: {reason}", stacklevel=2)

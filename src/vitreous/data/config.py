@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 
 from vitreous.models.config_parts import Config, Positive, Probability
 
-Targets = Literal["classes", "numbers"]  # what the labels of a source are
+# What the labels of a source are; "unlabeled": images of one class, where not all have a label.
+Targets = Literal["classes", "numbers", "unlabeled"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -56,6 +57,10 @@ class DataConfig(Config):
         default="ask", description="the classes of a folder whose folders all hold the same folders"
     )
     workers: int | None = Field(default=None, ge=0, description="threads that decode; None: one per core")
+    worker_processes: bool = Field(
+        default=False,
+        description="processes and not threads decode, in training: the same batches, for many workers",
+    )
     in_memory: Literal["auto"] | bool = Field(
         default="auto", description="decode once and keep; auto: if it fits a quarter of the memory"
     )
@@ -65,7 +70,12 @@ class DataConfig(Config):
         default=0.01, description="part of the images that cannot be read, from which on training stops"
     )
     streaming: bool = Field(
-        default=False, description="hf: sources are fetched while training, not downloaded before"
+        default=False,
+        description="hf: sources are fetched while training, not downloaded before; shards on this machine "
+        "are read one after the other, as suits a network's file system",
+    )
+    cache_gb: float = Field(
+        default=100.0, gt=0, description="of shards that are fetched (s3://, https://), on this machine"
     )
     label_separator: str = Field(
         default="|", min_length=1, description="between the labels of one image in a manifest"
@@ -87,6 +97,8 @@ class DataConfig(Config):
             raise ValueError("group_by has no effect where the newest images are held out: leave it out")
         if self.time != "exif" and self.split_by != "time":
             raise ValueError(f"time={self.time} has no effect without split_by=time: leave it out")
+        if self.worker_processes and self.workers == 0:
+            raise ValueError("worker_processes=true has no effect with workers=0: leave one of them out")
         return self
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -12,8 +13,10 @@ from PIL import Image
 from vitreous.data.decoding import EncodedImage, decode, fingerprint
 from vitreous.data.findings import Finding
 from vitreous.errors import InputError
+from vitreous.rng import mixed_bits
 
 Indices = NDArray[np.int64]
+MANY = 1 << 24  # images, whose numbers and counts are handled in a way that saves memory
 
 
 class ImageDataset:
@@ -24,7 +27,8 @@ class ImageDataset:
         targets: (N,) int64 class numbers; (N, classes) float32 for several or soft labels; or (N,) float32
             numbers to predict, where there are no classes.
         source: what its images are named after.
-        blocks: (N,) the block that each image is read with; None where any order costs the same.
+        blocks: (N,) the block that each image is read with, ascending; None where any order costs the same.
+        hashes: (N,) 64 bits of the key of each image, where the source has them.
         groups: (N,) names of the groups that the images belong to, where the source has them.
         times: (N,) when each was taken, in numbers that ascend, where the source says it.
         listed: whether the images are there to be listed, and not composed when they are asked for.
@@ -36,6 +40,7 @@ class ImageDataset:
     targets: NDArray[Any]
     source: str
     blocks: NDArray[np.int32] | None = None
+    hashes: NDArray[np.uint64] | None = None
     groups: NDArray[Any] | None = None
     times: NDArray[np.float64] | None = None
     listed = True
@@ -93,20 +98,22 @@ class ImageDataset:
     def sample(self, count: int) -> list[int]:
         """Return the numbers of some images to look at, evenly spread; of a source that reads whole blocks,
         from the first block."""
-        among = np.arange(len(self)) if self.blocks is None else np.flatnonzero(self.blocks == self.blocks[0])
-        places = np.linspace(0, len(among) - 1, min(count, len(among))).astype(int)
-        return [int(index) for index in among[places]]
+        blocks = self.blocks
+        among = len(self) if blocks is None else int(np.searchsorted(blocks, blocks[0], side="right"))
+        places = np.linspace(0, among - 1, min(count, among)).astype(int)
+        return [int(index) for index in places]
 
 
 class Subset(ImageDataset):
     """Some of a source's images."""
 
     def __init__(self, images: ImageDataset, indices: Indices) -> None:
-        self.images, self.indices = images, indices
+        self.images, self.indices = images, indices.astype(np.uint32) if len(images) > MANY else indices
         self.classes, self.targets = images.classes, images.targets[indices]
         self.blocks = None if images.blocks is None else images.blocks[indices]
         self.groups = None if images.groups is None else images.groups[indices]
         self.times = None if images.times is None else images.times[indices]
+        self.hashes = None if images.hashes is None else images.hashes[indices]
         self.listed, self.findings, self.excluded = images.listed, images.findings, images.excluded
 
     def name(self, index: int) -> str:
@@ -167,6 +174,57 @@ def strata(targets: NDArray[Any]) -> NDArray[np.int64]:
     if targets.ndim == 1 and targets.dtype.kind == "f":
         return np.zeros(len(targets), dtype=np.int64)
     return targets.astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1).astype(np.int64)
+
+
+def class_counts(targets: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    """Return how many images each class has, by `strata`; a part of them at a time."""
+    counts = np.zeros(classes, dtype=np.int64)
+    for first in range(0, len(targets), MANY):
+        found = np.bincount(strata(targets[first : first + MANY]), minlength=classes)
+        counts = found + np.pad(counts, (0, len(found) - len(counts)))
+    return counts
+
+
+def members_of_few(
+    targets: NDArray[Any], held: NDArray[np.bool_], fraction: float
+) -> tuple[NDArray[Any], Indices]:
+    """Return (targets, numbers) of the images of classes of which too few are held out, or all of them."""
+    parts = [slice(first, first + MANY) for first in range(0, len(targets), MANY)]
+    count = int(max(strata(targets[rows]).max() for rows in parts)) + 1
+    all_images = class_counts(targets, count)
+    held_images = sum(np.bincount(strata(targets[rows])[held[rows]], minlength=count) for rows in parts)
+    few = (held_images < np.ceil(fraction * all_images / 2)) | (held_images == all_images)
+    few &= all_images > 0
+    members = np.concatenate([np.flatnonzero(few[strata(targets[rows])]) + rows.start for rows in parts])
+    return targets[members], members
+
+
+def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
+    """Return a number in 0 ... 1 for each name, which depends on nothing else."""
+    digests = (
+        hashlib.blake2b(f"{purpose}\0{name}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
+        for name in names
+    )
+    return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64
+
+
+def members_of_classes(targets: NDArray[Any]) -> list[Indices]:
+    """Return the images of each class that has some."""
+    groups = strata(targets)
+    by_class = np.argsort(groups, kind="stable")
+    return np.split(by_class, np.flatnonzero(np.diff(groups[by_class])) + 1)
+
+
+def hashes_of(
+    images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: Any
+) -> NDArray[np.float64]:
+    """Return a number in 0 ... 1 for some images: that of their names, or of the hashes that the source has
+    of them."""
+    if names is not None:
+        return names[rows]
+    assert images.hashes is not None
+    salt = int(name_hashes([""], purpose)[0] * 2.0**63)
+    return mixed_bits(mixed_bits(images.hashes[rows] + np.uint64(salt))) / 2.0**64
 
 
 DatasetT = TypeVar("DatasetT", bound=ImageDataset)

@@ -29,7 +29,7 @@ from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_bel
 from vitreous.data.sources import open_spec
 from vitreous.data.sources.hub import find_files, parquet_file
 from vitreous.data.sources.manifests import delimiter_of
-from vitreous.data.sources.shards import BRACES
+from vitreous.data.sources.remote import BRACES
 from vitreous.errors import InputError, require_packages
 
 ROWS = 2048  # images of a part, where the data have no parts of their own

@@ -23,7 +23,7 @@ from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
-from vitreous.data.sampling import Order, Rows, Sampler
+from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
 from vitreous.data.transforms import crop_encoded, crop_pixels, evaluation_pixels, random_crop, shorter_side
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import percent
@@ -64,33 +64,36 @@ def image_loader(
 
     Args:
         batch_size: images of one process; `world_size` processes share each batch of batch_size x world_size.
-        workers: threads that decode; 0: the caller's.
+        workers: threads, or processes, that decode; 0: the caller's.
         device: where batches are normalized and augmented.
         reader: makes batches of another kind than `Batch`.
     """
     config = config or DataConfig()
-    total = batch_size * world_size
+    processes, count, total = (rank, world_size), len(images), batch_size * world_size
+    if images.blocks is not None and not config.class_balance:
+        processes, count, total = (0, 1), count // world_size, batch_size  # each has its own samples
 
     def order(epoch: int) -> Order:
-        """The same in every process."""
+        """The same in every process, unless the images are read by blocks."""
         if config.class_balance:
             found = sampling.balanced(images.targets, seed=seed, epoch=epoch)
         elif images.blocks is not None:
-            found = sampling.shuffled_by_blocks(images.blocks, seed=seed, epoch=epoch)
+            found = Order(BlockOrder(images.blocks, seed=seed, epoch=epoch, rank=rank, world_size=world_size))
         else:
-            found = sampling.shuffled(len(images), seed=seed, epoch=epoch)
+            found = sampling.shuffled(count, seed=seed, epoch=epoch)
         copies = augmentation.repeated_augmentation
         return sampling.repeated(found, copies, total) if copies > 1 else found
 
     reader = reader or PixelReader(
         images, preprocessing, augmentation, in_memory=config.in_memory, processes=world_size
     )
-    sampler = Sampler(order, len(images), batch_size=total, rank=rank, world_size=world_size)
+    sampler = Sampler(order, count, batch_size=total, rank=processes[0], world_size=processes[1])
     loader = BatchLoader(
         sampler,
         reader.read,
         reader.collate,
         workers,
+        processes=config.worker_processes,
         seed=seed if getattr(reader, "per_image", augmentation.per_image) else None,
         bad=BadFiles(strict=config.strict, allowed=config.bad_files),
         prepare=reader.prepare,
@@ -107,14 +110,16 @@ def evaluation_loader(
     preprocessing: Preprocessing,
     batch_size: int,
     workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
     device: str | torch.device = "cpu",
     reader: SampleReader | None = None,
 ) -> DevicePrefetcher[Any]:
     """Return every image exactly once and in order, as `Preprocessing` shows it; those that cannot be read
-    are left out and listed in `bad`."""
+    are left out and listed in `bad`. Of several processes each has every `world_size`-th image."""
     reader = reader or PixelReader(images, preprocessing, compiled=len(images) >= MANY)
-    count = len(images)
-    sampler = Sampler(lambda epoch: sampling.sequential(count), count, batch_size=batch_size, exact=True)
+    mine = np.arange(rank, len(images), world_size)
+    sampler = Sampler(lambda epoch: Order(mine), len(mine), batch_size=batch_size, exact=True)
     loader = BatchLoader(sampler, reader.read, reader.collate, workers, prepare=reader.prepare)
     return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
 

@@ -1,14 +1,14 @@
-"""Batches for every task, in training and in evaluation: read by threads, deterministic in (seed, epoch,
-step); then moved to the device, as bytes, while the model still computes, and transformed there."""
+"""Batches for every task, in training and in evaluation: read by threads or processes, deterministic in
+(seed, epoch, step); then moved to the device, as bytes, while the model still computes, and transformed
+there."""
 
 from __future__ import annotations
 
-import os
-from collections import deque
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
-from functools import partial
+from concurrent.futures import Executor
+from contextlib import closing
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -21,19 +21,17 @@ from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import Indices
 from vitreous.data.decoding import BadImage
 from vitreous.data.sampling import Rows, Sampler
+from vitreous.data.workers import forked, in_order, in_worker, pool
 from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
 
 AHEAD = 3  # batches in the making while the model works
-QUEUED = 64  # items whose results wait for those before them
 CHUNK = 8  # samples that a thread takes at a time
 REPAIRED = "repaired: the file ends too early, and the missing rows are gray"
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 Transform = Callable[[BatchT, int, int], BatchT]
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class BadFiles:
@@ -99,6 +97,8 @@ class BatchLoader(Generic[BatchT]):
         read_sample: returns the sample of (index, generator). Raises BadImage.
         collate: returns the batch of (samples, their indices, the whole batch's rows).
         workers: threads that read; 0: the caller's. Nothing is copied for them.
+        processes: whether they are processes instead, which make whole batches: for small images and many
+            operations on each, whose Python code threads cannot run at the same time.
         seed: of the samples' generators; None where `read_sample` needs no generator (it is given None).
         bad: where samples that cannot be read are recorded.
         prepare: is called with (bad, the threads) before the first batch, and returns whether everything is
@@ -112,12 +112,13 @@ class BatchLoader(Generic[BatchT]):
         collate: Callable[[Sequence[Any], Indices, Rows], BatchT],
         workers: int = 0,
         *,
+        processes: bool = False,
         seed: int | None = None,
         bad: BadFiles | None = None,
         prepare: Callable[[BadFiles, Executor | None], bool] | None = None,
     ) -> None:
         self.sampler, self.read_sample, self.collate, self.workers = sampler, read_sample, collate, workers
-        self.seed, self.prepare = seed, prepare
+        self.seed, self.prepare, self.processes = seed, prepare, processes and workers > 0
         self.bad = BadFiles() if bad is None else bad
 
     @property
@@ -133,6 +134,9 @@ class BatchLoader(Generic[BatchT]):
         with pool(self.workers) as executor:
             in_memory = self.prepare is not None and self.prepare(self.bad, executor)
             steps = self.sampler.epoch(number, start)
+            if self.processes and not in_memory:
+                yield from self.from_processes(steps)
+                return
             with pool(0 if executor is None or in_memory else ASSEMBLERS) as assemblers:
                 if assemblers is None:
                     batches: Iterable[BatchT | None] = map(self.batch, steps)
@@ -140,6 +144,28 @@ class BatchLoader(Generic[BatchT]):
                     make = partial(self.batch, executor=executor)
                     batches = in_order(assemblers, make, steps, ahead=AHEAD)
                 yield from (batch for batch in batches if batch is not None)
+
+    @cached_property
+    def worker_processes(self) -> Executor:
+        """Processes that make batches, from the first epoch on; they end with this loader."""
+        executor = forked(self.workers, self.batch_and_bad)
+        weakref.finalize(self, executor.shutdown, wait=False, cancel_futures=True)
+        return executor
+
+    def from_processes(self, steps: Iterable[Rows]) -> Iterator[BatchT]:
+        """Yield batches that worker processes make."""
+        made = in_order(self.worker_processes, in_worker, steps, ahead=self.workers + AHEAD)
+        for batch, reasons, repaired in made:
+            self.bad.reasons |= reasons
+            self.bad.repaired |= repaired
+            if reasons and not self.sampler.exact:
+                self.bad.check(self.sampler.count)
+            if batch is not None:
+                yield batch
+
+    def batch_and_bad(self, rows: Rows) -> tuple[BatchT | None, dict[str, str], set[str]]:
+        """Return a batch, and what could not be read or had to be repaired in this process up to now."""
+        return self.batch(rows), self.bad.reasons, self.bad.repaired
 
     def batch(self, rows: Rows, executor: Executor | None = None) -> BatchT | None:
         """Return one batch; None if nothing of it can be read in evaluation."""
@@ -272,69 +298,3 @@ def pinned(numbered: tuple[int, BatchT]) -> tuple[int, BatchT]:
     asynchronous."""
     step, batch = numbered
     return step, with_tensors(batch, Tensor.pin_memory)
-
-
-def worker_count(asked: int | None) -> int:
-    """Return the number of threads asked for; None: one for each core that this process may use.
-
-    Threads do what worker processes would, without a copy of the dataset in each: Pillow, libjpeg-turbo and
-    torch release the interpreter's lock while they work.
-
-    Raises:
-        InputError: the number is negative.
-    """
-    if asked is not None and asked < 0:
-        raise InputError(
-            f"the number of workers is {asked}: pass 0 or more, or leave it out for one per core"
-        )
-    if asked is not None:
-        return asked
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def pool(threads: int) -> AbstractContextManager[Executor | None]:
-    """Return threads that end with the context; None for 0."""
-    if not threads:
-        return nullcontext()
-    torch.get_num_threads()  # a thread that torch has not counted cores for gets the number of `one_core`
-    return ThreadPoolExecutor(threads, thread_name_prefix="vitreous-data", initializer=one_core)
-
-
-def one_core() -> None:
-    """Keep torch from starting threads of its own inside each of ours, where they would compete for the
-    cores."""
-    torch.set_num_threads(1)
-
-
-def in_threads(
-    function: Callable[[T], R],
-    items: Iterable[T],
-    *,
-    workers: int | None = None,
-    initializer: Callable[[], None] | None = None,
-) -> Iterator[R]:
-    """Yield function(item) for each item, in order, computed by threads; a few are started early.
-
-    Args:
-        initializer: is called in each thread; `one_core` where they compute with torch.
-    """
-    with ThreadPoolExecutor(worker_count(workers) or 1, initializer=initializer) as executor:
-        yield from in_order(executor, function, items, ahead=QUEUED)
-
-
-def in_order(
-    executor: Executor, function: Callable[[T], R], items: Iterable[T], *, ahead: int
-) -> Iterator[R]:
-    """Yield function(item) for each item, in order. At most `ahead` are started early, so that memory stays
-    bounded; they are canceled when the caller stops."""
-    pending: deque[Future[R]] = deque()
-    try:
-        for item in items:
-            pending.append(executor.submit(function, item))
-            if len(pending) > ahead:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()

@@ -19,8 +19,9 @@ from PIL import Image
 
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.decoding import BadImage
-from vitreous.data.loading import BadFiles, in_threads, one_core
+from vitreous.data.loading import BadFiles
 from vitreous.data.sources.shards import CLASSES
+from vitreous.data.workers import in_threads, one_core
 from vitreous.errors import InputError, writing_to
 from vitreous.results import Result
 

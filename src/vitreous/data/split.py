@@ -12,17 +12,18 @@ import numpy as np
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Indices, Parts
+from vitreous.data.dataset import ImageDataset, Indices, Parts, name_hashes
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
-from vitreous.data.loading import in_threads
-from vitreous.data.splitting import group_names, name_hashes, validation_fraction
+from vitreous.data.splitting import group_names, validation_fraction
+from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.languages import speaking
 
 SPLIT = "split.csv"
 COLUMNS = ("path", "label", "part", "digest")
 MOST_DIGESTS = 20_000  # of a part: those whose names have the lowest hashes, so that large data begin as soon
+MOST_LISTED = 20_000_000  # images
 EXCLUDED = "excluded"  # the part of images that the user has left out
 TOGETHER = 64  # images whose digests a thread takes at a time
 LISTERS = 16  # threads, which wait for the disk or the network
@@ -72,8 +73,11 @@ def rows_of_parts(parts: Mapping[str, ImageDataset]) -> Iterator[SplitRow]:
 
 
 def write_split(file: Path, parts: Mapping[str, ImageDataset]) -> None:
-    """Write split.csv, as a whole. Nothing where images are composed when they are asked for."""
+    """Write split.csv, as a whole. Nothing where images are composed when they are asked for, or too many to
+    be listed; their names say which part they are in, too."""
     if not parts or not all(images.listed for images in parts.values()):
+        return
+    if sum(map(len, parts.values())) > MOST_LISTED:
         return
     with (
         whole(file) as beside,

@@ -9,7 +9,6 @@ cross-validation are equal shares of each class, in the order of the hashes.
 from __future__ import annotations
 
 import csv
-import hashlib
 import math
 import os
 import re
@@ -24,10 +23,19 @@ from numpy.typing import NDArray
 from PIL import ExifTags
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Indices, Parts, strata
+from vitreous.data.dataset import (
+    MANY,
+    ImageDataset,
+    Indices,
+    Parts,
+    hashes_of,
+    members_of_classes,
+    members_of_few,
+    name_hashes,
+)
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import finding
-from vitreous.data.loading import in_threads
+from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 
 EXCLUDE = "exclude"  # the action of a row that names an image to leave out
@@ -144,15 +152,26 @@ def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, par
     """Return which images have a hash below `fraction`. Where these are less than half as many of a class as
     they should be, those with the lowest hashes are added; and those with the highest are always kept. Images
     of one group have one hash."""
-    hashes = name_hashes(group_names(images, config), f"{part} {config.split_seed}")
-    held = hashes < fraction
+    purpose = f"{part} {config.split_seed}"
+    held = np.zeros(len(images), dtype=bool)
     if not fraction:
         return held
-    together = config.group_by is not None
-    for members in [np.arange(len(images))] if together else members_of_classes(images.targets):
-        ascending = np.sort(hashes[members])
-        held[members] |= hashes[members] <= ascending[math.ceil(fraction * len(members) / 2) - 1]
-        held[members] &= hashes[members] < ascending[-1]
+    together, names = config.group_by is not None, None
+    if together or images.hashes is None:
+        names = name_hashes(group_names(images, config), purpose)
+    for first in range(0, len(held), MANY):
+        rows = slice(first, first + MANY)
+        held[rows] = hashes_of(images, names, purpose, rows) < fraction
+    if together:
+        groups = [np.arange(len(images))]
+    else:  # most classes of many images are right already
+        classes, found = members_of_few(images.targets, held, fraction)
+        groups = [found[each] for each in members_of_classes(classes)] if len(found) else []
+    for members in groups:
+        hashes = hashes_of(images, names, purpose, members)
+        ascending = np.sort(hashes)
+        held[members] |= hashes <= ascending[math.ceil(fraction * len(members) / 2) - 1]
+        held[members] &= hashes < ascending[-1]
     if together and not held.any():
         raise InputError(f"data.group_by={config.group_by!r} puts all images into one group: give another")
     return held
@@ -317,15 +336,6 @@ def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: in
     return held
 
 
-def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
-    """Return a number in 0 ... 1 for each name, which depends on nothing else."""
-    digests = (
-        hashlib.blake2b(f"{purpose}\0{name}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
-        for name in names
-    )
-    return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64
-
-
 def stratified(targets: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
     """Return which images are held out, sampled class by class: as versions before split.csv did."""
     generator = np.random.default_rng(seed)
@@ -334,10 +344,3 @@ def stratified(targets: NDArray[Any], fraction: float, seed: int) -> NDArray[np.
         count = min(max(round(len(members) * fraction), 1), len(members) - 1) if fraction else 0
         held[generator.permutation(members)[:count]] = True
     return held
-
-
-def members_of_classes(targets: NDArray[Any]) -> list[Indices]:
-    """Return the images of each class that has some."""
-    groups = strata(targets)
-    by_class = np.argsort(groups, kind="stable")
-    return np.split(by_class, np.flatnonzero(np.diff(groups[by_class])) + 1)

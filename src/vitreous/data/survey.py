@@ -15,7 +15,8 @@ from PIL import Image
 
 from vitreous.data.dataset import ImageDataset, Indices, strata
 from vitreous.data.decoding import BadImage
-from vitreous.data.loading import BadFiles, in_threads
+from vitreous.data.loading import BadFiles
+from vitreous.data.workers import in_threads
 
 ALIKE = 0.995  # correlation of two thumbnails, in color, that show the same
 ALIKE_GRAY = 0.99  # of them in gray, below which they are not compared in color

@@ -25,12 +25,13 @@ from vitreous.evaluation.scores import (
     calibrate,
     class_scores,
     confusion_matrix,
+    top_confusions,
     wilson_interval,
 )
 from vitreous.models.names import Runnable
 from vitreous.results import percent
 
-MOST_CLASSES = 1000  # whose confusion matrix goes into the JSON: it grows with their square
+MOST_CLASSES = 100  # whose confusion matrix goes into the JSON: it grows with their square
 SMALLEST = 1e-12  # probability, whose logarithm is finite
 SHOWN_CLASSES = 30  # whose confusion matrix is printed
 
@@ -117,7 +118,7 @@ class ClassificationEvaluation(LabelEvaluation):
 
     @cached_property
     def per_class(self) -> tuple[ClassScore, ...]:
-        return class_scores(self.confusion, self.classes)
+        return class_scores(self.targets, self.predictions, self.classes)
 
     def scores(self) -> ExampleScores:
         return ExampleScores("accuracy", self.correct.astype(float))
@@ -138,8 +139,12 @@ class ClassificationEvaluation(LabelEvaluation):
 
     @property
     def without_learning(self) -> tuple[str, Mapping[str, float]]:
-        most = float(self.confusion.sum(axis=1).max() / self.count)
-        return "chance", {"most_frequent": most, "chance": 1 / len(self.classes)}
+        return "chance", {"most_frequent": self.most_frequent, "chance": 1 / len(self.classes)}
+
+    @property
+    def most_frequent(self) -> float:
+        """The share of the most frequent class."""
+        return float(np.bincount(self.targets).max() / self.count)
 
     def confident_mistakes(self, count: int = 12) -> list[Mistake]:
         """Return the most confident wrong predictions, in descending order."""
@@ -167,6 +172,7 @@ class ClassificationEvaluation(LabelEvaluation):
         return {
             "per_class": [score._asdict() for score in self.per_class],
             **({"confusion": self.confusion.tolist()} if len(self.classes) <= MOST_CLASSES else {}),
+            "top_confusions": top_confusions(self.targets, self.predictions, self.classes),
             "calibration": {
                 "ece": self.calibration.ece,
                 "bins": [asdict(each) for each in self.calibration.bins],
@@ -241,13 +247,9 @@ class MultiLabelEvaluation(LabelEvaluation):
         return "prevalence", {"chance": float(shares[shares > 0].mean())}
 
     def details(self) -> dict[str, Any]:
-        columns = zip(self.classes, self.average_precision, self.targets.sum(axis=0), strict=True)
-        return {
-            "per_class": [
-                {"label": label, "average_precision": value, "support": int(support)}
-                for label, value, support in columns
-            ]
-        }
+        support = self.targets.sum(axis=0).astype(int).tolist()
+        rows = zip(self.classes, self.average_precision, support, strict=True)
+        return {"per_class": [{"label": a, "average_precision": b, "support": c} for a, b, c in rows]}
 
     def tables(self) -> list[TextTable]:
         precisions = zip(self.classes, self.average_precision, strict=True)

@@ -18,6 +18,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.training.distributed import ALONE, World
 
 Progress = Callable[[int, int], None]
 
@@ -27,12 +28,14 @@ class Batching(TypedDict, total=False):
 
     device: where it computes; by default the CPU. batch_size: by default 64. workers: threads that decode; 0,
     the default: the caller's. progress: called after each batch with the examples done and all of them.
+    world: the processes that share the examples; each of them gets all outputs.
     """
 
     device: str | torch.device
     batch_size: int
     workers: int
     progress: Progress | None
+    world: World
 
 
 class Outputs(NamedTuple):
@@ -76,6 +79,7 @@ def compute_outputs(
     batch_size: int = 64,
     workers: int = 0,
     progress: Progress | None = None,
+    world: World = ALONE,
 ) -> Outputs:
     """Pass every image through a model once, in evaluation mode; its mode is restored.
 
@@ -83,14 +87,21 @@ def compute_outputs(
         compute: what is computed of a batch, a row for each image; by default the model's output in float32.
         preprocessing: by default the model's.
         reader: makes batches of another kind than `Batch`.
-        device, batch_size, workers, progress: as in `Batching`.
+        device, batch_size, workers, progress, world: as in `Batching`.
 
     Raises:
         InputError: no image can be read.
     """
     shown: Any = preprocessing or model.preprocessing
     loader = evaluation_loader(
-        images, preprocessing=shown, batch_size=batch_size, workers=workers, device=device, reader=reader
+        images,
+        preprocessing=shown,
+        batch_size=batch_size,
+        workers=workers,
+        rank=world.rank,
+        world_size=world.size,
+        device=device,
+        reader=reader,
     )
     compute = compute or (lambda batch: model(batch.images).float())
     started = time.perf_counter()
@@ -102,12 +113,19 @@ def compute_outputs(
             indices.append(batch.indices.cpu())
             if progress:
                 progress(sum(map(len, indices)) + len(loader.bad), len(images))
+    failed = dict(loader.bad)
+    if world.size > 1:
+        parts = world.gather((indices, values, failed))
+        indices = [each for part in parts for each in part[0]]
+        values = [each for part in parts for each in part[1]]
+        failed = {name: reason for part in parts for name, reason in part[2].items()}
     if not values:
-        name, why = next(iter(loader.bad))
+        name, why = next(iter(failed.items()))
         raise InputError(f"not one of {len(images)} images can be read: {name}: {why}")
-    rows = torch.cat(indices).numpy()
+    rows, order = torch.cat(indices).sort()
+    found = torch.cat(values)[order] if world.size > 1 else torch.cat(values)
     names = tuple(images.name(row) for row in rows.tolist())
-    return Outputs(rows, names, torch.cat(values), dict(loader.bad), time.perf_counter() - started)
+    return Outputs(rows.numpy(), names, found, failed, time.perf_counter() - started)
 
 
 def image_batches(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from vitreous.checkpoints.whole_files import whole
+
 Z_95 = 1.959963984540054  # 95 % of a normal distribution is within this many standard deviations
+TOP_CONFUSIONS = 50  # pairs of classes
 CALIBRATION_BINS = 15  # Guo et al., arXiv 1706.04599
 
 
@@ -75,11 +79,41 @@ def confusion_matrix(
     return flat.reshape(classes, classes)
 
 
+def sparse_confusion(
+    targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], classes: int
+) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+    """Return (class, what it was called, how often) of the pairs that occur, the most frequent ones first."""
+    pairs, counts = np.unique(targets.astype(np.int64) * classes + predictions, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return pairs[order] // classes, pairs[order] % classes, counts[order]
+
+
+def top_confusions(
+    targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], labels: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the most frequent mistakes: what an image is, what it was called, and how often."""
+    wrong = targets != predictions
+    found = sparse_confusion(targets[wrong], predictions[wrong], len(labels))
+    rows = zip(*(column[:TOP_CONFUSIONS].tolist() for column in found), strict=True)
+    return [{"actual": labels[is_], "predicted": labels[said], "count": count} for is_, said, count in rows]
+
+
+def save_confusion(
+    file: Path, targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], labels: Sequence[str]
+) -> None:
+    """Write the pairs of classes that occur, as arrays: actual, predicted, count, classes (.npz)."""
+    found = sparse_confusion(targets, predictions, len(labels))
+    arrays: dict[str, Any] = dict(zip(("actual", "predicted", "count"), found, strict=True))
+    with whole(file) as beside, beside.open("wb") as opened:
+        np.savez_compressed(opened, **arrays, classes=np.array(labels))
+
+
 def class_scores(
-    confusion: Int[np.ndarray, "classes classes"], labels: tuple[str, ...]
+    targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], labels: tuple[str, ...]
 ) -> tuple[ClassScore, ...]:
     """Return precision, recall and F1 of every class."""
-    hits, support, called = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
+    found = targets[targets == predictions], targets, predictions
+    hits, support, called = (np.bincount(each, minlength=len(labels)) for each in found)
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
         columns = hits / called, hits / support, 2 * hits / (called + support), support
     return tuple(map(ClassScore, labels, *(column.tolist() for column in columns)))

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
@@ -227,10 +227,11 @@ def corpus_scores(texts: Sequence[str], wanted: Sequence[str]) -> CorpusScores:
     return CorpusScores(found[0], found[1], str(metrics[0].get_signature()), intervals[0], intervals[1])
 
 
-def resamples(count: int) -> Int[np.ndarray, "resamples count"]:
-    """Return how often each of `count` examples is in each sample of as many, with replacement."""
+def resamples(count: int) -> Float[np.ndarray, "resamples count"]:
+    """Return how often each of `count` examples is in each sample of as many, with replacement; in float64,
+    whose products BLAS computes."""
     rng = np.random.default_rng(0)
-    return rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
+    return rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES).astype(float)
 
 
 def edits(wanted: str, text: str) -> int:

@@ -9,20 +9,22 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from vitreous.data.checking import looks_masked
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.image_samples import ContactSheet
+from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
 from vitreous.deployment.predictor import ClassPredictor
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.baselines import Baseline, digits_baselines
 from vitreous.evaluation.calibration import calibrate_model, scale_head
-from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvaluation, evaluate
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation
+from vitreous.evaluation.scores import save_confusion
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask
@@ -87,12 +89,16 @@ class Classification(ImageTask):
     def validation_scores(
         self, config: RunConfig, model: Any, images: ImageDataset, **options: Any
     ) -> Mapping[str, float]:
-        found = compute_outputs(model, images, **options)
-        targets, loss = torch.from_numpy(images.targets[found.indices]), LOSSES[config.training.loss]
-        return {
-            "validation_loss": float(loss(found.values, targets, 0.0)),
-            "validation_accuracy": float(accuracy(found.values, targets)),
-        }
+        loss = LOSSES[config.training.loss]
+
+        def scores(batch: Batch) -> Tensor:
+            """The batch's means, for each image: processes exchange these and not their logits."""
+            logits = model(batch.images).float()
+            means = torch.stack([loss(logits, batch.targets, 0.0), accuracy(logits, batch.targets)])
+            return means.expand(len(logits), 2)
+
+        means = compute_outputs(model, images, scores, **options).values.double().mean(dim=0).tolist()
+        return dict(zip(("validation_loss", "validation_accuracy"), means, strict=True))
 
     def calibrate(self, trained: Trained, answerer: Any, **options: Any) -> str | None:
         validation, asked = trained.data.validation, trained.run.config.evaluation
@@ -121,6 +127,9 @@ class Classification(ImageTask):
         from vitreous.inspection.runs.report import write_training_report
 
         run, data, cpu = trained.run, trained.data, torch.device("cpu")
+        if isinstance(evaluation, ClassificationEvaluation) and len(evaluation.classes) > MOST_CLASSES:
+            found = evaluation.targets, evaluation.predictions, evaluation.classes
+            save_confusion(run.path / "confusion.npz", *found)
         batches: Any = self.prepare(run.config, data, device=cpu, world=World()).loader
         return write_training_report(
             run.path,

@@ -18,8 +18,8 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import evaluation_loader, image_loader
-from vitreous.data.loading import worker_count
 from vitreous.data.split import SPLIT, data_notes, unseen_images
+from vitreous.data.workers import worker_count
 from vitreous.deployment.engines import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.probing import fewshot_measure
@@ -27,7 +27,7 @@ from vitreous.models.settings import check_names, explain
 from vitreous.tasks.choose import Choice, choose, fitted_to_count, true_reasons
 from vitreous.tasks.task import Answer, HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import World
+from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import (
     absolute_source,
     checkpoint,
@@ -147,9 +147,9 @@ class ImageTask(Task):
         model.task = self.name
         return model
 
-    def validation(self, config: Any, data: Any) -> Measure | None:
-        """Return what measures the model on the validation part, and the few-shot accuracy of its features
-        there if `evaluation.fewshot` is set."""
+    def validation(self, config: Any, data: Any, world: World = ALONE) -> Measure | None:
+        """Return what measures the model on the validation part, in the precision of the training, and in the
+        first process the few-shot accuracy of its features there if `evaluation.fewshot` is set."""
         asked, images = config.evaluation, self.validation_images(data)
         few = fewshot_measure(data, batch_size=asked.batch_size) if asked.fewshot else None
         if not images:
@@ -158,9 +158,11 @@ class ImageTask(Task):
 
         def measure(model: Any) -> Mapping[str, float]:
             device = next(model.parameters()).device
-            options = {"device": device, "batch_size": asked.batch_size, "workers": workers}
-            found = self.validation_scores(config, model, images, **options)
-            return {**found, **(few(model) if few else {})}
+            options = {"device": device, "batch_size": asked.batch_size, "workers": workers, "world": world}
+            half = config.training.precision in ("bf16", "fp8")
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+                found = self.validation_scores(config, model, images, **options)
+            return {**found, **(few(model) if few and world.first else {})}
 
         return measure
 

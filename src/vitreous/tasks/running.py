@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -262,7 +262,7 @@ def learn(
     """Train a run's model from its newest checkpoint, or from the beginning, and save it; do not evaluate it.
 
     Args:
-        validate: measures the model while it learns; by default as the task does.
+        validate: measures the model while it learns, in every process; by default as the task does.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
@@ -277,8 +277,11 @@ def learn(
     total = run.config.training.total_steps(material.loader.steps_per_epoch)
     run = run.with_training(compile=compiles(task, run.config, device, total))
     config = run.config
-    model, averaging = task.build(config, data, steps=total), task.averaging(config, total)
-    objective, validate = task.objective(config, data), validate or task.validation(config, data)
+    sharded = config.training.shard and world.size > 1
+    with torch.device("meta") if sharded and not world.first else nullcontext():
+        model = task.build(config, data, steps=total)  # the first process shares its weights out
+    averaging = task.averaging(config, total)
+    objective, validate = task.objective(config, data), validate or task.validation(config, data, world)
     if not validate and (config.training.patience or config.training.keep_best):
         raise InputError(
             "training.patience and keep_best need a validation part: set data.validation_fraction=0.1"

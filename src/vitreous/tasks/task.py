@@ -20,7 +20,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.card import Card
 from vitreous.training.config import CommandConfig
-from vitreous.training.distributed import World
+from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import AverageWeight, Learner
 from vitreous.training.run import Run
 from vitreous.training.settings import Tree as Tree
@@ -191,8 +191,9 @@ class Task(ABC):
         """Prepare a learner at its newest state."""
         return
 
-    def validation(self, config: Any, data: Any) -> Measure | None:
-        """Return what measures the model while it learns; None without a validation part."""
+    def validation(self, config: Any, data: Any, world: World = ALONE) -> Measure | None:
+        """Return what measures the model while it learns, called by all processes of `world` together; None
+        without a validation part."""
         return None
 
     def save(self, run: Run, result: Any, material: Material) -> None:

@@ -335,3 +335,11 @@ def metrics_line(row: Row) -> str:
     parts += [f"{label} {percent(row[name])}" for name, label in rates.items() if name in row]
     parts += [f"{row['images_per_second']:,.0f} images/s"] if "images_per_second" in row else []
     return "  ".join(parts)
+
+
+def score_of(metrics: Row) -> float:
+    """Return the measure of a validation that decides which of them is the best; higher is better."""
+    for name in ("validation_miou", "validation_r2", "validation_accuracy"):
+        if name in metrics:
+            return metrics[name]
+    return -metrics["validation_loss"]

@@ -4,16 +4,20 @@ A checkpoint is a folder of safetensors files, written by PyTorch's distributed 
 storage would hold pickles), and a JSON file with the rest of the state and the SHA-256 of each file. One
 process writes all of it, unless the weights are sharded: then each process writes its shards. Any other
 number of processes can resume, with or without shards.
+
+While a model trains, its state is copied (from a GPU into pinned memory) and written by a thread, so that
+training waits for the copy alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -24,11 +28,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vitreous.checkpoints.runs import saved_steps
-from vitreous.checkpoints.whole_files import whole
-from vitreous.errors import InputError
+from vitreous.checkpoints.whole_files import checksum, copy_to_url, flush, whole
+from vitreous.errors import InputError, require_packages
 from vitreous.models.legacy import with_current_names
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner, State
+from vitreous.training.memory import stager
 
 
 class Checkpointer:
@@ -42,55 +47,110 @@ class Checkpointer:
         command: resumes the run, for messages: vitreous COMMAND --resume RUN.
         keep_last: how many intact checkpoints are kept.
         keep_every: those of every so many steps are kept besides them.
+        upload: a URL that the first process copies the run's checkpoints to, s3://BUCKET/RUN for example.
     """
 
     def __init__(
-        self, folder: Path, command: str = "train", *, keep_last: int = 2, keep_every: int | None = None
+        self,
+        folder: Path,
+        command: str = "train",
+        *,
+        keep_last: int = 2,
+        keep_every: int | None = None,
+        upload: str | None = None,
     ) -> None:
-        self.folder, self.command = folder, command
+        if upload:
+            require_packages("fsspec", extra="data", what="training.upload")
+        self.folder, self.command, self.upload = folder, command, upload
         self.keep_last, self.keep_every = keep_last, keep_every
         self.damaged: set[int] = set()
         self.current: int | None = None  # the step that was saved or restored last
         self.best: int | None = None  # the step of the best validation, which is kept
+        self.writing: Future[str] | None = None  # why a checkpoint could not be written
 
     def steps(self) -> list[int]:
         """Return the steps of the complete checkpoints, ascending."""
         return saved_steps(self.folder)
 
-    def save(self, learner: Learner, world: World = ALONE) -> None:
+    @cached_property
+    def thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix="vitreous-checkpoint")
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is known that a checkpoint could not be written."""
+        return self.writing is not None and self.writing.done() and bool(self.writing.result())
+
+    def save(self, learner: Learner, world: World = ALONE, *, wait: bool = True) -> None:
         """Write the state of the learner's step; only then remove the oldest checkpoint.
+
+        Args:
+            wait: until it is written; else it is written while training goes on, and what fails is raised by
+                the next `save` or `finish`.
 
         Raises:
             InputError: it cannot be written (disk full, no permission); in every process. Earlier checkpoints
                 stay as they are.
         """
+        self.finish()
         step, sharded = learner.step, learner.shards is not None
         if step == self.current:
             return
-        state = learner.state()
-        partial = self.folder / f"{stem_of(step)}.partial"
-        reason = self.write(partial, state.tensors, world, sharded=sharded)
-        if not reason:
-            mine = sorted(partial.iterdir())[world.rank :: world.size] if sharded or world.first else []
-            found, failure = dict[str, str](), ""
-            try:
-                for path in mine:
-                    flush(path)  # a network's file system says only here that it is full
-                    found[path.name] = checksum(path)
-            except OSError as error:
-                failure = in_words(error)
-            parts = world.gather((failure, found))
-            reason = next((failure for failure, _ in parts if failure), "")
-            digests = {name: digest for _, found in parts for name, digest in found.items()}
-            if world.first and not reason:
-                reason = self.complete(step, state.facts, partial, digests)
-            reason = world.broadcast(reason)
-        if reason:
-            raise InputError(self.cannot_save(step, reason))
-        self.damaged.discard(step)
+        state, self.saving = learner.state(), step
+        if wait:
+            self.writing = Future()
+            self.writing.set_result(self.write_all(step, state, world, sharded=sharded))
+            self.finish()
+            return
+        if not hasattr(self, "stage"):  # now that the process has its group
+            self.stage, self.beside = stager(learner.device), world.beside()
+        state = State(self.stage(state.tensors), state.facts)
         self.current = step
-        if world.first:
+        self.writing = self.thread.submit(self.write_all, step, state, self.beside, sharded=sharded)
+
+    def finish(self) -> None:
+        """Wait until everything is written. Raises InputError, in every process, where that has failed."""
+        writing, self.writing = self.writing, None
+        if writing is None:
+            return
+        if reason := writing.result():
+            self.current = None
+            raise InputError(self.cannot_save(self.saving, reason))
+        self.damaged.discard(self.saving)
+        self.current = self.saving
+
+    def write_all(self, step: int, state: State, world: World, *, sharded: bool) -> str:
+        """Write a checkpoint, then remove and copy others. Return why it could not be written, or an empty
+        string; the same in every process."""
+        partial = self.folder / f"{stem_of(step)}.partial"
+        if reason := self.write(partial, state.tensors, world, sharded=sharded):
+            return reason
+        mine = sorted(partial.iterdir())[world.rank :: world.size] if sharded or world.first else []
+        found, failure = dict[str, str](), ""
+        try:
+            for path in mine:
+                flush(path)  # a network's file system says only here that it is full
+                found[path.name] = checksum(path)
+        except OSError as error:
+            failure = in_words(error)
+        parts = world.gather((failure, found))
+        reason = next((failure for failure, _ in parts if failure), "")
+        digests = {name: digest for _, found in parts for name, digest in found.items()}
+        if world.first and not reason:
+            reason = self.complete(step, state.facts, partial, digests)
+        reason = world.broadcast(reason)
+        if world.first and not reason:
             self.remove_old(step)
+            if self.upload:
+                copy_to_url(self.folder.parent, self.files_of_run(), self.upload)
+        return reason
+
+    def files_of_run(self) -> list[Path]:
+        """Return what a resumed run reads: each checkpoint's JSON file after its tensors, as on the disk."""
+        run = self.folder.parent
+        facts = [run / name for name in ("config.toml", "split.csv", "metrics.jsonl")]
+        shards = sorted(path for path in self.folder.glob("step-*.shards/*") if path.is_file())
+        return [*filter(Path.is_file, facts), *shards, *sorted(self.folder.glob("step-*.json"))]
 
     def write(self, folder: Path, tensors: Mapping[str, Tensor], world: World, *, sharded: bool) -> str:
         """Write the tensors to an empty folder. Return why that failed, in every process, or an empty
@@ -112,7 +172,8 @@ class Checkpointer:
             if sharded or world.first:
                 with warnings.catch_warnings(action="ignore"):  # that one process saves alone
                     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-                    save(dict(tensors), storage_writer=writer, no_dist=not sharded)
+                    alone: Any = {"no_dist": True} if not sharded else {"process_group": world.group}
+                    save(dict(tensors), storage_writer=writer, **alone)
         except CheckpointException as error:
             failures = sorted(error.failures.items())
             name = "process {}: " if sharded else ""
@@ -157,6 +218,7 @@ class Checkpointer:
         Raises:
             InputError: it was saved by another model.
         """
+        self.finish()
         if (state := self.newest(learner, world)) is None:
             return False
         learner.restore(state, first=world.first)
@@ -283,17 +345,3 @@ def stem_of(step: int) -> str:
 def in_words(error: BaseException) -> str:
     """Return the reason of an error, without its number and file."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def flush(path: Path) -> None:
-    """Wait until a file or the names in a folder are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

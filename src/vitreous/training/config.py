@@ -181,7 +181,13 @@ class TrainingConfig(Config):
     track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = Field(
         default=(), description="experiment trackers, besides metrics.jsonl and TensorBoard"
     )
-    save_every: NotNegative = Field(default=60.0, description="seconds between checkpoints")
+    save_every: NotNegative | None = Field(
+        default=None,
+        description="seconds between checkpoints; None: 60, and more where saving takes over 3 % of the time",
+    )
+    upload: str | None = Field(
+        default=None, description="URL that checkpoints are copied to, too, such as s3://BUCKET/RUN"
+    )
     keep_last: Positive = Field(default=2, description="checkpoints that are kept")
     keep_every: Positive | None = Field(
         default=None, description="steps between checkpoints that are kept for good; None: none are"

@@ -27,11 +27,22 @@ LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", 
 
 
 class World(NamedTuple):
-    """This process among all that train together; torchrun's have a watch over them."""
+    """This process among all that train together; torchrun's have a watch over them.
+
+    Attributes:
+        group: of PyTorch, over which they communicate; None: the default one.
+    """
 
     rank: int = 0
     size: int = 1
     watch: Watch | None = None
+    group: Any = None
+
+    def beside(self) -> World:
+        """Return the same processes, to communicate from another thread; all of them call this together."""
+        return (
+            self if self.size == 1 else self._replace(group=dist.new_group(backend="gloo", timeout=TIMEOUT))
+        )
 
     @property
     def first(self) -> bool:
@@ -67,7 +78,7 @@ class World(NamedTuple):
         if self.size == 1:
             return flags
         raised = torch.tensor(flags, dtype=torch.int32, device=device)
-        dist.all_reduce(raised, op=dist.ReduceOp.MAX)
+        dist.all_reduce(raised, op=dist.ReduceOp.MAX, group=self.group)
         return tuple(bool(flag) for flag in raised.tolist())
 
     def broadcast(self, value: Value) -> Value:
@@ -75,7 +86,7 @@ class World(NamedTuple):
         if self.size == 1:
             return value
         values: list[Any] = [value]
-        dist.broadcast_object_list(values, src=0)
+        dist.broadcast_object_list(values, src=0, group=self.group)
         first: Value = values[0]
         return first
 
@@ -84,13 +95,13 @@ class World(NamedTuple):
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value)
+        dist.all_gather_object(found, value, group=self.group)
         return found
 
     def barrier(self) -> None:
         """Wait until all processes are here."""
         if self.size > 1:
-            dist.barrier()
+            dist.barrier(group=self.group)
 
 
 ALONE = World()
@@ -184,7 +195,7 @@ def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=TIMEOUT, **rendezvous())
     rank, size = dist.get_rank(), dist.get_world_size()
     try:

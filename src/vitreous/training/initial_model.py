@@ -66,7 +66,8 @@ def checkpoint(source: str, **overrides: Any) -> Model:
     from vitreous.checkpoints import load_image_model
 
     check_finished(Path(source))
-    return load_image_model(source, **overrides)
+    with torch.device("cpu"):  # where the model that takes the weights is built without memory
+        return load_image_model(source, **overrides)
 
 
 def fitted_to_checkpoint(

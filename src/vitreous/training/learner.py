@@ -121,9 +121,13 @@ class Learner:
         """Return the learner before its first step; `averaging` holds where `config` has no `ema_decay`."""
         if config.ema_decay:
             averaging = exponential(config.ema_decay, warmup=config.ema_warmup)
+        weights = {n: t.detach() for n, t in (*model.named_parameters(), *model.named_buffers())}
+        weights = {} if next(iter(weights.values())).is_meta else weights
         average = Average(model, averaging, shards) if averaging else None
         if shards:
             shards.root = shards.shard_model(model)
+            for each in (model, average.model) if average else (model,):
+                shards.fill(each, weights)
         optimizers = make_optimizers(model, config.optimizer, config.scaled_lr, sharded=shards is not None)
         return cls(model, optimizers, average, shards=shards)
 

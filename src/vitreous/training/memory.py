@@ -6,7 +6,7 @@ import ctypes
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -101,6 +101,19 @@ def activation_checkpointing(model: nn.Module) -> Iterator[None]:
     finally:
         for block in blocks:
             block.__dict__.pop("forward", None)
+
+
+def stager(device: torch.device) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    """Return what copies tensors into memory that it keeps for the next time: from a GPU into pinned
+    memory."""
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+    gpu = device.type == "cuda"
+    options = StagingOptions(
+        use_pinned_memory=gpu, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=gpu
+    )
+    stage: Callable[[dict[str, Tensor]], dict[str, Tensor]] = DefaultStager(options).stage  # type: ignore[assignment]
+    return stage
 
 
 def keep_freed_memory() -> bool:

@@ -14,12 +14,12 @@ process has in full.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.training.config import TrainingConfig
@@ -79,6 +79,30 @@ class Shards:
         names = ("replicate", "shard")[-len(shape) :]
         self.mesh: DeviceMesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
 
+    @torch.no_grad()
+    def fill(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        """Give all processes their shards of the first one's weights, one weight after the other: only the
+        first one has had the whole model.
+
+        Args:
+            weights: of the model in the first process, before it was sharded.
+        """
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        if next(model.parameters()).is_meta:
+            model.to_empty(device=self.device)
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            whole = torch.empty(tensor.shape, dtype=tensor.dtype, device=self.device)
+            if name in weights:
+                whole.copy_(weights[name])
+            dist.broadcast(whole, src=0)
+            if isinstance(tensor, DTensor):
+                shards: Any = tensor.placements
+                whole = distribute_tensor(whole, tensor.device_mesh, shards, src_data_rank=None)
+            tensor.copy_(whole)
+        for mine, theirs in zip(self.architecture.modules(), model.modules(), strict=True):
+            mine._buffers = dict(theirs._buffers)
+
     def shard_model(self, model: nn.Module) -> Root:
         """Leave each process its shard of every weight, on its device. Optimizers are made after this, since
         the parameters are new ones. Return what computes the model."""
@@ -94,7 +118,9 @@ class Shards:
         policy = MixedPrecisionPolicy(half, reduce_dtype=torch.float32, cast_forward_inputs=False)
         replicated = set(getattr(model, "kept_whole", ()))
         for parameter in replicated:
-            parameter.requires_grad_(False).data = parameter.data.to(self.device)
+            parameter.requires_grad_(False)
+            if not parameter.is_meta:
+                parameter.data = parameter.data.to(self.device)
         root: Any = fully_shard(
             Root(model),
             mesh=self.mesh,

@@ -49,7 +49,7 @@ class Run:
         self.path = path
         self.config = config
         self.split = path / SPLIT
-        keep = {"keep_last": config.training.keep_last, "keep_every": config.training.keep_every}
+        keep = {name: getattr(config.training, name) for name in ("keep_last", "keep_every", "upload")}
         self.states = Checkpointer(path / "checkpoints", config.command, **keep)
 
     @classmethod

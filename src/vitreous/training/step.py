@@ -235,10 +235,10 @@ def default_generators(device: torch.device, seed: int) -> Iterator[None]:
 
 
 def skips_on_device(learner: Learner) -> bool:
-    """Return whether every optimizer of the learner can skip a step on the device: fused AdamW of unsharded
-    weights. (SGD's momentum would start with uninitialized memory if the first step were skipped.) A hook
-    after an optimizer's steps would run for skipped ones, too."""
-    return not learner.shards and all(
+    """Return whether every optimizer of the learner can skip a step on the device: fused AdamW.
+    (SGD's momentum would start with uninitialized memory if the first step were skipped.) A hook after an
+    optimizer's steps would run for skipped ones, too."""
+    return all(
         isinstance(optimizer, torch.optim.AdamW) and not optimizer._optimizer_step_post_hooks
         for optimizer in learner.optimizers
     )

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import nn
 
 from vitreous.errors import InputError
-from vitreous.training.callbacks import Callback, Row, RowFunction
+from vitreous.training.callbacks import Callback, Row, RowFunction, score_of
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World
@@ -24,6 +24,8 @@ from vitreous.training.memory import keep_freed_memory
 from vitreous.training.step import Objective, TrainStep
 from vitreous.training.time_budget import TimeBudget
 
+SAVE_EVERY = 60.0  # seconds between checkpoints, unless configured
+SAVING = 0.03  # of the time may be spent on saving, unless the interval is configured
 SYNC_EVERY = 10  # steps after which processes that train together agree on stopping and saving
 LONGEST_SILENCE = 200  # steps between rows of metrics.jsonl, unless configured
 PATIENCE = 5  # non-finite steps in a row that are skipped before training goes back
@@ -60,7 +62,7 @@ class Trainer:
             (seed, rank, step) alone, as do dropout and stochastic depth.
         checkpointer: saves the learner at the beginning, every `config.save_every` seconds, and at the end.
         callbacks: `Callback` objects, or functions that get each row of metrics.
-        validate: measures the model after every `validate_every`-th epoch, in the first process.
+        validate: measures the model after every `validate_every`-th epoch, in every process.
         world: the processes that train together.
         bad: the images that none of them could read.
         clock: returns seconds since any moment.
@@ -68,6 +70,7 @@ class Trainer:
     Attributes:
         total: the step at which training ends; an estimate where it ends after a time.
         waited: seconds in which the loader was waited for, in this session.
+        saving: seconds in which training waited for the last checkpoint.
     """
 
     def __init__(
@@ -95,10 +98,10 @@ class Trainer:
         self.train_step = TrainStep(learner, objective, config, seed=seed, world=world)
         self.bad_steps = 0  # in a row, up to now
         self.interrupted, self.stop_requested, self.ended = False, False, False
-        self.saved_at = time.monotonic()
+        self.clock = clock
+        self.saved_at, self.saving = clock(), 0.0
         self.waited = 0.0
         self.budget: TimeBudget | None = None
-        self.clock = clock
         self.start_row()
 
     def fit(self) -> None:
@@ -126,6 +129,8 @@ class Trainer:
                     self.bad.exchange()
             finally:
                 self.call("on_train_end")
+                if self.checkpointer and self.checkpointer.writing:
+                    self.checkpointer.finish()
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -189,7 +194,7 @@ class Trainer:
                 self.save()
                 raise Interrupted(learner.step)
             if (saving or milestone) and not self.bad_steps:
-                self.save()
+                self.save(wait=False)
                 clock = self.clock()
             if learner.step == self.total or ending:
                 self.ended = ending
@@ -252,7 +257,7 @@ class Trainer:
         world = self.world
         if world.size > 1 and self.learner.step % SYNC_EVERY and self.learner.step != self.total:
             return False, False, False
-        due = time.monotonic() - self.saved_at > self.config.save_every
+        due = self.clock() - self.saved_at > self.save_interval()
         flags = self.interrupted, due, self.stop_requested, bool(self.bad and self.bad.pending)
         interrupted, saving, ending, exchanging = world.any(flags, self.learner.device)
         if self.bad and exchanging:
@@ -280,7 +285,7 @@ class Trainer:
         ended = (within == 0 and epoch % self.validate_every == 0) or learner.step == self.total
         if self.validate and ended:
             result, began = learner.result, self.clock()  # in every process: it may have to be gathered
-            metrics = self.world.broadcast(self.validate(result) if self.world.first else {})
+            metrics = self.world.broadcast(self.validate(result))
             if self.budget:
                 self.budget.reserve = self.clock() - began
             if self.world.first:
@@ -320,21 +325,23 @@ class Trainer:
             means["waiting"] = min(waited / seconds, 1.0)
         return means
 
-    def save(self) -> None:
-        """Save the state of now, unless the last steps were not finite."""
+    def save_interval(self) -> float:
+        """Return the seconds between checkpoints: by default so many that training waits for them for 3 % of
+        the time at most; none where the last one has failed."""
+        if self.checkpointer and self.checkpointer.failed:
+            return -1.0
+        every = self.config.save_every
+        return max(SAVE_EVERY, self.saving / SAVING) if every is None else every
+
+    def save(self, *, wait: bool = True) -> None:
+        """Save the state of now, unless the last steps were not finite. wait: until it is written."""
+        began = self.clock()
         learner, world = self.learner, self.world
         if self.checkpointer and not self.bad_steps:
             learner.meter = world.all_reduce_sum(learner.meter)
             if not world.first:
                 learner.meter.clear()  # the first process has all of it now
-            self.checkpointer.save(learner, world)
+            self.checkpointer.save(learner, world, wait=wait)
             self.call("on_save")
-        self.saved_at = time.monotonic()
-
-
-def score_of(metrics: Row) -> float:
-    """Return the measure of a validation that decides which of them is the best; higher is better."""
-    for name in ("validation_miou", "validation_r2", "validation_accuracy"):
-        if name in metrics:
-            return metrics[name]
-    return -metrics["validation_loss"]
+        self.saved_at = self.clock()
+        self.saving = self.saved_at - began

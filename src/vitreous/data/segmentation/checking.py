@@ -15,7 +15,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Indices, named_parts
 from vitreous.data.decoding import BadImage, upright_size
 from vitreous.data.findings import DataReport, Finding, finding
-from vitreous.data.loading import BadFiles, in_threads
+from vitreous.data.loading import BadFiles
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
 from vitreous.data.segmentation.folders import (
     MaskedFiles,
@@ -28,6 +28,7 @@ from vitreous.data.segmentation.folders import (
 )
 from vitreous.data.segmentation.masked import IGNORED, Legend, MaskedDataset
 from vitreous.data.survey import survey_images
+from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.models.segmenter import MOST_CLASSES
 

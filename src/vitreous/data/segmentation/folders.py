@@ -22,7 +22,6 @@ from vitreous.data.decoding import (
     upright_size,
 )
 from vitreous.data.image_list import images_below
-from vitreous.data.loading import in_threads
 from vitreous.data.segmentation.digit_pages import CLASSES, DIGIT_PAGES, open_digit_pages
 from vitreous.data.segmentation.masked import (
     IGNORED,
@@ -35,6 +34,7 @@ from vitreous.data.segmentation.masked import (
     read_mask,
 )
 from vitreous.data.splitting import VALIDATION, with_own_parts
+from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 
 IMAGES, MASKS = ("images", "imgs", "image"), ("masks", "labels", "annotations", "mask")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits, strata
+from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits, class_counts
 from vitreous.data.decoding import BadImage, is_gray
 from vitreous.data.sources.binaries import CIFAR10, CIFAR100, open_cifar, open_mnist
 from vitreous.data.sources.bundled import open_digits, open_synthetic, without_validation
@@ -33,8 +33,9 @@ BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
 SAMPLE = 64  # images whose size and color are looked at
 FORMS = (
     "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
-    ".parquet; shards name-{000..099}.tar; cifar10:PATH, cifar100:PATH, mnist:PATH; hf:NAME; "
-    "formulas:CLASSESxIMAGES@SIZE; synthetic:N@SIZE; world:LABELS, such as world:shapes"
+    ".parquet; shards name-{000..099}.tar, here or at s3://, gs://, https://, hf://; cifar10:PATH, "
+    "cifar100:PATH, mnist:PATH; hf:NAME; formulas:CLASSESxIMAGES@SIZE; synthetic:N@SIZE; world:LABELS, such "
+    "as world:shapes"
 )
 
 
@@ -45,7 +46,7 @@ def open_data(spec: Any, config: DataConfig, targets: Targets = "classes") -> Sp
         spec: DATA as on the command line; or a torch `Dataset`, a `datasets.Dataset`, arrays, a list of
             (image, label) and other Python objects that `open_objects` takes.
         targets: whether labels are classes, or "numbers" to predict: then targets are float32 (N,), without
-            classes.
+            classes; or "unlabeled", where shards need not have labels.
 
     Raises:
         InputError: DATA is not one of the known forms, or an option has no effect on it.
@@ -65,11 +66,16 @@ def refuse_ignored(spec: Any, config: DataConfig, targets: Targets) -> None:
     is_object = not isinstance(spec, str)
     is_manifest = not is_object and Path(spec).suffix in SUFFIXES
     is_hub = not is_object and spec.startswith("hf:")
+    is_tar = not is_object and (spec.endswith(".tar") or any(Path(spec).expanduser().glob("*.tar")))
     name = type(spec).__name__ if is_object else spec
     ignored = (
-        (config.streaming and not is_hub, "data.streaming=true is for hf:NAME alone"),
+        (config.streaming and not (is_hub or is_tar), "data.streaming=true is for hf:NAME and shards"),
         (
-            config.label_separator != "|" and not (is_manifest and targets == "classes"),
+            config.cache_gb != type(config).model_fields["cache_gb"].default and "://" not in str(spec),
+            f"data.cache_gb={config.cache_gb:g} is for shards that are fetched (s3://, https://)",
+        ),
+        (
+            config.label_separator != "|" and not (is_manifest and targets != "numbers"),
             f"data.label_separator={config.label_separator!r} is for manifests of classes alone",
         ),
         (config.class_balance and targets == "numbers", "data.class_balance=true needs classes, not numbers"),
@@ -89,6 +95,10 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
     kind, colon, rest = spec.partition(":")
     if spec == "digits":
         return open_digits(config)
+    if "://" in spec:
+        if not spec.endswith(".tar"):
+            raise InputError(f"{spec}: from a URL shards are read: write {kind}://.../name-{{000..099}}.tar")
+        return open_shards(spec, config, targets)
     if colon and kind == "hf":
         return open_hub(rest, config, targets)
     if colon and kind == "formulas":
@@ -104,9 +114,9 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
     path = Path(spec).expanduser()
     if path.is_dir():
         packed = any(path.glob("*.tar"))
-        return open_shards(f"{path}/*.tar", config) if packed else open_folder(path, config)
+        return open_shards(f"{path}/*.tar", config, targets) if packed else open_folder(path, config)
     if spec.endswith(".tar"):
-        return open_shards(spec, config)
+        return open_shards(spec, config, targets)
     if path.is_file() and path.suffix in SUFFIXES:
         return open_manifest(path, config, targets)
     if path.exists():
@@ -132,7 +142,7 @@ def summarize(train: ImageDataset) -> DataSummary:
     if not sizes:
         raise InputError(f"not one of {len(train)} images can be read, such as {reason}")
     height, width = np.median(sizes, axis=0).round().astype(int).tolist()
-    counts = np.bincount(strata(train.targets), minlength=len(train.classes))
+    counts = class_counts(train.targets, len(train.classes))
     return DataSummary(
         images=len(train),
         classes=len(train.classes),

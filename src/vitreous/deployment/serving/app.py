@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from vitreous import __version__
 from vitreous.data.decoding import BadImage
-from vitreous.data.loading import one_core, worker_count
+from vitreous.data.workers import one_core, worker_count
 from vitreous.deployment.serving.batching import Batcher, Room
 from vitreous.deployment.serving.endpoints import (
     Answer,

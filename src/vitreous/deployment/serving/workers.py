@@ -23,7 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from torch import nn
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.data.loading import worker_count
+from vitreous.data.workers import worker_count
 from vitreous.deployment.serving.guard import SHARED
 from vitreous.deployment.serving.running import PATIENCE
 from vitreous.errors import InputError

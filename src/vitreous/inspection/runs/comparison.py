@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.loading import worker_count
+from vitreous.data.workers import worker_count
 from vitreous.evaluation.comparison import Comparison, difference_text
 from vitreous.inspection.runs.evaluation_figures import compared_curves
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page

@@ -22,7 +22,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
-from vitreous.data.loading import worker_count
+from vitreous.data.workers import worker_count
 from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
@@ -126,13 +126,12 @@ def write_training_report(
     test = ("accuracy", evaluation.accuracy) if single else None
     chance = None
     if isinstance(evaluation, ClassificationEvaluation):
-        most = float(evaluation.confusion.sum(axis=1).max() / max(evaluation.confusion.sum(), 1))
-        chance = {"loss": math.log(len(evaluation.classes)), "accuracy": most}  # the most frequent class
+        chance = {"loss": math.log(len(evaluation.classes)), "accuracy": evaluation.most_frequent}
     parts: list[Exhibit | LeftOut] = [figures.curves_figure(run, test=test, chance=chance)]
     if isinstance(evaluation, ClassificationEvaluation):
-        matrix = [figures.confusion_figure(evaluation.confusion, evaluation.classes)]
-        if len(evaluation.classes) > figures.MOST_CLASSES:
-            matrix = []  # the explorer of all predictions has it
+        matrix = []
+        if len(evaluation.classes) <= figures.MOST_CLASSES:  # of more, the explorer of all predictions has it
+            matrix = [figures.confusion_figure(evaluation.confusion, evaluation.classes)]
         parts = [
             figures.baselines_figure(evaluation, baselines),
             *parts,

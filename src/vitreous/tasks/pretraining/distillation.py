@@ -56,7 +56,8 @@ class FeatureDistillation(nn.Module):
         self.prediction = nn.Linear(feature_width(model), feature_width(teacher))
         init_weights(self.prediction, torch_generator(seed, "distillation"))
         # In a tuple: a saved state has what learns, and not the teacher.
-        self.teacher = (TeachersImages(teacher, model.preprocessing), teacher)
+        with torch.device(next(teacher.parameters()).device):  # the student may be without memory yet
+            self.teacher = (TeachersImages(teacher, model.preprocessing), teacher)
 
     @property
     def encoder(self) -> Model:

@@ -47,6 +47,7 @@ from vitreous.tasks.pretraining.rules import (
 from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, Views, small_size
 from vitreous.tasks.task import Material, Measure, Plan, Trained, Tree
 from vitreous.training.diagnosis import collapse
+from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
@@ -87,11 +88,11 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
     is the one that `vitreous train` holds out, so that it stays unseen until then."""
     folder = Path(source).expanduser()
     if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
-        return open_data(source, data)
+        return open_data(source, data, "unlabeled")
     paths = index_folder(folder, (".",)).paths
     if not len(paths):
         if any(folder.glob("*.tar")):
-            return open_data(source, data)
+            return open_data(source, data, "unlabeled")
         raise InputError(f"{folder} holds no images")
     images = FileImages(folder, paths, np.zeros(len(paths), dtype=np.int64), ("image",))
     train, validation, test = split(images, data)
@@ -206,14 +207,14 @@ class Pretraining(ImageTask):
     def validation_images(self, data: Splits) -> ImageDataset | None:
         return data.validation or data.test
 
-    def validation(self, config: Any, data: Splits) -> Measure | None:
-        """Measure the loss, and the accuracy of nearest neighbors where the images have classes, which the
-        training does not see."""
-        loss, images = super().validation(config, data), self.validation_images(data)
+    def validation(self, config: Any, data: Splits, world: World = ALONE) -> Measure | None:
+        """Measure the loss, and in the first process the accuracy of nearest neighbors where the images have
+        classes, which the training does not see."""
+        loss, images = super().validation(config, data, world), self.validation_images(data)
         if loss is None or images is None or images.targets.ndim != 1 or len(images.classes) < 2:
             return loss
         knn = knn_measure(data.train, images, batch_size=config.evaluation.batch_size)
-        return lambda model: {**loss(model), **knn(model)}
+        return lambda model: {**loss(model), **(knn(model) if world.first else {})}
 
     def validation_scores(self, config: Any, model: Any, images: Any, **options: Any) -> Mapping[str, float]:
         found = self.evaluate(model, images, **options)

@@ -15,7 +15,6 @@ from torch import nn
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.loading import worker_count
 from vitreous.data.sources.bundled import open_digits
 from vitreous.data.text.captions import (
     Captions,
@@ -26,6 +25,7 @@ from vitreous.data.text.captions import (
 )
 from vitreous.data.text.digit_lines import DIGIT_LINES, compose, digit_line_loader
 from vitreous.data.text.tokenizer import Tokenizer
+from vitreous.data.workers import worker_count
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.text_models import Reader

@@ -1,0 +1,296 @@
+"""The index of tar shards: where each image is, and its label.
+
+It is made once: the shards' headers are read by several processes, and of other processes that train on the
+same shards each waits until one has made it. A large index is kept in the user's cache directory as arrays
+that are memory-mapped, so that all processes of a machine share one copy and read what they need; it is used
+again as long as no shard changes its size or its time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitreous.data.decoding import EXTENSIONS
+from vitreous.data.sources.folders import LARGE, path_array
+from vitreous.data.sources.labels import Label
+from vitreous.data.sources.remote import OpenShard, Shard
+from vitreous.data.workers import in_processes
+from vitreous.errors import InputError, cache_folder
+
+VERSION = 1  # of the arrays
+BLOCK = 512  # bytes of tar, at whose multiples everything begins
+LABELS = (".txt", ".json", ".cls")  # the last one that a sample has is its label
+LARGEST_LABEL = 1 << 20  # bytes; a label is a word or a small JSON object
+PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+SKIPPED = (
+    tarfile.DIRTYPE,
+    tarfile.SYMTYPE,
+    tarfile.LNKTYPE,
+    tarfile.CHRTYPE,
+    tarfile.BLKTYPE,
+    tarfile.FIFOTYPE,
+)
+Numbering = Callable[[list[Label], NDArray[np.int64]], tuple[NDArray[Any], tuple[str, ...]]]
+
+
+class ShardIndex(NamedTuple):
+    """Images in the order of their shards.
+
+    Attributes:
+        ends: for each shard the number of images up to its end.
+        blocks: where an image begins in its shard, in blocks of 512 bytes.
+        sizes: of the files, in bytes.
+        names: of the files, without that of the shard.
+        hashes: of the names with that of the shard, from which splits follow.
+    """
+
+    ends: NDArray[np.int64]
+    blocks: NDArray[np.uint32]
+    sizes: NDArray[np.uint32]
+    names: NDArray[Any]
+    hashes: NDArray[np.uint64]
+    targets: NDArray[Any]
+
+
+class Reading(NamedTuple):
+    """How shards are read.
+
+    Attributes:
+        labeled: whether images without a label are left out.
+        cache_bytes: of shards that are fetched, which stay on this machine.
+        workers: that index shards; None: one per core.
+    """
+
+    labeled: bool
+    cache_bytes: float
+    workers: int | None
+
+
+class IndexedShard(NamedTuple):
+    """What `ShardIndex` has of one shard, and its labels.
+
+    Attributes:
+        places: of each image's label among `labels`, or -1.
+    """
+
+    blocks: NDArray[np.uint32]
+    sizes: NDArray[np.uint32]
+    names: NDArray[Any]
+    hashes: NDArray[np.uint64]
+    places: NDArray[np.int64]
+    labels: list[Label]
+
+
+def shard_index(
+    shards: Sequence[Shard], number: Numbering, key: Sequence[str], reading: Reading
+) -> tuple[ShardIndex, tuple[str, ...]]:
+    """Return the index of some shards and its classes: from the cache, else from the shards.
+
+    Args:
+        number: returns (targets, classes) of (different labels, the place of each image's among them).
+        key: what `number` depends on.
+    """
+    folder = index_folder(shards, key, reading)
+    if (known := load(folder)) is None:
+        with locked(folder):
+            if (known := load(folder)) is None:
+                known = build(shards, number, folder, reading)
+    return known
+
+
+def index_folder(shards: Sequence[Shard], key: Sequence[str], reading: Reading) -> Path:
+    """Return where the index of some shards, as they are now, is cached."""
+    stamp = json.dumps([VERSION, EXTENSIONS, reading.labeled, *key, *([*each] for each in shards)])
+    return cache_folder() / "shards" / hashlib.sha256(stamp.encode()).hexdigest()[:32]
+
+
+def load(folder: Path) -> tuple[ShardIndex, tuple[str, ...]] | None:
+    """Return a cached index, memory-mapped; None if there is none that can be read."""
+    try:
+        classes = tuple(json.loads((folder / "classes.json").read_text(encoding="utf-8")))
+        files = (folder / f"{name}.npy" for name in ShardIndex._fields)
+        return ShardIndex(*(np.load(file, mmap_mode="r") for file in files)), classes
+    except (OSError, ValueError):
+        return None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time make an index, where the file system has locks."""
+    with suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(folder.with_suffix(".lock"), os.O_CREAT | os.O_RDWR)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def build(
+    shards: Sequence[Shard], number: Numbering, folder: Path, reading: Reading
+) -> tuple[ShardIndex, tuple[str, ...]]:
+    """Index shards; a large index is written into the cache, whole, and read from there."""
+    labels = dict[Any, tuple[int, Label]]()  # the different ones, in the order in which they are met
+    parts: list[IndexedShard] = []
+    read = partial(index_shard, cache_bytes=reading.cache_bytes)
+    for part in in_processes(read, shards, workers=reading.workers):
+        if reading.labeled and (part.places < 0).any():
+            part = IndexedShard._make([*(array[part.places >= 0] for array in part[:5]), part.labels])
+        known = [labels.setdefault(identity(each), (len(labels), each))[0] for each in part.labels]
+        renumbered = np.array([*known, -1], dtype=np.int64)[part.places]
+        parts.append(part._replace(places=renumbered, labels=[]))
+    ends = np.cumsum([len(part.names) for part in parts])
+    blocks, sizes, names, hashes, places = map(
+        np.concatenate, zip(*(part[:5] for part in parts), strict=True)
+    )
+    targets, classes = number([label for _, label in labels.values()], places)
+    index = ShardIndex(ends, blocks, sizes, names, hashes, targets)
+    if len(names) < LARGE:
+        return index, classes
+    beside = folder.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        beside.mkdir(parents=True)
+        for name, array in index._asdict().items():
+            np.save(beside / f"{name}.npy", array)
+        (beside / "classes.json").write_text(json.dumps(classes), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(beside, folder)
+    except OSError:  # a cache that cannot be written does not stop anything
+        shutil.rmtree(beside, ignore_errors=True)
+    return load(folder) or (index, classes)
+
+
+def identity(label: Label) -> Any:
+    """Return what is equal for equal labels, and can be a key."""
+    return label if isinstance(label, str) else tuple(sorted(label.items()))
+
+
+def name_hash(name: str) -> int:
+    """Return 64 bits that depend on a name alone."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
+    """Return the index of one shard."""
+    images: dict[str, tuple[str, int, int]] = {}
+    found: dict[str, tuple[int, Label]] = {}
+    try:
+        opened = OpenShard(shard, cache_bytes)
+    except OSError as error:
+        raise InputError(f"{shard} cannot be read: {error.strerror or error}") from None
+    for name, offset, size in members(shard, opened.descriptor):
+        if name.startswith("/") or ".." in name.split("/"):
+            raise InputError(f"{shard} holds the unsafe name {name!r}: do not trust this file")
+        stem, suffix = split_name(name)
+        if suffix in EXTENSIONS:
+            images[stem] = name, offset, size
+        elif suffix in LABELS and size <= LARGEST_LABEL:
+            label = read_label(suffix, os.pread(opened.descriptor, size, offset), f"{shard}/{name}")
+            if label is not None and LABELS.index(suffix) >= found.get(stem, (0,))[0]:
+                found[stem] = LABELS.index(suffix), label
+    labels = dict[Any, tuple[int, Label]]()
+    places = [
+        labels.setdefault(identity(found[stem][1]), (len(labels), found[stem][1]))[0] if stem in found else -1
+        for stem in images
+    ]
+    names, offsets, sizes = zip(*images.values(), strict=True) if images else ((), (), ())
+    return IndexedShard(
+        (np.array(offsets, dtype=np.int64) // BLOCK).astype(np.uint32),
+        np.array(sizes, dtype=np.uint32),
+        path_array(names) if names else np.empty(0, dtype="S1"),
+        np.array([name_hash(f"{shard.name}/{name}") for name in names], dtype=np.uint64),
+        np.array(places, dtype=np.int64),
+        [label for _, label in labels.values()],
+    )
+
+
+def members(shard: Shard, descriptor: int) -> Iterator[tuple[str, int, int]]:
+    """Yield (name, offset, size) of the plain files in a tar file. Links and devices are not samples.
+
+    Headers of the usual form are read here, in a tenth of the time that tarfile takes; a shard with others
+    (names of over 256 bytes, extended headers) is left to tarfile.
+    """
+    plain, offset = list[tuple[str, int, int]](), 0
+    try:
+        while (header := os.pread(descriptor, BLOCK, offset)) and header != bytes(BLOCK):
+            kind, size = header[156:157], int(header[124:136].rstrip(b"\0 ") or b"0", 8)
+            if len(header) < BLOCK or header[257:262] != b"ustar" or kind not in (*PLAIN, *SKIPPED):
+                raise ValueError
+            if sum(header) - sum(header[148:156]) + 8 * 32 != int(header[148:156].strip(b"\0 "), 8):
+                raise ValueError
+            name, prefix = header[:100].partition(b"\0")[0], header[345:500].partition(b"\0")[0]
+            if header[257:263] == b"ustar\0" and prefix:
+                name = prefix + b"/" + name
+            offset += BLOCK
+            if kind in PLAIN and not name.endswith(b"/"):
+                plain.append((name.decode("utf-8", "surrogateescape"), offset, size))
+            offset += -(-size // BLOCK) * BLOCK if kind in PLAIN else 0
+        if not header:  # it ends without an empty header
+            raise ValueError
+    except ValueError:
+        plain = list(read_by_tarfile(shard, descriptor))
+    yield from plain
+
+
+def read_by_tarfile(shard: Shard, descriptor: int) -> Iterator[tuple[str, int, int]]:
+    """Yield what `members` does, of tar files of any form."""
+    try:
+        with (
+            open(descriptor, "rb", closefd=False) as file,
+            tarfile.open(fileobj=file, mode="r:") as archive,
+        ):
+            for member in archive:
+                if member.isreg() and not member.issparse():
+                    yield member.name, member.offset_data, member.size
+    except tarfile.TarError as error:
+        raise InputError(f"{shard} is not a tar file that can be read: {error}") from None
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """ "a/0001.seg.jpg" -> ("a/0001", ".jpg"): WebDataset's stem ends at the first dot of the file name."""
+    folder, file = os.path.split(name)
+    stem, _, _ = file.partition(".")
+    return f"{folder}/{stem}", os.path.splitext(file)[1].lower()
+
+
+def read_label(suffix: str, data: bytes, name: str) -> Label | None:
+    """Return a label as text; of JSON its "label", or None where it has none and describes the image."""
+    try:
+        text = data.decode("utf-8").strip()
+        found = json.loads(text) if suffix == ".json" else {"label": text}
+        if not isinstance(found, Mapping):
+            raise ValueError
+        label = found.get("label")
+        if isinstance(label, list):
+            return {str(each): 1.0 for each in label}
+        if isinstance(label, dict):
+            weights = {each: float(number) for each, number in label.items()}
+            if not all(0 <= weight <= 1 for weight in weights.values()):
+                raise ValueError
+            return weights
+        return None if label is None else str(label)
+    except (UnicodeDecodeError, TypeError, ValueError):  # a JSONDecodeError is a ValueError
+        raise InputError(
+            f'{name} is not a label: write a class, or {{"label": class}} in JSON, where several classes are '
+            "a list, or an object of weights between 0 and 1"
+        ) from None
