@@ -7,8 +7,8 @@ images look different) has 5,000 images, ten of each class with a label. On one 
 learns from all images without labels for `--minutes`, and `vitreous train --init` from the labeled ones for
 `--tuning-minutes`; on the other `vitreous train` learns from the labeled ones for both times together. All
 models, rates and changes of images are those that the product chooses by itself. Time is processor time of
-one thread, so that other work on the machine changes little. Tune on some sets (`shapes`), judge on others;
-intervals are Student's, over the seeds.
+one thread, so that other work on the machine changes little. Tune on some sets (`shapes`), evaluate on
+others; intervals are Student's, over the seeds.
 """
 
 from __future__ import annotations

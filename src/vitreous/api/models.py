@@ -299,7 +299,7 @@ def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
     paper or code that it is from, with the place there and the reason.
 
     Raises:
-        InputError: there is no such recipe; it is no paper's.
+        InputError: there is no such recipe; it follows none.
     """
     from vitreous.training.recipes import sourced
     from vitreous.training.settings import differences

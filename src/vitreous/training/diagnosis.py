@@ -28,7 +28,7 @@ ENOUGH_LINES = 4  # of metrics.jsonl, to say that a loss stays where it was
 WORTH_A_WORD = 30  # seconds of training, below which waiting does not matter
 GAP = 0.25  # of the accuracies on training images and on others
 EXPLAINED = 0.1  # share of the trivial loss, below which a pre-training has learned next to nothing
-TOLD = 0.05  # nats that an answer of DINO's teacher tells of its image, below which all are the same
+INFORMATION = 0.05  # nats that an answer of DINO's teacher tells of its image, below which all are the same
 STARVING = 0.2  # share of the time in which training waited for data
 
 
@@ -65,9 +65,9 @@ def collapse(rows: Rows) -> Iterator[Finding]:
     last = rows[-1]
     if not {"teacher_entropy", "marginal_entropy"} <= last.keys() or last["step"] < ENOUGH_STEPS:
         return
-    told = last["marginal_entropy"] - last["teacher_entropy"]
-    if told < TOLD:
-        yield from finding("collapse", told=told, entropy=last["teacher_entropy"])
+    information = last["marginal_entropy"] - last["teacher_entropy"]
+    if information < INFORMATION:
+        yield from finding("collapse", information=information, entropy=last["teacher_entropy"])
 
 
 def explained(rows: Rows) -> Iterator[Finding]:
