@@ -31,6 +31,14 @@ class FeatureDistillationConfig(Config):
     teacher: str = Field(default="", description="any model or run: runs/large, hf:facebook/dinov2-small")
 
 
+def check_teacher(config: FeatureDistillationConfig) -> None:
+    """Raise InputError where there is no teacher."""
+    if not config.teacher:
+        raise InputError(
+            "distillation needs a teacher: --set pretraining.distillation.teacher=MODEL, any model or run"
+        )
+
+
 class FeatureDistillation(nn.Module):
     """The objective around `model`, the student.
 
@@ -47,10 +55,8 @@ class FeatureDistillation(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if teacher is None and not config.teacher:
-            raise InputError(
-                "distillation needs a teacher: --set pretraining.distillation.teacher=MODEL, any model or run"
-            )
+        if teacher is None:
+            check_teacher(config)
         teacher = (teacher or checkpoint(config.teacher)).eval().requires_grad_(False)
         self.model = model
         self.prediction = nn.Linear(feature_width(model), feature_width(teacher))

@@ -69,10 +69,6 @@ class PretrainingRunConfig(RunConfig):
             self.check_defaults(
                 "augmentation", NOT_OF_VIEWS, "has no effect: set pretraining.dino.views instead"
             )
-        if self.task == "distillation" and not self.pretraining.distillation.teacher:
-            raise ValueError(
-                "distillation needs a teacher: --set pretraining.distillation.teacher=MODEL, any model or run"
-            )
         for name in OBJECTIVES:
             if name != self.task:
                 problem = f"has no effect with the objective {self.task}: leave it out, or choose"

@@ -29,7 +29,7 @@ from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, ImageTask
 from vitreous.tasks.pretraining.dino import DINO
-from vitreous.tasks.pretraining.distillation import FeatureDistillation
+from vitreous.tasks.pretraining.distillation import FeatureDistillation, check_teacher
 from vitreous.tasks.pretraining.mae import MAE, load_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
 from vitreous.tasks.pretraining.masking import SimMIM
@@ -175,6 +175,7 @@ class Pretraining(ImageTask):
         if config.recipe not in RECIPES:  # whose objective is that of a paper
             config = configure(config, by_model(config, data.summary, data.train), settings)
         if self.name == "distillation":
+            check_teacher(config.pretraining.distillation)
             return config
         with torch.device("meta"):  # what does not fit is refused before a run is begun
             build_objective(build_model(config.model), self.objective_name, config.pretraining, steps=1)
