@@ -146,9 +146,9 @@ def flat_share(images: ImageDataset, model: ViTConfig, preprocessing: Preprocess
 
 def reason(config: PretrainingRunConfig, data: DataSummary) -> str:
     """Return why the configuration is what it is, in a sentence."""
-    height, width = config.model.image_size
+    (height, width), training = config.model.image_size, config.training
+    length = f"{training.steps} steps" if training.steps else f"{training.epochs:g} epochs"
     return (
         f"{data.images} images of about {data.width}x{data.height}: {config.task} with "
-        f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for "
-        f"{config.training.epochs:g} epochs"
+        f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for {length}"
     )
