@@ -127,6 +127,23 @@ def test_settings_win_over_rules(tmp_path):
         task_named("mae").plan("digits", {"pretraining": {"mae": {"mask_rate": 0.5}}})
 
 
+def test_the_recipe_of_a_paper_decides_and_not_the_data():
+    plan = task_named("mae").plan("synthetic:40@32", {"model": {"name": "ViT-L/16"}}, recipe="mae")
+    model, training = plan.config.model, plan.config.training
+    assert (plan.config.recipe, model.width, model.position.kind) == ("mae", 1024, "sincos-2d")
+    assert plan.config.pretraining.mae.decoder_width == 512
+    assert training.scaled_lr == pytest.approx(1.5e-4 * training.batch_size / 256)
+    with pytest.raises(InputError, match="the recipe dino is for --objective dino, not mae"):
+        vt.pretrain("digits", objective="mae", recipe="dino")
+    with pytest.raises(InputError, match="did you mean 'simmim'"):
+        vt.pretrain("digits", recipe="simmin")
+
+
+def test_augmentation_that_views_ignore_is_refused():
+    with pytest.raises(InputError, match=r"augmentation\.flip has no effect"):
+        task_named("dino").plan("digits", {**TINY, "augmentation": {"flip": 0.5}})
+
+
 def test_what_does_not_fit_is_told_before_a_run_is_begun(tmp_path, capsys):
     out = tmp_path / "run"
     stem = ["--set", "model.position.kind=relative", "--out", str(out)]
