@@ -72,7 +72,8 @@ PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("data2vec", "huggingface"): ("data2vec",),
     ("AIMv2", "aimv2"): ("aimv2", "aimv2-native"),
     ("AIMv2", "timm"): ("timm-aimv2",),
-    ("InternViT", "huggingface"): ("internvl",),
+    ("InternViT", "huggingface"): ("internvl", "internvl-rms", "internvit", "internvit-6b"),
+    ("MLCD", "huggingface"): ("mlcd",),
     ("TIPSv2", "huggingface"): ("tipsv2",),
     ("RADIO", "huggingface"): ("radio",),
 }
@@ -114,8 +115,24 @@ def live_cases(peers: ModuleType) -> dict[tuple[str, str], list[Callable[[], Any
         ],
         ("SigLIP", "timm"): [lambda: timm("vit_base_patch16_siglip_224")],
         ("DINOv2", "timm"): [lambda: timm("vit_small_patch14_reg4_dinov2")],
-        ("MAE, encoder", "huggingface"): [mae],
+        ("MAE, with its decoder", "huggingface"): [mae],
     }
+
+
+def whole_mae(peers: ModuleType, tests: ModuleType, format: str) -> dict[str, float]:
+    """The prediction of a whole MAE: of transformers, or of its authors' code, which has timm's names."""
+    images, noise = peers.images(), peers.noise()
+    if format == "timm":
+        folder = TESTS / "data" / "families" / "mae"
+        expected = load_file(folder / "expected.safetensors")["prediction"]
+        mae: Any = vt.load(folder / "model.pth", **tests.GIVEN["mae"] | tests.WHOLE)
+    else:
+        decoder = {"decoder_hidden_size": 8, "decoder_num_hidden_layers": 1, "decoder_intermediate_size": 16}
+        sizes = peers.SIZED | decoder | {"decoder_num_attention_heads": 2}
+        case = peers.transformers_case("ViTMAEForPreTraining", "ViTMAEConfig", None, **sizes)
+        expected = case.module(pixel_values=images, noise=noise).logits
+        mae = vt.load(case.module, kind=vt.MAE)
+    return {"in": difference(mae.predict(images, mae.mask(noise)), expected)}
 
 
 def difference(one: Tensor, other: Tensor) -> float:
@@ -212,7 +229,8 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, float | N
     logging.disable(logging.WARNING)  # what the files leave open is given or known
     peers = program(TESTS / "peer_families.py")
     golden = program(ROOT / "tests" / "golden" / "test_checkpoints.py").CASES
-    given = program(TESTS / "test_families.py").GIVEN
+    tests = program(TESTS / "test_families.py")
+    given = tests.GIVEN
     live = live_cases(peers)
     rows: dict[str, dict[str, dict[str, float | None]]] = {}
     for family in FAMILIES:
@@ -231,6 +249,8 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, float | N
                     case.write(Path(folder))
                     model = vt.load(folder)
                     found.append(compare(peers, model, case.compute(images), images, format, written, case))
+            if family.name.startswith("MAE"):
+                found.append(whole_mae(peers, tests, format))
             assert found, f"no case of {key}"
             ways = ("in", "out") if written else ("in",)
             rows.setdefault(family.name, {})[format] = {

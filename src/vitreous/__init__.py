@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from vitreous.models.transformer import Captioner as Captioner
     from vitreous.models.transformer import Transformer as Transformer
     from vitreous.models.vit import ViT as ViT
+    from vitreous.tasks.pretraining.mae import MAE as MAE
 
 __version__ = "0.1.0"
 
@@ -75,6 +76,7 @@ _MODULES = {
     "BiTConfig": "models.bit",
     "Captioner": "models.transformer",
     "InputError": "errors",
+    "MAE": "tasks.pretraining.mae",
     "Predictor": "api.predictor",
     "Preprocessing": "models.preprocessing",
     "Reader": "evaluation.text_models",

@@ -70,6 +70,15 @@ def peer_families() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def torchvision(timm_registry: ModuleType) -> ModuleType:
+    """torchvision, without its operators where these are of another PyTorch."""
+    try:
+        return timm_registry.import_torchvision()
+    except ImportError:
+        pytest.skip("torchvision is not installed")
+
+
+@pytest.fixture(scope="session")
 def timm(timm_registry: ModuleType) -> ModuleType:
     """timm, which asks for torchvision and does without it here."""
     try:

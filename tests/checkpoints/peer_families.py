@@ -8,12 +8,14 @@ expected.safetensors, what it computes. It needs the codebases, and nothing of v
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -258,6 +260,76 @@ def dinov3(heads: int = HEADS, **fields: Any) -> Case:
     )
 
 
+def mlcd() -> Case:
+    """Its last hidden state is before the norm, ours after it."""
+    case = transformers_case("MLCDVisionModel", "MLCDVisionConfig", **SIZED)
+    return case._replace(
+        compute=lambda pixels: {"output": case.module(pixels).pooler_output},
+        resized=lambda pixels: case.module(pixels).pooler_output,
+    )
+
+
+def internvit(**fields: Any) -> Case:
+    """The code beside the files of OpenGVLab/InternViT-6B and -300M (INTERNVIT_CODE: its folder)."""
+    if "INTERNVIT_CODE" not in os.environ:
+        raise ImportError("INTERNVIT_CODE does not say where modeling_intern_vit.py of OpenGVLab is")
+    import_beside("timm_registry").import_timm()
+    folder = Path(os.environ["INTERNVIT_CODE"])
+    sys.path.insert(0, str(folder.parent))
+    package = importlib.import_module(f"{folder.name}.modeling_intern_vit")
+    config = package.InternVisionConfig(**SIZED, drop_path_rate=0.0, use_flash_attn=False, **fields)
+    module = randomized(package.InternVisionModel(config))
+
+    def write(folder: Path) -> None:
+        save_file(module.state_dict(), folder / "model.safetensors")
+        config.save_pretrained(folder)
+
+    def compute(pixels: Tensor) -> dict[str, Tensor]:
+        found = module(pixels)
+        return {"tokens": found.last_hidden_state, "output": found.pooler_output}
+
+    return Case(module, write, compute)
+
+
+def noise() -> Tensor:
+    """What orders the patches of an MAE."""
+    return torch.sin(1.7 * torch.arange(18.0)).reshape(2, 9)
+
+
+def mae_of_its_authors() -> Case:
+    """facebookresearch/mae, whose code is of an older timm and NumPy."""
+    import_beside("timm_registry").import_timm()
+    import numpy as np
+    from timm.models.vision_transformer import Block
+
+    vars(np)["float"] = float
+    package = importlib.import_module("models_mae")
+    package.Block = lambda *args, qk_scale, **fields: Block(*args, **fields)  # type: ignore[attr-defined]
+    sizes = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": WIDTH, "depth": 2, "num_heads": HEADS}
+    decoder = {"decoder_embed_dim": 8, "decoder_depth": 1, "decoder_num_heads": HEADS}
+    norm = partial(nn.LayerNorm, eps=1e-6)
+    module = randomized(
+        package.MaskedAutoencoderViT(**sizes, **decoder, mlp_ratio=2.0, norm_layer=norm, norm_pix_loss=True)
+    )
+
+    def compute(pixels: Tensor) -> dict[str, Tensor]:
+        draw, torch.rand = torch.rand, lambda *size, **options: noise()  # type: ignore[assignment]
+        try:
+            loss, predicted, _ = module(pixels)
+            tokens, _, _ = module.forward_encoder(pixels, 0.0)
+        finally:
+            torch.rand = draw  # type: ignore[assignment]
+        order = noise().argsort(1).argsort(1)[..., None].expand(-1, -1, WIDTH)
+        tokens = torch.cat([tokens[:, :1], tokens[:, 1:].gather(1, order)], dim=1)
+        return {"tokens": tokens, "prediction": predicted, "loss": loss}
+
+    def write(folder: Path) -> None:
+        args = argparse.Namespace(model="mae_vit_base_patch16", norm_pix_loss=True)
+        torch.save({"model": module.state_dict(), "args": args, "epoch": 3}, folder / "model.pth")
+
+    return Case(module, write, compute)
+
+
 def dinov3_vit(**fields: Any) -> Case:
     case = transformers_case("DINOv3ViTModel", "DINOv3ViTConfig", **SIZED, num_register_tokens=2, **fields)
     return case._replace(resized=lambda pixels: case.module(pixels).pooler_output)
@@ -314,6 +386,12 @@ CASES: dict[str, Callable[[], Case]] = {
     "internvl": lambda: transformers_case(
         "InternVLVisionModel", "InternVLVisionConfig", None, **SIZED, attention_bias=True
     ),
+    "internvl-rms": lambda: transformers_case(
+        "InternVLVisionModel", "InternVLVisionConfig", None, **SIZED, use_qk_norm=True, norm_type="rms_norm"
+    ),
+    "internvit": lambda: internvit(norm_type="layer_norm", qkv_bias=True, qk_normalization=False),
+    "internvit-6b": lambda: internvit(norm_type="rms_norm", qkv_bias=False, qk_normalization=True),
+    "mlcd": mlcd,
     "timm-beit": lambda: timm_case("beitv2_base_patch16_224"),
     "timm-beit-shared": lambda: timm_case(
         "beit_base_patch16_224", use_rel_pos_bias=False, use_shared_rel_pos_bias=True, global_pool="token"
@@ -334,6 +412,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "dinov3-swiglu": lambda: dinov3(ffn_layer="swiglu", qkv_bias=False, untie_global_and_local_cls_norm=True),
     "transformers-dinov3": dinov3_vit,
     "transformers-dinov3-gated": lambda: dinov3_vit(use_gated_mlp=True, hidden_act="silu"),
+    "mae": mae_of_its_authors,
     "timm-dinov3": lambda: eva("vit_small_plus_patch16_dinov3_qkvb", num_classes=0),
     "timm-pe-core": lambda: eva("vit_pe_core_tiny_patch16_384", WIDE, attn_pool_num_heads=4),
     "timm-pe-lang": lambda: eva("vit_pe_lang_large_patch14_448", num_classes=0),

@@ -398,10 +398,22 @@ def test_a_model_of_the_hub_is_known_by_its_name(name: str, hint: str) -> None:
             load("nowhere")
 
 
+def test_what_config_json_says_otherwise_and_what_is_left_out_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert vt.load(GOLDEN / "hf_vit", heads=2).config.heads == 2
+    assert f"heads=2 is taken as you say, not heads=4, as {GOLDEN / 'hf_vit'} says" in caplog.text
+    caplog.clear()
+    vt.load(GOLDEN / "hf_vit", heads=4)
+    assert not caplog.messages
+    vt.load(GOLDEN / "hf_mae")
+    assert "24 weights of other parts are left out: decoder (24)" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("config", "part"),
     [
-        ({"model_type": "llava", "vision_config": {"model_type": "mlcd_vision_model"}}, "rotary positions"),
+        ({"model_type": "llava", "vision_config": {"model_type": "pixtral"}}, "rotary positions"),
         ({"model_type": "dinov3_convnext"}, "is not a Vision Transformer: convolutions instead of attention"),
     ],
 )

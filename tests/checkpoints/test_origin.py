@@ -131,12 +131,9 @@ def test_a_bare_file_is_described_by_a_name_of_torchvision(
 
 
 @pytest.mark.slow
-def test_the_published_weights_of_torchvision() -> None:
+def test_the_published_weights_of_torchvision(torchvision: Any) -> None:
     """By its own table of them."""
-    models = pytest.importorskip(
-        "torchvision.models", reason="torchvision is not installed", exc_type=Exception
-    )
-    found = {}
+    models, found = torchvision.models, {}
     for name in ("ViT_B_16", "ViT_B_32", "ViT_L_16", "ViT_L_32", "ViT_H_14"):
         for weights in getattr(models, f"{name}_Weights"):
             look = weights.transforms()

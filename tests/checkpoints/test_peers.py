@@ -168,10 +168,7 @@ def test_timm_hybrids(name: str, timm: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"representation_size": 24}])
 @torch.no_grad()
-def test_torchvision(fields: dict[str, Any], tiny: Any, tmp_path: Path) -> None:
-    torchvision = pytest.importorskip(
-        "torchvision", reason="torchvision cannot be imported", exc_type=ImportError
-    )
+def test_torchvision(fields: dict[str, Any], torchvision: Any, tiny: Any, tmp_path: Path) -> None:
     model = tiny(**fields)
     vt.save(model, tmp_path / "m.pth", format="torchvision")
     peer = torchvision.models.VisionTransformer(
@@ -350,10 +347,7 @@ def test_attention_of_transformers_as_it_is(kind: str, implementation: str) -> N
     check_same_attention(getattr(transformers, f"{kind}{ending}")(config))
 
 
-def test_attention_of_torchvision_as_it_is() -> None:
-    torchvision = pytest.importorskip(
-        "torchvision", reason="torchvision cannot be imported", exc_type=ImportError
-    )
+def test_attention_of_torchvision_as_it_is(torchvision: Any) -> None:
     peer = torchvision.models.VisionTransformer(
         image_size=32, patch_size=8, num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=5
     )

@@ -111,7 +111,10 @@ SPARSE = (
     "CLIPVision",
     "SiglipVision",
     "DINOv3ViT",
+    "MLCDVision",
+    "InternVLVision",
 )
+SIZES = {"MLCDVision": 336, "InternVLVision": 448}
 
 
 @pytest.mark.parametrize("kind", SPARSE)
@@ -139,9 +142,9 @@ def test_a_config_that_has_only_what_is_not_the_default(kind: str, tmp_path: Pat
     found = (
         theirs.pooler_output if theirs.get("pooler_output") is not None else theirs.last_hidden_state[:, 0]
     )
-    if kind in ("IJepa",):
-        found = theirs.last_hidden_state.mean(1)
-    assert model.config.image_size == (224, 224)
+    if kind in ("IJepa", "InternVLVision"):
+        found = theirs.last_hidden_state[:, int(model.config.class_token) :].mean(1)
+    assert model.config.image_size == (SIZES.get(kind, 224),) * 2
     assert (model(images) - found).abs().max() < 1e-6
 
 

@@ -65,9 +65,10 @@ def test_every_preprocessing_of_timm(tiny: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_preprocessing_of_timm_by_its_own_transform(timm: Any, tiny: Any, tmp_path: Path) -> None:
+def test_every_preprocessing_of_timm_by_its_own_transform(
+    torchvision: Any, timm: Any, tiny: Any, tmp_path: Path
+) -> None:
     """Which needs the real torchvision, where the formula above does not."""
-    pytest.importorskip("torchvision.transforms", reason="torchvision is not installed", exc_type=Exception)
     vt.save(tiny(), tmp_path / "m", format="timm")
     file = tmp_path / "m" / "config.json"
     given = json.loads(file.read_text())
@@ -97,6 +98,8 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "CLIPImageProcessor": {"size": {"shortest_edge": 32}, **CROP},
     "CLIPImageProcessor of one number": {"size": 32, "crop_size": 32, "do_center_crop": True},
     "BitImageProcessor": {"size": {"shortest_edge": 37}, **CROP},
+    "BeitImageProcessor": {"size": {"height": 37, "width": 37}, **CROP},
+    "ChineseCLIPImageProcessor": {"size": {"shortest_edge": 35}, **CROP},
     "SiglipImageProcessor": {"size": {"height": 32, "width": 32}, "rescale_factor": 1 / 127},
 }
 

@@ -42,6 +42,17 @@ def test_a_published_translator_translates(peer_families: ModuleType, tmp_path: 
     assert task.name == "translation"
 
 
+def test_a_loaded_translator_translates(peer_families: ModuleType) -> None:
+    """By `vt.load` itself: with the tokenizer, or as a model that knows where its tokenizer is."""
+    expected = [one["text"] for one in json.loads((MARIAN / "expected.json").read_text())]
+    translator, texts = vt.load(MARIAN, kind=vt.Translator), list(peer_families.TEXTS)
+    assert [each.text for each in translator.translate(texts, beams=1, max_length=16)] == expected
+    model: Any = vt.load(MARIAN)
+    assert vt.translate(model, texts[:1], beams=1) == vt.translate(MARIAN, texts[:1], beams=1)
+    with pytest.raises(vt.InputError, match="was not loaded from a file, so its tokenizer is not known"):
+        vt.translate(vt.Transformer(model.config), texts)
+
+
 @pytest.mark.parametrize("damage", [b"", b"\x0a\xff\xff\xff\xff\x7f", b"{}", b"\x0a\x02\x08\x01"])
 def test_a_damaged_tokenizer_is_one_sentence(damage: bytes, tmp_path: Path) -> None:
     shutil.copytree(MARIAN, tmp_path / "m")
@@ -86,7 +97,7 @@ def test_a_published_reader_reads(tmp_path: Path) -> None:
             parameter.copy_(0.5 * torch.randn_like(parameter))
     peer.save_pretrained(tmp_path)
 
-    reader = vt.Reader.load(tmp_path)
+    reader = vt.load(tmp_path, kind=vt.Reader)
     image = Image.effect_noise((40, 30), 90).convert("RGB")
     pixels = reader.model.preprocessing([image])
     ids = peer.generate(
@@ -98,3 +109,6 @@ def test_a_published_reader_reads(tmp_path: Path) -> None:
     if len(ids[0]) < 20:  # the search of ours may go on to the decoder's longest length
         assert found.ids == ids[0].tolist()
     assert found.text == tokenizer.decode(found.ids, skip_special_tokens=True)
+    image.save(tmp_path / "image.png")
+    predicted = vt.predict(vt.load(tmp_path), [tmp_path / "image.png"])
+    assert predicted[0].text == reader.read([image])[0].text

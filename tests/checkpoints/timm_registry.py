@@ -79,9 +79,27 @@ class Finder:
         module.__version__ = "0"  # type: ignore[attr-defined]
 
 
-def import_timm() -> ModuleType:
-    """timm, with a stand-in for torchvision where that cannot be imported, and only while timm is."""
+OPERATORS: list[torch.library.Library] = []  # kept: they go away with their library
+
+
+def import_torchvision() -> ModuleType:
+    """torchvision; where its compiled operators are of another PyTorch without them: its transforms and its
+    Vision Transformers have no use for them, but it registers two while it is imported."""
     try:
+        import torchvision
+    except RuntimeError:
+        forget("torchvision")
+        OPERATORS.append(torch.library.Library("torchvision", "DEF"))
+        for name in ("nms", "qnms"):
+            OPERATORS[0].define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+        import torchvision
+    return torchvision
+
+
+def import_timm() -> ModuleType:
+    """timm, with a stand-in for torchvision where that is not installed, and only while timm is imported."""
+    try:
+        import_torchvision()
         import timm
     except (ImportError, RuntimeError):
         forget("timm", "torchvision")

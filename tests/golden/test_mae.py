@@ -9,22 +9,9 @@ from safetensors.torch import load_file, save_file
 import vitreous as vt
 from vitreous.layers.stems import to_patches
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.mae import published_decoder, sincos_of_mae
-from vitreous.tasks.pretraining.rules import PretrainingConfig, PretrainingRunConfig
+from vitreous.tasks.pretraining.mae import sincos_of_mae
 
 TOLERANCE = 2e-5
-
-
-def load_mae(folder):
-    """The objective that pre-training begins with where its checkpoint is a whole MAE."""
-    encoder, (settings, _) = vt.load(folder), published_decoder(str(folder))
-    config = PretrainingRunConfig(
-        init=str(folder),
-        model=encoder.config,
-        preprocessing=encoder.preprocessing,
-        pretraining=PretrainingConfig(mae=settings),
-    )
-    return task_named("mae").build(config, None, steps=1).eval()
 
 
 @pytest.mark.parametrize("name", ["hf_mae", "hf_mae_normpix"])
@@ -32,7 +19,8 @@ def load_mae(folder):
 def test_every_stage_equals_the_peer(golden, name):
     folder, _, expected = case = golden(name)
     images = case.array("input")
-    mae = load_mae(folder)
+    mae = vt.load(folder, kind=vt.MAE)
+    assert not mae.training
 
     masking = mae.mask(case.array("noise"))
     assert torch.equal(masking.order.argsort(dim=1), expected["ids_restore"])
@@ -49,7 +37,7 @@ def test_every_stage_equals_the_peer(golden, name):
 
 
 def test_our_fixed_positions_are_those_of_the_file(golden):
-    mae = load_mae(golden("hf_mae").folder)
+    mae = vt.load(golden("hf_mae").folder, kind=vt.MAE)
     assert torch.equal(mae.decoder.positions[0], torch.zeros(24))
     assert torch.allclose(mae.decoder.positions[1:], sincos_of_mae((4, 4), 24), atol=1e-6)
 
@@ -61,7 +49,7 @@ def test_layer_names_of_published_files(golden, tmp_path):
     renamed = {key.replace("decoder_encoder.layer.", "decoder_layers."): weights[key] for key in weights}
     assert renamed.keys() != weights.keys()
     save_file(renamed, tmp_path / "model.safetensors")
-    ours, theirs = load_mae(tmp_path).state_dict(), load_mae(folder).state_dict()
+    ours, theirs = (vt.load(each, kind=vt.MAE).state_dict() for each in (tmp_path, folder))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
@@ -71,8 +59,9 @@ def test_an_encoder_alone_has_no_decoder(golden, tmp_path):
     weights = load_file(folder / "model.safetensors")
     encoder = {key: tensor for key, tensor in weights.items() if not key.startswith("decoder.")}
     save_file(encoder, tmp_path / "model.safetensors")
-    assert published_decoder(str(tmp_path)) is None
-    assert published_decoder(str(golden("hf_vit").folder)) is None
+    for each in (tmp_path, golden("hf_vit").folder):
+        with pytest.raises(vt.InputError, match="holds no decoder of an MAE: load it without kind="):
+            vt.load(each, kind=vt.MAE)
     assert vt.load(tmp_path).config == vt.load(folder).config
 
 
@@ -82,7 +71,10 @@ def test_pretraining_continues_with_the_published_decoder(golden):
     planned = task.plan("digits", small, init=folder)
     assert planned.config.pretraining.mae.decoder_width == 24
     mae = task.build(planned.config, planned.data, steps=1)
-    assert torch.equal(mae.decoder.embedding.weight, load_mae(folder).decoder.embedding.weight)
+    published = vt.load(folder, kind=vt.MAE, mask_ratio=0.5)
+    assert published.config.mask_ratio == 0.5
+    assert all(torch.equal(w, published.decoder.state_dict()[k]) for k, w in mae.decoder.state_dict().items())
+    assert mae.decoder.mask.requires_grad
     own = task.plan("digits", {**small, "pretraining": {"mae": {"decoder_width": 16}}}, init=folder).config
     fresh = task.build(own, planned.data, steps=1)
     assert fresh.decoder.embedding.weight.shape == (16, 32), "a decoder of the user's own sizes is new"

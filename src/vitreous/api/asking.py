@@ -205,7 +205,8 @@ def translate(
     """Translate texts with a model of `train_translator`.
 
     Args:
-        model: a run, or the model in it.
+        model: a run or the model in it; or a published Marian, a folder or hf:org/name; or such a model,
+            loaded.
         texts: one or many; an empty one stays empty.
         beams: how many translations the search follows; 1 is greedy.
         length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
@@ -214,16 +215,17 @@ def translate(
         InputError: no such run or another model, no text at all, or one that is too long.
     """
     from vitreous.evaluation.text_models import Translator
+    from vitreous.tasks.answering import has_weights
     from vitreous.training.precision import computing, pick_device
 
     check_beams(beams)
     lines = [texts] if isinstance(texts, str) else list(texts)
     if not any(line.strip() for line in lines):
         raise InputError("there is no text to translate, neither after the run nor in standard input")
-    path, here = Path(path_of_run(model)), pick_device(device)
-    if not path.exists():
-        raise InputError(f"no such run: {path}; to make one: vitreous translate train")
-    translator = Translator.load(path)
+    opened, here = path_of_run(model), pick_device(device)
+    if isinstance(opened, str | Path) and not has_weights(str(opened)):
+        raise InputError(f"no such run: {opened}; to make one: vitreous translate train")
+    translator = Translator.load(opened) if isinstance(opened, str | Path) else Translator.of(opened)
     translator.model.to(here)
     with computing(precision, here):
         found = iter(

@@ -29,7 +29,7 @@ FAMILIES = (
     both("Hybrid ViT", "google", "timm"),
     both("BiT", "bit"),
     both("DeiT", "timm", "huggingface"),
-    both("MAE, encoder", read=("huggingface",)),
+    both("MAE, with its decoder", read=("huggingface", "timm")),
     both("DINOv2", "dinov2", "huggingface", "timm"),
     both("DINOv3", "dinov3", "huggingface", "timm"),
     both("CLIP", "open-clip", "huggingface", "timm"),
@@ -42,6 +42,7 @@ FAMILIES = (
     both("data2vec", "huggingface"),
     both("AIMv2", "aimv2", "timm"),
     both("InternViT", read=("huggingface",)),
+    both("MLCD", "huggingface"),
     both("TIPSv2", read=("huggingface",)),
     both("RADIO", read=("huggingface",)),
 )
@@ -50,7 +51,7 @@ FAMILIES = (
 def list_families() -> dict[str, dict[str, str]]:
     """Every family of models whose checkpoints are read: in which formats, and whether it is written there.
 
-    {"DINOv3": {"dinov3": "in, out", ...}, "MAE, encoder": {"huggingface": "in"}, ...}
+    {"DINOv3": {"dinov3": "in, out", ...}, "RADIO": {"huggingface": "in"}, ...}
     """
     return {
         family.name: {

@@ -3,6 +3,7 @@ questions that several formats must ask."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.names import Model, build
 from vitreous.models.preprocessing import Preprocessing
 
+log = logging.getLogger(__name__)
 AConfig = TypeVar("AConfig", bound=BaseModel)
 
 # Overrides that change the model after it was read, where every other one answers what the file leaves open.
@@ -51,7 +53,8 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
     "embedding_norm": (False,),
     "pooling": ("class",),
     "final_norm": ("tokens",),
-    **dict.fromkeys(("qk_norm", "attention_sub_norm", "mlp_sub_norm"), (False,)),
+    **dict.fromkeys(("qk_norm", "qk_norm_per_head", "qk_norm_joint"), (False,)),
+    **dict.fromkeys(("attention_sub_norm", "mlp_sub_norm", "rotary.class_angles"), (False,)),
     **dict.fromkeys(("pool_heads", "pool_mlp_dim"), (None,)),
     "head_dim": (None,),
     "representation_size": (None,),
@@ -127,6 +130,10 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, Any]) -
     sides = zip(as_pair(fields.get("image_size")) or (), fields.get("patch_size", ()), strict=False)
     if "pad" not in overrides and any(size % patch for size, patch in sides):
         fields = {"drop_remainder": True, **fields}
+    for name in ("heads", "mlp", "pooling"):
+        if source.config and overrides.get(name, fields.get(name)) != fields.get(name, overrides.get(name)):
+            stated = f"{name}={fields[name]}, as {source.where} says"
+            log.warning("%s=%s is taken as you say, not %s", name, overrides[name], stated)
     if "heads" not in fields and "heads" in kind.model_fields:
         overrides["heads"] = asked_heads(source, fields["width"])
     config: AConfig = build(kind, fields, overrides)

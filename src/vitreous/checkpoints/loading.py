@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from vitreous.checkpoints.formats import FORMATS, torchvision
 from vitreous.checkpoints.formats.huggingface import check_family
 from vitreous.checkpoints.formats.timm_registry import check_architecture, description_of
 from vitreous.checkpoints.torch_files import unwrapped
-from vitreous.checkpoints.weights import listing, load_weights, of_model, read_rows, stored
+from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
 from vitreous.models.config import Origin
@@ -29,13 +30,14 @@ from vitreous.models.settings import check_names
 from vitreous.models.transformer import Captioner, EncoderDecoder, Transformer
 from vitreous.models.vit import ViT
 
-Checkpoint = str | Path | Mapping[str, Any] | nn.Module  # a state dict may be wrapped: {"state_dict": ...}
+# A state dict may be wrapped: {"state_dict": ...}; a `Source` is open already.
+Checkpoint = str | Path | Mapping[str, Any] | nn.Module | Source
 Device = str | torch.device | None
 Dtype = torch.dtype | None
 ImageFormat = Literal[
     "timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit", "dinov2", "dinov3", "open-clip"
 ]
-Kind = TypeVar("Kind", bound=nn.Module)
+Kind = TypeVar("Kind")
 log = logging.getLogger(__name__)
 
 
@@ -66,7 +68,7 @@ def load(
     source: Checkpoint,
     *,
     format: str | None = None,
-    kind: type[nn.Module] | None = None,
+    kind: type[Any] | None = None,
     device: Device = None,
     dtype: Dtype = None,
     like: str | None = None,
@@ -81,16 +83,19 @@ def load(
         load("hf:google/vit-base-patch16-224", num_classes=10, device="cuda", dtype=torch.bfloat16)
         load(timm.create_model("vit_tiny_patch16_224"))    # or a state dict
         load("runs/numbers", kind=vt.Captioner)            # the kind is checked, and type checkers know it
+        load("hf:microsoft/trocr-small-printed", kind=vt.Reader).read([image])
+        load("hf:facebook/vit-mae-base", kind=vt.MAE)      # the decoder, too
 
-    A model that writes text takes token ids and gives logits of token ids. A run's own tokenizer comes with
-    `vitreous.Translator` and `vitreous.Reader`, those of foreign formats with their own libraries.
+    A model that writes text takes token ids and gives logits of token ids; `vitreous.Translator` and
+    `vitreous.Reader` have its tokenizer, too.
 
     Args:
         source: a file, a folder, a run directory, an `https:` address, `hf:org/name[@revision]`, a state
             dict, or a module of timm, transformers, torchvision, vit-pytorch or `torch.nn.Transformer`, whose
             outputs are then compared.
         format: one of `vitreous.list_formats()`; None detects it from the content.
-        kind: the class that the model must have.
+        kind: the class that the model must have, or one of more than the model: `vitreous.Reader` and
+            `vitreous.Translator` with the tokenizer beside it, `vitreous.MAE` with its decoder.
         like: what describes a file that is only weights: `timm:NAME` of an architecture or a published tag,
             `torchvision:vit_l_16.IMAGENET1K_SWAG_E2E_V1`, or a folder or `hf:org/name` with a config.json,
             whose weights are not read.
@@ -106,21 +111,15 @@ def load(
     """
     if format is not None and format not in FORMATS:
         raise InputError(f"unknown format {format!r}: {nearest(format, list(FORMATS))}")
+    if kind is not None and (own := getattr(kind, "load", None)):
+        options = {"format": format, "device": device, "dtype": dtype, "like": like}
+        overrides |= {name: value for name, value in options.items() if value is not None}
+        return own(source, **overrides)
     if interpolation := overrides.pop("interpolation", None):
         from vitreous.checkpoints.resizing import check_interpolation
 
         check_interpolation(interpolation)
-    facts: dict[str, Any] = {}
-    if isinstance(source, nn.Module):
-        from vitreous.checkpoints.live import open_module
-
-        opened, facts = open_module(source)
-    elif isinstance(source, Mapping):
-        if not (tensors := unwrapped(source)):
-            raise InputError("the mapping is not a state dict: it has no names of tensors")
-        opened = Source.of("the state dict", tensors)
-    else:
-        opened = open_path(source)
+    opened, facts = open_checkpoint(source)
     config, preprocessor = ({}, {}) if like is None else described_like(like)
     if "pretrained_cfg" in config:  # of timm: one that is not known is refused by its name
         check_architecture(replace(opened, config=config))
@@ -131,8 +130,8 @@ def load(
         opened = replace(opened, config=config, preprocessor=preprocessor)
     reading = chosen.read(opened)
     model = read_model(reading, device, dtype)
-    if isinstance(model, Model):
-        model.origin = reading.origin if chosen.name == "vitreous" else origin_of(source, opened, chosen)
+    native = chosen.name == "vitreous" and isinstance(model, Model)
+    model.origin = reading.origin if native else origin_of(source, opened, chosen)
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import check_outputs
 
@@ -156,6 +155,19 @@ def load_image_model(source: Checkpoint, **options: Any) -> Model:
             f"{source} holds a model that writes text: here, one that sees images alone is needed"
         )
     return model
+
+
+def open_checkpoint(source: Checkpoint) -> tuple[Source, dict[str, Any]]:
+    """Open whatever `load` takes; with the fields that only the attributes of a live module tell."""
+    if isinstance(source, nn.Module):
+        from vitreous.checkpoints.live import open_module
+
+        return open_module(source)
+    if not isinstance(source, Mapping):
+        return source if isinstance(source, Source) else open_path(source), {}
+    if not (tensors := unwrapped(source)):
+        raise InputError("the mapping is not a state dict: it has no names of tensors")
+    return Source.of("the state dict", tensors), {}
 
 
 def open_path(source: str | Path) -> Source:
@@ -279,7 +291,9 @@ def read_model(reading: Reading, device: Device = None, dtype: Dtype = None) -> 
     if assumed := reading.source.assumed:
         log.warning("%s does not say, so it is assumed: %s", where, "; ".join(assumed))
     if left := reading.source.left_out:
-        log.warning("%s: %d weights of other parts are left out: %s", where, len(left), listing(left))
+        parts = Counter(name.split(".")[0] for name in left)
+        named = [f"{part} ({count})" for part, count in parts.items()] if len(left) > MOST_NAMES else left
+        log.warning("%s: %d weights of other parts are left out: %s", where, len(left), listing(named))
     return model
 
 

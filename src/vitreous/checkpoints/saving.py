@@ -62,7 +62,7 @@ def save(
     if format not in writers:
         raise InputError(f"unknown format {format!r}: {nearest(format, list(writers))}")
     if not isinstance(model, Model):
-        raise InputError(f"a {type(model).__name__} is saved by its run, together with its tokenizer")
+        raise InputError(f"a {type(model).__name__} is saved by its run; save writes models of images alone")
     if isinstance(model, Segmenter) and format != "vitreous":
         raise InputError(
             f"format {format} has no place for a segmenter's maps: save its encoder, model.encoder, or use "

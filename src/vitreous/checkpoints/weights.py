@@ -33,6 +33,7 @@ AnyConfig = ViTConfig | BiTConfig | TransformerConfig | CaptionerConfig
 DEEPEST = 4096  # layers
 LONGEST = 2**22  # tokens
 LARGEST_TABLE = 2**28  # numbers
+MOST_NAMES = 12  # of weights, in one sentence
 Algebra = Callable[..., tuple[Tensor, ...]]
 
 
@@ -239,10 +240,10 @@ def check_keys(
         raise InputError(f"{where}: left over weights that the model has no place for: {listing(left)}")
 
 
-def listing(names: Sequence[str], limit: int = 12) -> str:
+def listing(names: Sequence[str]) -> str:
     """Names in one sentence; of many, the first ones and how many more there are."""
-    more = f", and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def meta_model(config: AnyConfig, **attributes: Any) -> Any:

@@ -60,17 +60,34 @@ class TextModel:
             )
 
     @classmethod
-    def load(cls: type[TextModelKind], path: str | Path) -> TextModelKind:
+    def load(cls: type[TextModelKind], path: str | Path, **options: Any) -> TextModelKind:
         """Load a model from a run directory or its `model/`, or a published Marian or TrOCR: a folder with
-        its tokenizer's files, or `hf:org/name`.
+        its tokenizer's files, or `hf:org/name`. `vitreous.load` with this class as `kind` does the same.
+
+        Args:
+            options: `device` and `dtype`, as of `vitreous.load`.
 
         Raises:
             InputError: it is another model, or it is damaged.
         """
-        model: Any = load(path, kind=cls.kind)
+        return cls.of(load(path, kind=cls.kind, **options))
+
+    @classmethod
+    def of(cls: type[TextModelKind], model: Any) -> TextModelKind:
+        """Take the tokenizer beside the file that `model` was loaded from.
+
+        Raises:
+            InputError: it was not loaded from a file, or there is no tokenizer.
+        """
+        if model.origin is None:
+            raise InputError(
+                f"the {type(model).__name__} was not loaded from a file, so its tokenizer is not known: pass "
+                f"vitreous.{cls.__name__}(model, tokenizer)"
+            )
+        path = str(Path(model.origin.source).expanduser())
         if not is_native(path):
-            return cls(model, published_tokenizer(str(path), model.text.config))
-        return cls(model, tokenizer_from_json(read_tokenizer(path), where=str(path)))
+            return cls(model, published_tokenizer(path, model.text.config))
+        return cls(model, tokenizer_from_json(read_tokenizer(path), where=path))
 
     @property
     def device(self) -> torch.device:

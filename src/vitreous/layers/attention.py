@@ -72,6 +72,21 @@ class UnitLength(nn.Module):
         return F.normalize(x, dim=-1) * self.gain
 
 
+class JointNorm(nn.Module):
+    """One norm over the channels of all heads together (InternViT-6B's qk-norm).
+
+    Args:
+        norm: of heads * D_h channels.
+    """
+
+    def __init__(self, norm: nn.Module, heads: int) -> None:
+        super().__init__()
+        self.norm, self.heads = norm, heads
+
+    def forward(self, x: Heads) -> Heads:
+        return split_heads(self.norm(join_heads(x)), self.heads)
+
+
 class Attention(nn.Module):
     """Multi-head self-attention, MSA (paper, Eq. 5-8).
 

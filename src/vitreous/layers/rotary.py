@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -145,6 +145,22 @@ class RotaryPositions2d(nn.Module):
 
     def rotate(self, x: Heads) -> Heads:
         return x * self.cos.to(x.dtype) + self.turn(x) * self.sin.to(x.dtype)
+
+
+class ClassRotaryPositions2d(RotaryPositions2d):
+    """Axial rotary positions with learned angles of the class token, the only prefix token (MLCD)."""
+
+    def __init__(self, grid: Grid, head_dim: int, **options: Any) -> None:
+        super().__init__(grid, head_dim, **options)
+        self.class_angles = nn.Parameter(torch.zeros(head_dim // 2))
+
+    def reset(self, init: GoogleInit) -> None:
+        nn.init.zeros_(self.class_angles)
+
+    def rotate(self, x: Heads) -> Heads:
+        angles = self.spread(self.class_angles[None].float())
+        cos, sin = torch.cat([angles.cos(), self.cos[1:]]), torch.cat([angles.sin(), self.sin[1:]])
+        return x * cos.to(x.dtype) + self.turn(x) * sin.to(x.dtype)
 
 
 class MixedRotaryPositions2d(nn.Module):

@@ -80,6 +80,9 @@ class ViTConfig(Config):
     qk_norm_per_head: bool = Field(
         default=False, description="with qk_norm: unit length, times a gain of each head and channel"
     )
+    qk_norm_joint: bool = Field(
+        default=False, description="with qk_norm: one norm over the channels of all heads (InternViT-6B)"
+    )
     attention_sub_norm: bool = Field(
         default=False, description="LayerNorm inside the attention, before its projection (2210.06423)"
     )
@@ -182,6 +185,10 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
         )
 
     width, heads = config.width, config.heads
+    if config.qk_norm_joint and not config.qk_norm:
+        yield "qk_norm_joint has no effect without qk_norm: set qk_norm=True"
+    if config.qk_norm_per_head and config.qk_norm_joint:
+        yield "qk_norm_per_head and qk_norm_joint exclude each other: choose one"
     if config.head_dim is None and width % heads:
         yield f"width {width} is not a multiple of {heads} heads: change one, or set head_dim"
     if config.position.kind == "sincos-2d" and width % 4:
@@ -216,5 +223,9 @@ def rotary_contradictions(config: ViTConfig) -> Iterator[str]:
         yield f"rotary positions do not go with {kind!r}: set position.kind to rotary-2d or an added kind"
     if config.rotary is not None and kind == "rotary-2d" and config.position.temperature is not None:
         yield "position.temperature has no effect beside rotary: set rotary.temperature"
+    if rotary.class_angles and (not config.class_token or config.num_prefix_tokens > 1):
+        yield "rotary.class_angles needs a class token and no other token before the patches"
+    if rotary.class_angles and config.position.where != "every-layer-shared":
+        yield "rotary.class_angles are of all layers: set position.where to every-layer-shared"
     if rotary.periods is not None and len(rotary.periods) != head_dim // 4:
         yield f"rotary.periods are {len(rotary.periods)} numbers, a head of {head_dim} needs {head_dim // 4}"

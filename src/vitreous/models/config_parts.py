@@ -221,8 +221,15 @@ class RotaryConfig(Config):
         default=None, description="the grid (rows, columns) of pre-training that indices are scaled to"
     )
 
+    class_angles: bool = Field(
+        default=False,
+        description="the class token is rotated by learned angles, those of all layers (MLCD)",
+    )
+
     @model_validator(mode="after")
     def _with_effect(self) -> RotaryConfig:
+        if self.class_angles and self.kind == "mixed":
+            raise ValueError("class_angles are for kind='axial': leave them out")
         if self.periods is not None and self.temperature is not None:
             raise ValueError("periods and temperature exclude each other: give one")
         if self.coordinates != "index" and (self.offset or self.reference):

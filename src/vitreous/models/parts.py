@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from vitreous.layers.attention import Attention, UnitLength
+from vitreous.layers.attention import Attention, JointNorm, UnitLength
 from vitreous.layers.block import MLP, Branch, PostBranchNormBlock, PostNormBlock, PreNormBlock, SwiGLU
 from vitreous.layers.pooling import (
     AttentionPooling,
@@ -27,7 +27,7 @@ from vitreous.layers.positions import (
     SinCosPositions2d,
 )
 from vitreous.layers.resnet import PostActivationResNet, ResNet, ResNetStem
-from vitreous.layers.rotary import MixedRotaryPositions2d, RotaryPositions2d
+from vitreous.layers.rotary import ClassRotaryPositions2d, MixedRotaryPositions2d, RotaryPositions2d
 from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import ResNetConfig
@@ -125,7 +125,8 @@ def rotary_position(config: ViTConfig) -> nn.Module | None:
     if rotary.kind == "mixed":
         options["temperature"] = rotary.temperature or 10.0
         return MixedRotaryPositions2d(config.grid, head_dim, heads=config.heads, **options)
-    return RotaryPositions2d(
+    kind = ClassRotaryPositions2d if rotary.class_angles else RotaryPositions2d
+    return kind(
         config.grid,
         head_dim,
         temperature=rotary.temperature or 100.0,
@@ -180,6 +181,8 @@ def qk_norm(config: ViTConfig) -> Callable[[int], nn.Module] | None:
     """What makes the norm of queries and keys, from the dimension of a head."""
     if config.qk_norm_per_head:
         return partial(UnitLength, config.heads)
+    if config.qk_norm_joint:
+        return lambda head_dim: JointNorm(build_norm(config, config.heads * head_dim), config.heads)
     return partial(build_norm, config) if config.qk_norm else None
 
 

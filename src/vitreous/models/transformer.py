@@ -38,6 +38,7 @@ from vitreous.layers.sequence import (
     padding_mask,
     sinusoids,
 )
+from vitreous.models.config import Origin
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.vit import ViT
@@ -210,9 +211,11 @@ class SequenceModel(nn.Module):
 
     Attributes:
         config: the whole description of the function that the model computes.
+        origin: the file that the weights were loaded from, which its tokenizer is beside.
     """
 
     labels = None
+    origin: Origin | None = None
     text: TextDecoder
     encode: Callable[..., Memory]
 

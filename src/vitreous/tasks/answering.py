@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.native import stored_task
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree
@@ -79,7 +80,7 @@ def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
     """Return the task of a MODEL: a run, a folder of the native format, a name, or a model itself.
 
     None where it does not say: a foreign checkpoint that is not opened yet, or an encoder without a task.
-    Nothing is loaded.
+    No weights are loaded.
 
     Raises:
         InputError: a run that was stopped has no model yet.
@@ -87,7 +88,8 @@ def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
     if isinstance(model, nn.Module | TextModel):
         name = getattr(module_of(model), "task", None)
         return task_named(name) if name in TASKS else None
-    path = Path(model).expanduser()
+    named = str(model).startswith("hf:")
+    path = local_copy(str(model), DESCRIPTIONS) if named else Path(model).expanduser()
     check_finished(path)
     for folder in (path, path / "model", path.parent if path.name == "model.safetensors" else path):
         if (folder / "config.json").is_file():
@@ -120,7 +122,7 @@ def open_answerer(
         _, answerer = open_answerer(model, fresh=fresh, **overrides)
         return task, AveragedViews(answerer, mirrored=may_mirror(model))
     if not isinstance(model, str | Path):
-        return task, model
+        return task, task.answerer_of(model)
     run = Path(model)
     if (run / "config.toml").is_file() and command_of(read_tree(run)) == "pretrain":
         raise InputError(of_another_command(run, "pretrain"))

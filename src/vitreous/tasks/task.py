@@ -248,6 +248,10 @@ class Task(ABC):
     def open(self, spec: str, **overrides: Any) -> Any:
         """Open the answerer that MODEL means."""
 
+    def answerer_of(self, model: Any) -> Any:
+        """Return what answers with a model that is loaded already: by default itself."""
+        return model
+
     @abstractmethod
     def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
         """Return what `vitreous evaluate MODEL [DATA]` evaluates on: never what the model learned from, if

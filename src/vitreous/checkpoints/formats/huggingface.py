@@ -4,18 +4,20 @@ of CLIP and SigLIP. What a state dict does not tell (heads, activation, LayerNor
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from math import isqrt, prod
 from typing import Any
 
 from einops import rearrange
+from torch import Tensor
 
 from vitreous.checkpoints.files import Entry, Source, Tensors
 from vitreous.checkpoints.format import (
     POSITIONED,
     Reading,
     activation_of,
+    as_pair,
+    asked_image_size,
     configured,
     image_size_of,
     shape_fields,
@@ -25,19 +27,24 @@ from vitreous.checkpoints.formats.dinov3 import is_dinov3_vit, read_dinov3_vit
 from vitreous.checkpoints.formats.huggingface_families import (
     BEIT,
     BIAS,
+    CLASS_ANGLES,
     CLIP,
     DINOV2,
+    INTERNVIT,
     INTERNVL,
+    MLCD,
     SHARED_BIAS,
     SIGLIP,
     TIPS,
     VIT,
     Family,
+    published_name,
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, preprocessing_of, task_of
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
 from vitreous.checkpoints.weights import (
     Row,
+    converted,
     pairs,
     query_and_key_value,
     same,
@@ -64,19 +71,18 @@ PREFIXES = ("", *(f"{name}." for name in TOWERS))
 # The other half of a model with two towers or a decoder, and buffers.
 OTHERS = (
     *("text_model.", "text_encoder.", "text_projection.", "logit_scale", "logit_bias", "temperature"),
-    *("decoder.", "language_model.", "model.language_model.", "multi_modal_projector."),
+    *("decoder.", "language_model.", "model.language_model.", "multi_modal_projector.", "mlp1."),
     "model.multi_modal_projector.",
 )
 MASKED_MODELING = ("lm_head.", "layernorm.")  # the head of BEiT's pre-training
 UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 
-
+OUR_ANGLES = "blocks.0.attention.position.class_angles"
 MSN_EPS = 1e-6
 CONVOLUTIONS = "convolutions instead of attention"
 # Of transformers' other models of images: the part that is not known here, and their model_types.
 UNKNOWN_PARTS = {
-    "rotary positions of another kind": ("mlcd_vision_model", "pixtral"),
-    "names of its own code, which transformers does not know": ("intern_vit_6b", "internvl_chat"),
+    "rotary positions of another kind": ("pixtral",),
     "detection tokens": ("yolos",),
     "windowed attention": ("vitdet", "sam", "sam_vision_model", "swin", "swinv2"),
     CONVOLUTIONS: ("convnext", "convnextv2", "dinov3_convnext", "resnet", "regnet", "efficientnet"),
@@ -104,6 +110,7 @@ def read_huggingface(source: Source) -> Reading:
     patches = (f"{family.names['stem.projection']}.weight" for family in (VIT, CLIP, TIPS))
     prefix = source.prefix("a transformers checkpoint of a ViT", PREFIXES, *patches)
     others = MASKED_MODELING if "lm_head.weight" in source.tensors else OTHERS
+    source.left_out.extend(name for name in source.tensors if name.startswith(others))
     source = source.renamed(lambda name: None if name.startswith(others) else name.removeprefix(prefix))
     internvl = INTERNVL.layer.format(0) + "attention.projection_layer.weight" in source.tensors
     if "embeddings.patch_embeddings.projection.weight" in source.tensors and not internvl:
@@ -173,27 +180,12 @@ def of_one_size(source: Source) -> Source:
     )
 
 
-# The names that transformers 5 has in memory, of ViT, DeiT and DINOv2: those that every release writes.
-MEMORY_NAMES = {
-    r"^layers\.": "encoder.layer.",
-    r"(\.attention)\.q_proj\.": r"\1.attention.query.",
-    r"(\.attention)\.k_proj\.": r"\1.attention.key.",
-    r"(\.attention)\.v_proj\.": r"\1.attention.value.",
-    r"(\.attention)\.o_proj\.": r"\1.output.dense.",
-}
-
-
-def published_name(name: str) -> str:
-    """The name that a weight has in files."""
-    if name.startswith("layers."):  # those of DINOv2 are the same in both
-        name = name.replace(".mlp.fc1.", ".intermediate.dense.").replace(".mlp.fc2.", ".output.dense.")
-    for ours, theirs in MEMORY_NAMES.items():
-        name = re.sub(ours, theirs, name)
-    return name
-
-
 def family_of(source: Source) -> Family:
     """The family, from the names of the weights."""
+    if CLASS_ANGLES in source.tensors:
+        return MLCD
+    if INTERNVIT.layer.format(0) + "attn.qkv.weight" in source.tensors:
+        return INTERNVIT
     if "embeddings.patch_embedding.weight" in source.tensors:
         return CLIP if "embeddings.class_embedding" in source.tensors else SIGLIP
     if "patch_embed.proj.weight" in source.tensors:
@@ -220,7 +212,7 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
             f"{source.where}: a pooler with {described['pooler_act']!r} is not known here, only tanh"
         )
     msn = described.get("model_type") == "vit_msn"  # ViT's weights, with another default
-    if type(heads := described.get("num_attention_heads", 12 if defaults else None)) is int:
+    if type(heads := described.get("num_attention_heads", family.heads if defaults else None)) is int:
         fields["heads"] = heads
     class_token, second = (name in tensors for name in map(family.tokens.get, POSITIONED))
     distilled = "distillation_classifier.weight" in tensors
@@ -229,6 +221,7 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
     fields |= positions_of(source, family, fields["patch_size"], class_token + second) | {
         "norm_eps": described.get("layer_norm_eps", MSN_EPS if msn else family.eps),
         "stem": {"kind": "patch", "bias": f"{family.names['stem.projection']}.bias" in tensors},
+        "norm_kind": "layer" if f"{layer}{family.layer_names['attention_norm']}.bias" in tensors else "rms",
         "qkv_bias": f"{layer}{family.attention[0]}.bias" in tensors,
         "class_token": class_token,
         "distillation_token": distilled,
@@ -236,23 +229,19 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
         "head_bias": fields["num_classes"] is None or family is not CLIP,
         "pooling": pooling_of(source, family, fields["width"], distilled=distilled),
     }
+    if f"{layer}{family.layer_names.get('attention.query_norm.norm')}.weight" in tensors:
+        fields |= {"qk_norm": True, "qk_norm_joint": True}
+    rms = fields["norm_kind"] == "rms"
+    if (rms and "layernorm.bias" in tensors) or (fields.get("qk_norm_joint") and not rms):
+        raise InputError(f"{source.where}: RMSNorm beside LayerNorm is not known here")
     if family is INTERNVL:
-        check_internvl(source)
         fields["pooling"] = "mean" if described.get("use_mean_pooling", True) else "class"
-    if family in (BEIT, INTERNVL):
+    if family in (BEIT, INTERNVL, INTERNVIT):
         norms = {"tokens": "layernorm.weight", "pooled": "pooler.layernorm.weight"}
         fields["final_norm"] = next((where for where, name in norms.items() if name in tensors), "none")
     if not defaults and "layer_norm_eps" not in described:
         source.assumed.append(f"LayerNorm eps {family.eps} and GELU, as no config.json says")
     return fields
-
-
-def check_internvl(source: Source) -> None:
-    """Raise an InputError that names a part of an InternViT which is not known here."""
-    parts = {"norm_type": "layer_norm", "use_qk_norm": False}
-    for name, known in parts.items():
-        if (value := source.config.get(name, known)) != known:
-            raise InputError(f"{source.where}: {name}={value!r} of InternViT is not known here")
 
 
 def positions_of(source: Source, family: Family, patch: tuple[int, int], tokens: int) -> dict[str, Any]:
@@ -261,7 +250,11 @@ def positions_of(source: Source, family: Family, patch: tuple[int, int], tokens:
     Args:
         tokens: before the patches, that have a position.
     """
-    size = source.config.get("image_size", 224 if "model_type" in source.config else None)
+    size = source.config.get("image_size", family.image_size if "model_type" in source.config else None)
+    if family is MLCD:
+        if not as_pair(size):
+            return {"image_size": asked_image_size(source)} | rotary_of_mlcd(source)
+        return {"image_size": as_pair(source.overrides.get("image_size")) or size} | rotary_of_mlcd(source)
     if family is not BEIT:
         positions = source.positions(family.positions) - tokens
         return {"image_size": image_size_of(source, patch, positions, described=[size])}
@@ -277,6 +270,13 @@ def positions_of(source: Source, family: Family, patch: tuple[int, int], tokens:
             "transformers for square images"
         )
     return biased
+
+
+def rotary_of_mlcd(source: Source) -> dict[str, Any]:
+    parameters = source.config.get("rope_parameters")
+    theta = parameters.get("rope_theta") if isinstance(parameters, dict) else None
+    rotary = {"temperature": theta or 10_000.0, "pairs": "halves", "axes": "yx", "class_angles": True}
+    return {"position": {"kind": "rotary-2d", "where": "every-layer-shared"}, "rotary": rotary}
 
 
 def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -> str:
@@ -304,6 +304,7 @@ def family_rows(family: Family, *, swiglu: bool) -> list[Row]:
         same(f"{ours}attention_branch.scale.gamma", f"{theirs}{family.scales[0]}"),
         same(f"{ours}mlp_branch.scale.gamma", f"{theirs}{family.scales[1]}"),
         same("pool.probe", "head.probe"),
+        converted(OUR_ANGLES, CLASS_ANGLES, Tensor.flatten, lambda angles: angles[None]),
         *query_and_key_value("pool.attention", "head.attention"),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -14,8 +15,10 @@ class Family(NamedTuple):
     attention: tuple[str, ...]  # q, k, v; or all in one
     tokens: dict[str, str]
     positions: str
-    eps: float  # where config.json does not tell, as the activation
+    eps: float  # where config.json does not tell, as the next three
     activation: str = "gelu"
+    heads: int = 12
+    image_size: int = 224
     token_axes: int = 3
     table_axes: int = 3
     scales: tuple[str, str] = ("layer_scale1.lambda1", "layer_scale2.lambda1")  # of the two branches
@@ -68,11 +71,14 @@ INTERNVL = BEIT._replace(
     layer_names={
         "attention_norm": "layernorm_before",
         "attention.out": "attention.projection_layer",
+        "attention.query_norm.norm": "attention.q_norm",
+        "attention.key_norm.norm": "attention.k_norm",
         "mlp_norm": "layernorm_after",
         "mlp.expand": "mlp.fc1",
         "mlp.contract": "mlp.fc2",
     },
     attention=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+    heads=16,
     key_bias=True,
     eps=1e-6,
 )
@@ -115,6 +121,29 @@ CLIP = Family(
     token_axes=1,
     table_axes=2,
 )
+MLCD = CLIP._replace(activation="gelu", heads=16, image_size=336)
+CLASS_ANGLES = "class_pos_emb"
+# The code beside the files of OpenGVLab/InternViT-*.
+INTERNVIT = CLIP._replace(
+    names={"stem.projection": "embeddings.patch_embedding"},
+    layer_names={
+        "attention_norm": "norm1",
+        "attention.query_norm.norm": "attn.q_norm",
+        "attention.key_norm.norm": "attn.k_norm",
+        "attention.out": "attn.proj",
+        "mlp_norm": "norm2",
+        "mlp.expand": "mlp.fc1",
+        "mlp.contract": "mlp.fc2",
+    },
+    attention=("attn.qkv",),
+    positions="embeddings.position_embedding",
+    heads=25,
+    eps=1e-6,
+    activation="gelu",
+    token_axes=3,
+    table_axes=3,
+    scales=("ls1", "ls2"),
+)
 SIGLIP = CLIP._replace(
     names=CLIP.names
     | {
@@ -127,3 +156,21 @@ SIGLIP = CLIP._replace(
     eps=1e-6,
     activation="gelu_pytorch_tanh",
 )
+
+# The names that transformers 5 has in memory, of ViT, DeiT and DINOv2: those that every release writes.
+MEMORY_NAMES = {
+    r"^layers\.": "encoder.layer.",
+    r"(\.attention)\.q_proj\.": r"\1.attention.query.",
+    r"(\.attention)\.k_proj\.": r"\1.attention.key.",
+    r"(\.attention)\.v_proj\.": r"\1.attention.value.",
+    r"(\.attention)\.o_proj\.": r"\1.output.dense.",
+}
+
+
+def published_name(name: str) -> str:
+    """The name that a weight has in files."""
+    if name.startswith("layers."):  # those of DINOv2 are the same in both
+        name = name.replace(".mlp.fc1.", ".intermediate.dense.").replace(".mlp.fc2.", ".output.dense.")
+    for ours, theirs in MEMORY_NAMES.items():
+        name = re.sub(ours, theirs, name)
+    return name

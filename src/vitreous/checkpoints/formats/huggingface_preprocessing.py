@@ -17,22 +17,21 @@ RESAMPLING = dict(enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box",
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 # Where there is no preprocessor_config.json: the default of the family's image processor.
+IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 CONVENTIONS: dict[str, dict[str, Any]] = {
     "vit": {"resize": "squash", "interpolation": "bilinear"},
     "siglip": {"resize": "squash", "interpolation": "bicubic"},
     "siglip2": {"resize": "squash", "interpolation": "bilinear"},
     "clip": {"mean": CLIP_MEAN, "std": CLIP_STD},
-    "deit": {"resize": "squash", "crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
+    "deit": {"resize": "squash", "crop_fraction": 0.875} | IMAGENET,
     "aimv2": {"mean": CLIP_MEAN, "std": CLIP_STD},
+    "mlcd": {"mean": CLIP_MEAN, "std": CLIP_STD},
+    "internvl": {"resize": "squash", "interpolation": "bicubic"} | IMAGENET,
+    "intern_vit_6b": {"resize": "squash", "interpolation": "bicubic"} | IMAGENET,
     "beit": {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bicubic"},
-    "dinov2": {"crop_fraction": 0.875, "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
-    "dinov3_vit": {
-        "resize": "squash",
-        "interpolation": "bilinear",
-        "mean": IMAGENET_MEAN,
-        "std": IMAGENET_STD,
-    },
-    "vit_mae": {"resize": "squash", "interpolation": "bilinear", "mean": IMAGENET_MEAN, "std": IMAGENET_STD},
+    "dinov2": {"crop_fraction": 0.875} | IMAGENET,
+    "dinov3_vit": {"resize": "squash", "interpolation": "bilinear"} | IMAGENET,
+    "vit_mae": {"resize": "squash", "interpolation": "bilinear"} | IMAGENET,
 }
 
 
@@ -45,7 +44,7 @@ def preprocessing_of(source: Source, config: ViTConfig) -> Preprocessing:
     """From preprocessor_config.json, or the family's convention, which is then said to be assumed."""
     described = source.preprocessor
     if not described:
-        kind = re.sub("_vision_model$|_with_registers$", "", str(source.config.get("model_type", "vit")))
+        kind = re.sub("_vision(_model)?$|_with_registers$", "", str(source.config.get("model_type", "vit")))
         convention = CONVENTIONS.get("clip" if kind in CLIPS else kind, CONVENTIONS["vit"])
         return assumed_preprocessing(source, config, f"transformers' {kind}", **convention)
     try:

@@ -19,7 +19,7 @@ from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats import dinov3
 from vitreous.checkpoints.formats.huggingface import PREFIXES, huggingface_rows, read_huggingface
-from vitreous.checkpoints.formats.huggingface_families import BEIT, CLIP, DINOV2, SIGLIP, VIT, Family
+from vitreous.checkpoints.formats.huggingface_families import BEIT, CLIP, DINOV2, MLCD, SIGLIP, VIT, Family
 from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
 from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.weights import Row, write_rows
@@ -61,6 +61,19 @@ BEIT_LIMITS = EVERY | {
     "drop_remainder": (False,),
     "pooling": ("class", "mean"),
     "final_norm": ("tokens", "pooled"),
+}
+MLCD_LIMITS = EVERY | {
+    "embedding_norm": (True,),
+    "position.kind": ("rotary-2d",),
+    "position.where": ("every-layer-shared",),
+    "rotary": None,
+    "rotary.pairs": ("halves",),
+    "rotary.axes": ("yx",),
+    "rotary.class_angles": (True,),
+    **dict.fromkeys(("rotary.periods", "rotary.reference", "num_classes", "representation_size"), (None,)),
+    "rotary.coordinates": ("index",),
+    "rotary.offset": (0.0,),
+    "pooling": ("class",),
 }
 HEADS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.")
 # Their names of activations where they differ; that of SwiGLU is not used.
@@ -211,6 +224,20 @@ def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
     return config, without_key_bias(weights), described
 
 
+def mlcd_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+    if weights.pop("stem.projection.bias").any():
+        raise InputError("huggingface's MLCD cannot hold a bias of the patches")
+    rotary = config.resolved_rotary
+    theta = (rotary and rotary.temperature) or 100.0
+    described: Described = {
+        "model_type": "mlcd_vision_model",
+        "intermediate_size": config.mlp_dim,
+        "rope_parameters": {"rope_type": "axial", "rope_theta": theta},
+        "architectures": ["MLCDVisionModel"],
+    }
+    return config, weights, described
+
+
 class Form(NamedTuple):
     """How a family is written."""
 
@@ -225,6 +252,8 @@ def form_for(config: ViTConfig) -> Form:
     """The family that has this model's parts."""
     if config.position.kind == "relative-bias":
         return Form(BEIT, BEIT_LIMITS, beit_form, keep=("layer_scale",))
+    if config.rotary is not None and config.rotary.class_angles:
+        return Form(MLCD, MLCD_LIMITS, mlcd_form)
     if config.resolved_rotary is not None:
         return Form(
             VIT, dinov3.TRANSFORMERS_LIMITS, dinov3.transformers_form, dinov3.KEPT, dinov3.written_rows
@@ -241,7 +270,7 @@ def form_for(config: ViTConfig) -> Form:
 
 HUGGINGFACE = Format(
     name="huggingface",
-    about="transformers: ViT, DeiT, Dinov2, DINOv3, ViTMAE's encoder, the image towers of CLIP and SigLIP",
+    about="transformers: ViT, DeiT, Dinov2, DINOv3, MLCD, BEiT, the image towers of CLIP and SigLIP",
     keys=(rf"({'|'.join(map(re.escape, PREFIXES))})embeddings\.patch_embedding(s(\.projection)?)?\.weight",),
     entries=(("model_type", "tipsv2"), ("model_type", "tipsv2_vision_model")),
     read=read_huggingface,

@@ -28,7 +28,7 @@ from vitreous.checkpoints.format import (
 )
 from vitreous.checkpoints.formats.timm_layers import FUSED, Layers
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, converted, pairs, query_and_key_value, same, write_rows
+from vitreous.checkpoints.weights import Row, pairs, query_and_key_value, same, write_rows
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
@@ -121,48 +121,37 @@ FRANKZVIT_ROWS = [
 ]
 
 
-def frankzvit_rows(config: ViTConfig) -> list[Row]:
+def frankzvit_rows(config: ViTConfig, *, apart: bool = False) -> list[Row]:
     """The table with its interleaved q, k and v, and the misplaced scale moved into their weights: q times
-    sqrt(D_h) undoes our scale before the softmax, v divided by sqrt(D) is theirs after it."""
-    factors = torch.tensor([sqrt(config.resolved_head_dim), 1.0, 1 / sqrt(config.width)]).view(3, 1, 1, 1)
+    sqrt(D_h) undoes our scale before the softmax, v divided by sqrt(D) is theirs after it.
 
-    def read(t: Tensor) -> Tensor:
-        parts = rearrange(t.reshape(len(t), -1), "(K E three) D -> three K E D", three=3, K=config.heads)
-        return (parts * factors).reshape(t.shape)
+    Args:
+        apart: the README's first form, whose q, k and v are apart; there the scale is 1 / sqrt(D_h).
+    """
+    head_dim = config.resolved_head_dim
+    each = torch.tensor([sqrt(head_dim), 1.0, 1 / sqrt(head_dim if apart else config.width)])
+    factors = each.repeat_interleave(config.heads * head_dim)
+    sizes = {"three": 3, "K": config.heads}
 
-    def write(t: Tensor) -> Tensor:
-        parts = t.reshape(3, config.heads, config.resolved_head_dim, -1) / factors
-        return rearrange(parts, "three K E D -> (K E three) D").reshape(t.shape)
-
-    return [
-        tokens_and_positions(config, {"class_token": "0.cls_token"}, "0.positions", table_axes=2),
-        *FRANKZVIT_ROWS,
-        *(
-            converted(f"blocks.{{}}.attention.qkv.{kind}", f"1.{{}}.0.fn.1.qkv.{kind}", read, write)
-            for kind in ("weight", "bias")
-        ),
-    ]
-
-
-def apart_rows(config: ViTConfig) -> list[Row]:
-    """The same of the README's first form, whose queries, keys and values are apart: the scale after the
-    softmax is 1/sqrt(D_h) there."""
-    factors = sqrt(config.resolved_head_dim), 1.0, 1 / sqrt(config.resolved_head_dim)
+    def scale(rows: Tensor) -> Tensor:
+        return factors.view(-1, *[1] * (rows.ndim - 1))
 
     def read(*parts: Tensor) -> tuple[Tensor, ...]:
-        return (torch.cat([part * factor for part, factor in zip(parts, factors, strict=True)]),)
+        one = "(K E three) ... -> (three K E) ..."
+        rows = torch.cat(parts) if apart else rearrange(parts[0], one, **sizes)
+        return (rows * scale(rows),)
 
-    def write(t: Tensor) -> tuple[Tensor, ...]:
-        return tuple(part / factor for part, factor in zip(t.chunk(3), factors, strict=True))
+    def write(rows: Tensor) -> tuple[Tensor, ...]:
+        rows = rows / scale(rows)
+        return rows.chunk(3) if apart else (rearrange(rows, "(three K E) ... -> (K E three) ...", **sizes),)
 
-    names = [f"1.{{}}.0.fn.1.{part}" for part in ("queries", "keys", "values")]
+    ours, theirs = "blocks.{}.attention.qkv", "1.{}.0.fn.1"
+    names = ("queries", "keys", "values") if apart else ("qkv",)
     return [
         tokens_and_positions(config, {"class_token": "0.cls_token"}, "0.positions", table_axes=2),
         *FRANKZVIT_ROWS,
         *(
-            Row(
-                (f"blocks.{{}}.attention.qkv.{kind}",), tuple(f"{name}.{kind}" for name in names), read, write
-            )
+            Row((f"{ours}.{kind}",), tuple(f"{theirs}.{name}.{kind}" for name in names), read, write)
             for kind in ("weight", "bias")
         ),
     ]
@@ -170,8 +159,7 @@ def apart_rows(config: ViTConfig) -> list[Row]:
 
 def read_frankzvit(source: Source) -> Reading:
     config = state_dict_config(source, FRANKZVIT_ROWS, "0.positions", **FRANKZVIT_FIELDS)
-    apart = "1.0.0.fn.1.queries.weight" in source.tensors
-    rows = apart_rows(config) if apart else frankzvit_rows(config)
+    rows = frankzvit_rows(config, apart="1.0.0.fn.1.queries.weight" in source.tensors)
     return reading_as("the README", source, config, rows, resize="squash", interpolation="bilinear")
 
 

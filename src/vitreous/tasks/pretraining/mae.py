@@ -7,24 +7,27 @@ of the removed patches, each patch normalized by its own mean and standard devia
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from vitreous.checkpoints.files import Tensors
+from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.formats.huggingface import family_rows
 from vitreous.checkpoints.formats.huggingface_families import VIT
-from vitreous.checkpoints.loading import open_path
-from vitreous.checkpoints.weights import of_model, read_rows, same
+from vitreous.checkpoints.formats.timm_layers import FUSED
+from vitreous.checkpoints.loading import Checkpoint, load_image_model, open_checkpoint
+from vitreous.checkpoints.weights import Row, converted, load_weights, of_model, pairs, read_rows, stored
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Positive, Probability
-from vitreous.models.names import Model
+from vitreous.models.names import Model, build
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, take
 
@@ -77,17 +80,22 @@ class Decoder(nn.Module):
             mlp_dim=config.decoder_mlp_dim,
             norm_eps=encoder.norm_eps,
         )
-        self.prefix = encoder.num_prefix_tokens
+        self.prefix, self.grid = encoder.num_prefix_tokens, vit.grid
         self.embedding = nn.Linear(encoder.width, vit.width)
         rng = torch_generator(seed, "mae decoder")
         self.mask = nn.Parameter(torch.empty(vit.width).normal_(std=0.02, generator=rng))
-        table = torch.cat([torch.zeros(self.prefix, vit.width), sincos_of_mae(vit.grid, vit.width)])
-        self.register_buffer("positions", table)  # stored in files: published weights bring their own
+        self.register_buffer("positions", None)  # stored in files: published weights bring their own
+        self.compute_buffers(torch.get_default_device())
         self.blocks = parts.build_blocks(vit)
         self.norm = parts.build_norm(vit)
         self.prediction = nn.Linear(vit.width, outputs)
         for part in (self.embedding, self.blocks, self.prediction):
             init_weights(part, rng)
+
+    def compute_buffers(self, device: torch.device) -> None:
+        width = self.embedding.out_features
+        with device:
+            self.positions = torch.cat([torch.zeros(self.prefix, width), sincos_of_mae(self.grid, width)])
 
     def forward(self, tokens: Float[Tensor, "B S D"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
         z = self.embedding(tokens)
@@ -102,7 +110,11 @@ class Decoder(nn.Module):
 
 class MAE(MaskedPrediction):
     """The objective around `model`, which must have its positions at the stem: those of every layer or inside
-    the attention would not know which patches were removed."""
+    the attention would not know which patches were removed.
+
+        mae = vt.load("hf:facebook/vit-mae-base", kind=vt.MAE)
+        masked, reconstructed = mae.reconstruct(images, torch.Generator().manual_seed(0))
+    """
 
     def __init__(self, model: Model, config: MAEConfig | None = None, *, seed: int = 0) -> None:
         super().__init__(model)
@@ -115,6 +127,28 @@ class MAE(MaskedPrediction):
                 "use learned or sincos-2d positions at the stem, or another --objective"
             )
         self.decoder = Decoder(self.model.config, self.config, self.patch_dim, seed=seed)
+
+    @classmethod
+    def load(cls, source: Checkpoint, **options: Any) -> MAE:
+        """Load a published MAE with its decoder: ViTMAEForPreTraining of transformers, or a state dict of the
+        authors' own code.
+
+        Args:
+            options: as of `vitreous.load`; and fields of `MAEConfig`, over what the checkpoint says.
+
+        Raises:
+            InputError: as of `vitreous.load`; or there is no decoder.
+        """
+        settings = {name: options.pop(name) for name in MAEConfig.model_fields if name in options}
+        opened, facts = open_checkpoint(source)
+        found = published_decoder(opened, **settings)
+        if found is None:
+            raise InputError(f"{opened.where} holds no decoder of an MAE: load it without kind=")
+        encoder = load_image_model(found.encoder, **{**facts, **options})
+        with torch.device("meta"):
+            mae = cls(encoder, found.config)
+        found.give(mae, device=options.get("device"), dtype=options.get("dtype"))
+        return mae.eval()
 
     def draw(self, batch: int, generator: torch.Generator) -> Float[Tensor, "B N"]:
         """Noise that decides which patches stay: those with the lowest."""
@@ -205,44 +239,76 @@ def decoder_for(encoder: ViTConfig) -> MAEConfig:
     return MAEConfig(decoder_width=width, decoder_depth=2, decoder_heads=heads, decoder_mlp_dim=2 * width)
 
 
-# Ours: theirs.
-SETTINGS = {
-    "mask_ratio": "mask_ratio",
-    "normalize_pixels": "norm_pix_loss",
-    "decoder_width": "decoder_hidden_size",
-    "decoder_depth": "decoder_num_hidden_layers",
-    "decoder_heads": "decoder_num_attention_heads",
-    "decoder_mlp_dim": "decoder_intermediate_size",
-}
+# What the authors' files do not tell: ours, what config.json of transformers calls it, its default.
+SETTINGS = (
+    ("mask_ratio", "mask_ratio", 0.75),
+    ("normalize_pixels", "norm_pix_loss", False),
+    ("decoder_heads", "decoder_num_attention_heads", 16),
+)
+# The preprocessing of the authors' code, as timm's config.json would say it.
+LOOK = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "interpolation": "bicubic", "crop_pct": 0.875}
 NAMES = {"embedding": "decoder_embed", "norm": "decoder_norm", "prediction": "decoder_pred"}
+# Of a layer: in the authors' files, in those that transformers published, and as its release 5 writes them.
+AUTHORS = "decoder_blocks.{}."
+LAYERS = (AUTHORS, "decoder_layers.{}.", "decoder_encoder.layer.{}.")
 
 
-def published_decoder(init: str) -> tuple[MAEConfig, Tensors] | None:
-    """Return the objective's settings and the decoder's weights, by their own names, of a published MAE; None
-    where a checkpoint is another model, or an encoder alone."""
-    source = open_path(init)
-    weights = source.below("decoder.").tensors
-    if source.config.get("model_type") != "vit_mae" or not len(weights):
+class PublishedDecoder(NamedTuple):
+    """The decoder of a published MAE: its weights under their own names, and what is known of it."""
+
+    source: Source
+    rows: list[Row]
+    config: MAEConfig
+    encoder: Source  # the rest of the file
+
+    def fits(self, mae: MAE) -> bool:
+        """Whether a decoder has the same sizes."""
+        outputs = self.source.size("decoder_pred.weight", 0, ndim=2)
+        sizes = {name for name in MAEConfig.model_fields if name.startswith("decoder_")}
+        same = all(getattr(self.config, name) == getattr(mae.config, name) for name in sizes)
+        return same and outputs == mae.patch_dim
+
+    def give(self, mae: MAE, **options: Any) -> None:
+        """Give the decoder of `mae` these weights, and the positions where they are of as many patches."""
+        where, table = f"the decoder of {self.source.where}", "decoder_pos_embed"
+        rows = of_model(self.rows, stored(mae.decoder))
+        weights = read_rows(rows, self.source.tensors, where=where, ignored=[table])
+        load_weights(mae.decoder, weights, where=where, **options)
+        if self.source.shape(table)[-2:] == tuple(mae.decoder.positions.shape):
+            positions = self.source.tensors[table].squeeze(0)
+            mae.decoder.positions = positions.to(mae.decoder.positions, copy=True)
+
+
+def published_decoder(source: Source, **settings: Any) -> PublishedDecoder | None:
+    """Find the decoder of a published MAE; None where a checkpoint is another model, or an encoder alone.
+
+    Args:
+        settings: fields of `MAEConfig`, over what the checkpoint says.
+    """
+    last = "decoder_embed.weight"
+    prefix = next((name.removesuffix(last) for name in source.tensors if name.endswith(last)), None)
+    parts = f"{prefix}decoder_", f"{prefix}mask_token"
+    decoder = source.renamed(lambda name: name.removeprefix(prefix or "") if name.startswith(parts) else None)
+    names = [name for name in LAYERS if any(each.startswith(name.format(0)) for each in decoder.tensors)]
+    if prefix is None or not names:
         return None
-    settings = {ours: source.config[theirs] for ours, theirs in SETTINGS.items()}
-    return MAEConfig(**settings), weights
-
-
-def load_decoder(mae: MAE, init: str) -> None:
-    """Copy the decoder of a published MAE, where `init` is one and has a decoder of the same sizes."""
-    found = published_decoder(init)
-    if found is None or found[0].decoder_depth != mae.config.decoder_depth:
-        return
-    theirs = found[1]
-    newer = any(name.startswith("decoder_encoder.") for name in theirs)  # as transformers 5 writes it
-    layer = "decoder_encoder.layer.{}." if newer else "decoder_layers.{}."
-    family = VIT._replace(names=NAMES, layer=layer)
-    tokens = [same("mask", "mask_token"), same("positions", "decoder_pos_embed")]
-    own = mae.decoder.state_dict()
-    rows = of_model([*tokens, *family_rows(family, swiglu=False)], own)
-    state = read_rows(rows, theirs, where=init)
-    state |= {"mask": state["mask"].flatten(), "positions": state["positions"].squeeze(0)}
-    if state["positions"].shape != own["positions"].shape:  # another image size
-        state["positions"] = own["positions"]
-    if all(state[name].shape == tensor.shape for name, tensor in own.items()):
-        mae.decoder.load_state_dict(state)
+    family, layer = VIT._replace(names=NAMES, layer=names[0]), "blocks.{}.mlp.expand.weight"
+    rows = family_rows(family, swiglu=False)
+    if names[0] == AUTHORS:
+        rows = [row._replace(theirs=tuple(f"decoder_{name}" for name in row.theirs)) for row in FUSED.rows()]
+        rows += pairs(NAMES)
+    hidden = next(row.theirs[0] for row in rows if row.ours == (layer,))
+    found = {
+        "decoder_width": decoder.size(last, 0, ndim=2),
+        "decoder_depth": decoder.count(hidden),
+        "decoder_mlp_dim": decoder.size(hidden.format(0), 0, ndim=2),
+        **{ours: source.config.get(theirs, default) for ours, theirs, default in SETTINGS},
+    }
+    encoder = source.renamed(lambda name: None if name.startswith(parts) else name)
+    if names[0] == AUTHORS:
+        encoder = replace(encoder, config={"pretrained_cfg": LOOK})
+    open_questions = [ours for ours, _, _ in SETTINGS if ours not in settings]
+    if source.config.get("model_type") != "vit_mae" and open_questions:
+        encoder.assumed.append(", ".join(f"{name}={found[name]}" for name in open_questions))
+    token = converted("mask", "mask_token", Tensor.flatten, lambda mask: mask[None, None])
+    return PublishedDecoder(decoder, [token, *rows], build(MAEConfig, found, settings), encoder)

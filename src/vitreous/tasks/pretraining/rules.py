@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from vitreous.checkpoints.loading import open_path
 from vitreous.data.dataset import DataSummary, ImageDataset
 from vitreous.errors import InputError, nearest
 from vitreous.layers.stems import to_patches
@@ -115,9 +116,9 @@ def by_model(config: PretrainingRunConfig, data: DataSummary, images: ImageDatas
     Small images have no detail to lose: their views are larger, and not blurred.
     """
     if config.task == "mae" and isinstance(config.model, ViTConfig):
-        published = published_decoder(config.init) if config.init else None
+        published = published_decoder(open_path(config.init)) if config.init else None
         if published:
-            return {"pretraining": {"mae": published[0].model_dump()}}
+            return {"pretraining": {"mae": published.config.model_dump()}}
         share = flat_share(images, config.model, config.preprocessing)
         mae = decoder_for(config.model).model_copy(update={"normalize_pixels": share < FLAT_SHARE})
         return {"pretraining": {"mae": mae.model_dump()}}

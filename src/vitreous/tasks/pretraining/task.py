@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitreous.checkpoints.loading import open_path
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
@@ -30,7 +31,7 @@ from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, ImageTask
 from vitreous.tasks.pretraining.dino import DINO
 from vitreous.tasks.pretraining.distillation import FeatureDistillation, check_teacher
-from vitreous.tasks.pretraining.mae import MAE, load_decoder
+from vitreous.tasks.pretraining.mae import MAE, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
 from vitreous.tasks.pretraining.masking import SimMIM
 from vitreous.tasks.pretraining.rules import (
@@ -188,7 +189,9 @@ class Pretraining(ImageTask):
             model, self.objective_name, config.pretraining, steps=steps, seed=config.seed
         )
         if config.init and isinstance(objective, MAE):
-            load_decoder(objective, config.init)
+            published = published_decoder(open_path(config.init))
+            if published and published.fits(objective):
+                published.give(objective)
         return objective
 
     def reader(self, config: PretrainingRunConfig, data: Splits) -> ViewReader | None:

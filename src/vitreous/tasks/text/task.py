@@ -274,7 +274,10 @@ class TextTask(Task):
     def open(self, spec: str, **overrides: Any) -> TextModel:
         if overrides:
             raise InputError(f"{spec} writes text: its {next(iter(overrides))} cannot be changed")
-        return self.answers.load(Path(spec).expanduser())
+        return self.answers.load(spec)
+
+    def answerer_of(self, model: Any) -> Any:
+        return self.answers.of(model) if isinstance(model, nn.Module) else model
 
     def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
         """Return the held-out part of what a run learned from; of other data what is held out of all
