@@ -404,7 +404,7 @@ def test_what_a_stopping_server_cannot_finish_is_a_sentence() -> None:
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b""}
 
-        guard = Guard(forever, limits=SMALL, metrics=Metrics(lambda: 0.0))
+        guard = Guard(forever, limits=SMALL, metrics=Metrics())
         task = asyncio.create_task(
             guard({"type": "http", "method": "GET", "path": "/", "headers": []}, receive, send)
         )
